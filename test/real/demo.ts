@@ -1,11 +1,12 @@
 /**
- * `npm run demo:real`: the whole product on real parts on this machine, and what to paste to use it. Alice is an
- * administrator whose shells are recorded, bob may look. Ctrl-C ends everything.
+ * `npm run demo:real`: tailcast with real peers on this machine; it prints the commands to try. Alice is an
+ * administrator whose shells are recorded; bob has read-only access. Ctrl-C ends everything.
  *
- * A Kubernetes API server with a node, a tailnet of five nodes, an S3 server; a gateway beside the tailscaled of node
- * `proxy`, behind `tailscale serve` with PROXY protocol; a recorder beside that of node `recorder`, over a bucket.
+ * It starts a Kubernetes API server with a node, a tailnet of five nodes, and an S3 server. A gateway runs next to
+ * the tailscaled of node `proxy`, behind `tailscale serve` with PROXY protocol. A recorder with a bucket runs next to
+ * the tailscaled of node `recorder`.
  *
- * `npm run demo:real -- operator`: the operator instead, in a network of its own.
+ * `npm run demo:real -- operator` starts the operator instead, in its own network.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -57,7 +58,7 @@ function kubeconfigOf({ cluster, tailnet, proxy, gateway }: TailnetSite, who: st
   return kubeconfigAt(tailnet.node(who), { node: proxy, port: 443, ca: gateway.ca, cluster });
 }
 
-/** Something for the player to show, and the proof that everything works together. */
+/** The demo records a session, which the player can show, and which proves that all parts work together. */
 async function recordSample(rig: Rig, demo: TailnetSite): Promise<void> {
   step('recording a first session of alice');
   const args = ['exec', POD, '--', 'sh', '-c', 'echo recorded in a real bucket; uname -sr'];

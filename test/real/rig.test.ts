@@ -126,7 +126,7 @@ describe.each(clusters)(
       expect(execs.at(-1)).toMatchObject({ verb, responseStatus: { code: 101 } });
     });
 
-    // Older servers translate always and do not count.
+    // Older servers always translate and do not count.
     it.runIf(version === '1.36')('translates WebSocket where the node does not take it', async () => {
       await STREAM_CASES.find(({ name }) => name === 'exec stdin ends')!.run(
         context(cluster, newest, 'websocket'),

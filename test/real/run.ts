@@ -3,8 +3,8 @@
  *
  *   node test/real/run.ts [suite…]
  *
- * `REAL_REPORT` names the file that is to hold vitest's JSON report, of all runs together.
- * A machine without Go skips everything with one printed reason. Where `CI` is set that is a failure.
+ * `REAL_REPORT` names the file for vitest's JSON report of all runs together. A machine without Go skips everything
+ * with one printed reason. Where `CI` is set that is a failure.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -79,7 +79,9 @@ function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
   return { ...counts, failed: counts.failed + empty.length };
 }
 
-/** Enters a network namespace after the suites' programs were fetched. `folder` contains them during the run. */
+/**
+ * Enters a network namespace after the suites' programs were fetched. `folder` contains the programs during the run.
+ */
 function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();
   if (entry.command.length === 0) return entry;

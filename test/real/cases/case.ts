@@ -10,7 +10,7 @@ import type { Terminal } from '../rig/terminal.ts';
 export interface CaseContext {
   readonly kubectl: Kubectl;
   readonly transport: Transport;
-  /** How the client under test reaches the cluster. */
+  /** Path of the client under test to the cluster. */
   readonly kubeconfig: string;
   /** The cluster, for set-up and checks without the proxy. */
   readonly cluster: Kubernetes;

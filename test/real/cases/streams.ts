@@ -152,7 +152,8 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
 }
 
 /**
- * Returns undefined if the file does not exist. The control run shows whether that is the response of the API server.
+ * Returns undefined if the file does not exist. The control run shows whether the API server returns the same
+ * response.
  */
 function fileIn(folder: string, name: string): Buffer | undefined {
   const path = join(folder, name);

@@ -1,5 +1,5 @@
 /**
- * The chart as helm renders it, and the kustomize bases, which are renderings of it: one truth, two ways to install.
+ * The chart as helm renders it, and the kustomize bases, which are rendered from the chart.
  *
  *   node test/real/chart/render.ts      writes deploy/kustomize/, and the chart's copies of deploy/crds/ and monitoring/
  */

@@ -1,4 +1,4 @@
-/** Two readings of one input, side by side. */
+/** Compares two parsers' results for one input. */
 
 /** Pushes every segment. Returns the parsed pieces, and whether the parser rejected the input. */
 export function feed<Piece>(
@@ -31,7 +31,7 @@ export function relation(
   return ours.length < theirs.length ? 'shorter' : 'longer';
 }
 
-/** Counts by name, sorted, for the line that a test prints. */
+/** Returns counts by name, sorted, for the printed summary of a test. */
 export function createTally(): {
   add(name: string): void;
   readonly counts: Readonly<Record<string, number>>;

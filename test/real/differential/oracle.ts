@@ -54,7 +54,7 @@ export async function askOracle<Answer>(
   return lines.map((line) => JSON.parse(line) as Answer);
 }
 
-/** How the oracle reads and writes bytes. */
+/** Encoding of bytes for the oracle. */
 export function base64(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('base64');
 }

@@ -21,7 +21,7 @@ export interface RawRequest {
 }
 
 export interface RawResponse {
-  /** 0 if the server closed the connection without a response. */
+  /** Status; 0 if the server closed the connection without a response. */
   readonly status: number;
   /** The part of the body that was read. */
   readonly body: string;

@@ -88,7 +88,7 @@ function randomPath(random: Random): string {
   return path;
 }
 
-/** One small change, anywhere. */
+/** Makes one small change at a random position. */
 function mutate(random: Random, path: string): string {
   const at = random.below(path.length + 1);
   const character = path.charAt(at);

@@ -77,7 +77,7 @@ const HEADER_VALUES = [
   'y'.repeat(300),
 ] as const;
 
-/** A random stream of legal frames. */
+/** Returns a random stream of legal frames. */
 export function randomFrames(random: Random): OracleFrame[] {
   return Array.from({ length: 1 + random.below(8) }, () => tidy(randomFrame(random)));
 }
@@ -133,7 +133,7 @@ function randomFrame(random: Random): OracleFrame {
 /** Compresses the header blocks of one direction. */
 export type DeflateHeaders = (headers: NonNullable<OracleFrame['headers']>) => Uint8Array;
 
-/** Our own encoder, and zlib with every kind of deflate block. */
+/** Writes frames with tailcast's encoder, and with zlib and every kind of deflate block. */
 export function randomDeflater(random: Random, { odd }: { readonly odd: boolean }): DeflateHeaders {
   if (random.oneIn(3)) {
     const deflater = createHeaderDeflater();
@@ -196,7 +196,7 @@ const NOTHING = {
   payload: '',
 } as const satisfies Omit<OracleFrame, 'kind'>;
 
-/** Our bytes for a frame. */
+/** Returns tailcast's bytes for a frame. */
 export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Array {
   const full = { ...NOTHING, ...frame };
   const { streamId, fin, status } = full;

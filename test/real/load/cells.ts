@@ -10,9 +10,9 @@ export type Way = (typeof WAYS)[number];
 
 export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'beyond', 'slow-disk', 'paused'] as const;
 /**
- * `busy`: two busy loops for each processor. `slow-reader`: who reads kubectl's output takes 1.5 MB/s. `beyond`:
- * the same, and the gateway may keep next to nothing for them, so that the API server has to wait. `slow-disk`: each sync of the
- * recorder takes long. `paused`: the recorder stands still for 3 s while the end of the output is under way.
+ * `busy`: two busy loops for each processor. `slow-reader`: the reader of kubectl's output reads 1.5 MB/s. `beyond`:
+ * the same with a nearly empty gateway buffer, so that the API server has to wait. `slow-disk`: each sync of the
+ * recorder's disk is delayed. `paused`: the recorder is paused for 3 s during the transfer of the last output.
  */
 export type Condition = (typeof CONDITIONS)[number];
 
@@ -26,7 +26,7 @@ export interface Cell {
   readonly way: Way;
   readonly condition: Condition;
   readonly content: Content;
-  /** Of `text` and `random`. */
+  /** Size of the contents `text` and `random`. */
   readonly megabytes: number;
 }
 
@@ -36,7 +36,7 @@ const SLOW_MB = 20;
 
 export interface CellChoice {
   readonly kubectls: readonly Kubectl[];
-  /** Instead of the usual sizes. */
+  /** Sizes that replace the usual sizes. */
   readonly megabytes?: number | undefined;
   /** Only cells with a matching name. */
   readonly only?: RegExp | undefined;
@@ -98,7 +98,7 @@ export function sampleCells(choice: CellChoice): readonly Cell[] {
   );
 }
 
-/** True if the terminal reads slowly. */
+/** Returns true if the terminal reads slowly. */
 export function isSlow(condition: Condition): boolean {
   return condition === 'slow-reader' || condition === 'beyond';
 }

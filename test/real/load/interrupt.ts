@@ -1,11 +1,11 @@
 /**
- * How long does output go on after Ctrl-C? A program floods a terminal that is read slowly; `kubectl exec -it` against a real API
- * server, directly and through the gateway, in turns.
+ * Measures how long output continues after Ctrl-C. A program floods a slow terminal with `kubectl exec -it` against a
+ * real API server: directly and through the gateway, in turn.
  *
  *   node test/real/load/interrupt.ts [--runs 5] [--rate 1500000] [--seconds 4] [--ways direct,unrecorded,recorded] [--transport websocket]
  *
- * `--rate`: bytes a second that the terminal takes; `--seconds`: how long before Ctrl-C. Prints each run and the medians of what each
- * way takes, and of what it takes more than the direct run of the same turn.
+ * `--rate`: bytes a second that the terminal takes; `--seconds`: how long before Ctrl-C. Prints each run, the median
+ * of each path, and the median of the difference from the direct run of the same turn.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -29,7 +29,7 @@ const { values } = parseArgs({
 const LAST = 'the-flood-is-over';
 const FLOOD = `trap : INT; yes 'the quick brown fox jumps over the lazy dog and comes back again'; echo ${LAST}`;
 const TIMEOUT_MS = 120_000;
-/** Number of output characters that are kept for error messages. More than the length of `LAST`. */
+/** Number of output characters that are kept for error messages. The limit is longer than `LAST`. */
 const TAIL_CHARACTERS = 300;
 
 interface Interrupted {

@@ -24,7 +24,7 @@ export function finish(cell: Cell, results: readonly SessionResult[]): CellResul
 export function faultsOf({ cell, results }: CellResult): readonly string[] {
   if (cell.way === 'direct') return [];
   // An API server that had to wait may have discarded output; kubectl then reports an error.
-  const allowed = cell.condition === 'beyond' ? ['exact', 'told'] : ['exact'];
+  const allowed = cell.condition === 'beyond' ? ['exact', 'reported'] : ['exact'];
   return results
     .filter(({ verdict }) => !allowed.includes(verdict))
     .map(({ verdict, problem }) => `${verdict}: ${problem}`);
@@ -43,7 +43,7 @@ export function rowOf({ cell, results, load }: CellResult): string {
       : cell.content,
     results.length,
     count('exact'),
-    count('told'),
+    count('reported'),
     count('silent'),
     missing.length === 0
       ? ''
@@ -55,7 +55,7 @@ export function rowOf({ cell, results, load }: CellResult): string {
 }
 
 const HEAD = [
-  '| beside it | way | client | content | runs | exact | short, told | short, silent | MB missing | median s | load |',
+  '| condition | path | client | content | runs | exact | short, reported | short, silent | MB missing | median s | load |',
   '| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: | --: |',
 ];
 

@@ -15,16 +15,16 @@ const PAUSE_AT = 0.9;
 const SILENCE_MS = 120_000;
 
 /**
- * `exact`: every byte arrived, with the exit code of the command. `told`: bytes may be missing, kubectl exited with an
- * error, and the recording is `interrupted`. `silent`: everything else.
+ * `exact`: every byte arrived, with the exit code of the command. `reported`: bytes may be missing, but kubectl exited
+ * with an error and the recording is `interrupted`. `silent`: everything else.
  */
-export type Verdict = 'exact' | 'told' | 'silent';
+export type Verdict = 'exact' | 'reported' | 'silent';
 
 export interface SessionResult {
   readonly verdict: Verdict;
   readonly missingBytes: number;
   readonly seconds: number;
-  /** The problem; empty if the result is exact. */
+  /** Description of the problem; empty if the result is exact. */
   readonly problem: string;
 }
 
@@ -69,8 +69,9 @@ async function judge(
   const state = recorder === undefined ? 'not recorded' : await stateOf(recorder, token);
   const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 && !isWhole ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
   const failed = seen.code !== 0 && seen.code !== expected.code;
-  const told = (isWhole || missingBytes > 0) && failed && (recorder === undefined || state === 'interrupted');
-  return { verdict: told ? 'told' : 'silent', missingBytes, problem };
+  const isReported =
+    (isWhole || missingBytes > 0) && failed && (recorder === undefined || state === 'interrupted');
+  return { verdict: isReported ? 'reported' : 'silent', missingBytes, problem };
 }
 
 function onPipes(
@@ -156,7 +157,7 @@ interface Pause {
   readonly over: Promise<void>;
 }
 
-/** A recorder that several sessions have paused continues after the last of them resumes it. */
+/** If several sessions paused a recorder, it continues after the last of them resumes it. */
 const paused = new Map<Recorder, number>();
 
 function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {

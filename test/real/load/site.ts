@@ -25,7 +25,7 @@ export interface Recorder {
   readonly process: RoleProcess;
   /** Returns the recording of the session with this token in its command. */
   find(token: string): Promise<Recording | undefined>;
-  /** Deletes the casts that are stored: those of a night are larger than a disk. */
+  /** Deletes the stored casts, because the casts of a night would fill the disk. */
   forget(): void;
 }
 
@@ -35,11 +35,11 @@ export interface LoadSite {
     way: Way,
     condition: Condition,
   ): Promise<{ readonly kubeconfig: string; readonly recorder: Recorder | undefined }>;
-  /** Starts what goes on beside the sessions, and ends what went on before. */
+  /** Starts the additional load for the next sessions, and stops the load of the previous ones. */
   enter(condition: Condition): Promise<void>;
 }
 
-/** Ends with the rig. */
+/** The load stops with the rig. */
 export async function startLoadSite(rig: Rig): Promise<LoadSite> {
   const cluster = await startKubernetes(rig, { node: { webSockets: true } });
   await createPod(cluster, POD, { command: ['sleep', 'infinity'] });

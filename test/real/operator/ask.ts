@@ -1,5 +1,5 @@
 /**
- * Asks from inside a pod's network, and prints the answer.
+ * Sends requests from inside a pod's network, and prints the responses.
  *
  *   node ask.ts http <url> [<host> [<headers as JSON>]]
  *   node ask.ts tls <https|ws|grpc> <what: address, host, path, ca, headers as JSON>

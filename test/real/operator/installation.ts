@@ -72,7 +72,7 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
   return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };
 }
 
-/** The Gateway API's own CRDs, of its standard channel, as its module has them. */
+/** CRDs of the Gateway API's standard channel, from its Go module. */
 export async function gatewayApiCrds(): Promise<readonly Manifest[]> {
   const { crds = '' } = await ensurePeer('gateway-api');
   return ['gatewayclasses', 'gateways', 'httproutes'].flatMap((plural) =>
@@ -131,7 +131,7 @@ export async function examineOperator(
     ...(options.more ?? []),
   ];
   const { code, text, problem } = await new Promise<{ code: number; text: string; problem: string }>((done) =>
-    // The suite's own variables are no settings.
+    // The operator must not see the variables of the suite.
     execFile('env', ['-i', ...command], { encoding: 'utf8', timeout: 60_000 }, (error, stdout, stderr) =>
       done({ code: error === null ? 0 : Number(error.code), text: stdout, problem: stderr }),
     ),
@@ -190,7 +190,7 @@ function ownCommand(linked: (path: string) => string): Readonly<Record<string, r
   return { [readManifest().publishing.image]: argv };
 }
 
-/** @returns a path of this repository by the link */
+/** @returns a path of this repository through the link */
 function linkRepository(rig: Rig): (path: string) => string {
   const link = join(rig.folder, 'repository');
   symlinkSync(root, link);

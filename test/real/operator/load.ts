@@ -1,6 +1,6 @@
 /**
- * Opens one connection after the other from inside a pod's network, several at a time, until it is told to end; then
- * prints how many were answered and what went wrong with the others; of those, how many had been open before.
+ * Opens connections from a pod's network, several at a time, until it receives a signal; then prints the number of
+ * responses and errors, and the number of connections that were already open.
  *
  *   node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
  */

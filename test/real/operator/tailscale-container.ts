@@ -1,14 +1,15 @@
 /**
- * Stands for the tailscale image on a node without containers: does what containerboot does with the variables that a
- * Recorder's pod gives it, by a real tailscaled and the pod's own ServiceAccount.
+ * Replaces the tailscale image on a node without containers: runs the logic of containerboot with the variables of a
+ * Recorder's pod, a real tailscaled and the pod's ServiceAccount.
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *
- * Two differences: this tailscaled keeps its state in a file, of which the machine key is in the state Secret before it
- * joins, as it is with the image, and the rest after that; and pods share one network here, so `$(POD_INDEX)` in an address
- * of the serve configuration stands for the number of the pod, as it does in the variables of the container beside it.
+ * It differs in two ways. This tailscaled keeps its state in a file: the state Secret contains its machine key before
+ * it joins, as with the image, and the other keys after that. Pods share one network here, so `$(POD_INDEX)` in an
+ * address of the serve configuration is the number of the pod, as in the variables of the container next to it.
  *
- * A pod whose name begins with `dies-` ends where one does that is killed between joining and saying so.
+ * A pod with a name that starts with `dies-` exits like a pod that is killed between joining and reporting its
+ * identity.
  */
 import { execFile, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -166,6 +167,6 @@ await kube('PATCH', 'application/strategic-merge-patch+json', {
     [STATE_KEY]: encode(readFileSync(stateFile)),
   },
 });
-// containerboot: with TS_AUTH_ONCE the key has done its work.
+// containerboot does not use the key again with TS_AUTH_ONCE.
 await kube('PATCH', 'application/merge-patch+json', { data: { authkey: null } });
 process.stdout.write(`joined as ${self.DNSName}\n`);

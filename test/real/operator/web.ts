@@ -29,7 +29,7 @@ const factsOf = (request: IncomingMessage): string =>
     caller: request.headers['x-forwarded-for'],
   });
 
-/** A line at a time. */
+/** Sends one line at a time. */
 async function* lines(count: number): AsyncGenerator<string> {
   for (let line = 0; line < count; line += 1) {
     if (line > 0) await delay(LINE_MS);

@@ -19,9 +19,9 @@ import { NAMESPACE, examineOperator, install, launchOperator, ownImage } from '.
 const run = promisify(execFile);
 const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
 
-/** The name that a Service of type ExternalName leads to; pods find it in their hosts file. */
+/** Target name of a Service of type ExternalName; pods find it in their hosts file. */
 export const OUTER_NAME = 'outer.example.com';
-/** Address of {@link OUTER_NAME} only. */
+/** Only address of {@link OUTER_NAME}. */
 export const OUTER_ADDRESS = '10.96.250.10';
 export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
 export const PORT = 8080;
@@ -64,7 +64,7 @@ export interface TlsWish {
 export interface TlsAnswer {
   readonly text: string;
   readonly status?: number;
-  /** Of the certificate that was shown. */
+  /** Subject of the certificate that the server presented. */
   readonly serial?: string;
   readonly grpcStatus?: string;
 }
@@ -118,11 +118,11 @@ export interface WorkloadSite {
 /** Sequential connections. */
 export interface Load {
   end(): Promise<{
-    /** Connections until `end` was called, and in total. */
+    /** Number of connections until `end` was called, and in total. */
     readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;
-    /** Of these, how many had been open before. */
+    /** Number of connections that were already open. */
     readonly broken: number;
     /** The longest time without a response. */
     readonly silentMs: number;
@@ -140,7 +140,7 @@ export interface HeadscaleNode {
   readonly subnet_routes?: readonly string[];
 }
 
-/** @param settings that every operator of the site is started with */
+/** @param settings settings of every operator of the site */
 export async function startWorkloadSite(settings: readonly string[] = []): Promise<WorkloadSite> {
   const [
     { tailscaled: kernel = '' },
@@ -165,7 +165,7 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
     const [cluster, tailnet] = await Promise.all([
       startKubernetes(rig, {
         address: NODE_ADDRESS,
-        // The last word counts.
+        // Parses the last word of the output.
         apiServerFlags: [`--service-cluster-ip-range=${SERVICE_NETWORK},${SERVICE_NETWORK_6}`],
         node: {
           images: images(rig, { kernel, lean, containerboot }),
@@ -286,7 +286,7 @@ function entered(rig: Rig, pod: string, ...argv: readonly string[]): readonly st
   return ['nsenter', `--target=${holderOf(rig, 'default', pod)}`, '--net', ...argv];
 }
 
-/** The process that holds the network of a pod. */
+/** The process that keeps the network of a pod open. */
 function holderOf(rig: Rig, namespace: string, pod: string): string {
   return readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `${namespace}_${pod}`), 'utf8');
 }
@@ -297,7 +297,7 @@ interface PodProgram {
   readonly effective: string;
 }
 
-/** All that runs in a network, without the process that holds it. */
+/** Returns the processes in a network, without the process that keeps it open. */
 function programsOf(holder: string): readonly PodProgram[] {
   const network = readlinkSync(`/proc/${holder}/ns/net`);
   return readdirSync('/proc')

@@ -4,8 +4,8 @@
  *   node test/real/rig/build.ts [peer…]
  *
  * The cache is keyed by everything that goes into a peer: go.mod, go.sum, its own sources and the flags. A program is
- * built to a temporary name and renamed, so an interrupted build leaves nothing half done, and a lock file lets two
- * builds at once share the work.
+ * built under a temporary name and then renamed, so an interrupted build leaves no incomplete file. A lock file
+ * prevents two builds of one peer at the same time.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -46,11 +46,11 @@ export class GoMissingError extends Error {}
 const inFlight = new Map<PeerName, Promise<Programs>>();
 
 /**
- * Gives the programs and files of a peer, built or fetched if they are not in the cache. That may need the network: a
- * suite with a network of its own has none, so its peers are named in `suites.ts` and made before it begins.
+ * Returns the programs and files of a peer, and builds or downloads missing ones. This may need the network. A suite
+ * with its own network namespace has no access to it, so `suites.ts` names its peers, which are built before.
  *
  * @returns name of a program or of files → absolute path
- * @throws GoMissingError when something must be built and there is no Go; Error with the compiler's output otherwise
+ * @throws GoMissingError if a build is needed without Go; Error with the compiler's output otherwise
  */
 export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<Programs> {
   const known = inFlight.get(name);
@@ -167,7 +167,7 @@ function buildArguments(peer: Peer, program: string): string[] {
   const names = peer.tags?.[program];
   const tags = names === undefined ? [] : ['-tags', names];
   const linker = ['-s', '-w', ...(peer.linkerFlags ?? [])].join(' ');
-  // Read-only: a module that go.sum lacks is an error.
+  // A module that is missing from go.sum is an error (`-mod=readonly`).
   return ['build', '-mod=readonly', '-trimpath', '-buildvcs=false', ...tags, '-ldflags', linker];
 }
 

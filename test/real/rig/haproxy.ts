@@ -9,7 +9,7 @@ import { type Program, type Rig, freePort } from './rig.ts';
 export interface LoadBalancer {
   readonly port: number;
   readonly program: Program;
-  /** How many of its servers pass their health check. */
+  /** Returns the number of its servers that pass their health check. */
   serversUp(): Promise<number>;
 }
 

@@ -29,7 +29,7 @@ export interface KubernetesOptions {
       };
   /** Listening address of the API server. Default: 127.0.0.1. */
   readonly address?: string;
-  /** More of the API server's own flags. */
+  /** Additional flags of the API server. */
   readonly apiServerFlags?: readonly string[];
 }
 
@@ -65,7 +65,7 @@ export interface KubeconfigAccess {
   readonly ca?: string;
   readonly insecure?: boolean;
   readonly proxyUrl?: string;
-  /** The name to check the certificate for, when `server` is an address. */
+  /** Name for the certificate check if `server` is an address. */
   readonly tlsServerName?: string;
 }
 

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 250;
-/** How long a thief may hold the right to remove a dead owner's lock; it needs microseconds. */
+/** Maximum time for which a process may hold the right to remove a dead owner's lock; it needs microseconds. */
 const STEAL_LIMIT_MS = 10_000;
 
 /**

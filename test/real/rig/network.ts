@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { ensureDebianProgram } from './debian.ts';
 import type { Rig } from './rig.ts';
 
-/** The node's address in it, and that of everything that pods call. */
+/** Address of the node in this namespace, which all pods call. */
 export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 

@@ -1,4 +1,4 @@
-/** The parts of the rig by name, for the shell and for tests that want several. */
+/** Returns the parts of the rig by name, for the shell and for tests that need several. */
 import { type Kubernetes, startKubernetes } from './kubernetes.ts';
 import type { Rig } from './rig.ts';
 import { type S3Server, startS3 } from './s3.ts';
@@ -14,7 +14,7 @@ export interface Parts {
   s3?: S3Server;
 }
 
-/** Starts the named parts side by side. */
+/** Starts the named parts at the same time. */
 export async function startParts(rig: Rig, names: readonly PartName[]): Promise<Parts> {
   const parts: Parts = {};
   await Promise.all(

@@ -1,6 +1,6 @@
 /**
- * Ends what a rig leaves behind. As a program it waits until its standard input ends, which happens when the rig's
- * process dies in whatever way, and then ends the rig's process groups and removes its folder.
+ * Stops processes that a rig leaves behind. As a program it waits for the end of its standard input, which also
+ * closes when the rig's process is killed. Then it kills the rig's process groups and removes its folder.
  *
  *   node reaper.ts <rig id> <folder> <pid file>
  */
@@ -26,7 +26,7 @@ export async function sweep(id: string): Promise<number> {
   return first.length;
 }
 
-/** The processes of this user that carry the rig's marker. */
+/** Returns the processes of this user that have the rig's marker. */
 export function marked(id: string): number[] {
   const wanted = `${MARKER}=${id}`;
   return readdirSync('/proc')
@@ -51,7 +51,7 @@ function kill(pid: number): void {
 
 async function reap(id: string, folder: string, pidFile: string): Promise<void> {
   for (const { pid, startTime } of leadersIn(pidFile)) {
-    // Another process may have the id by now.
+    // Another process may have this ID by now.
     if (startTimeOf(pid) === startTime) kill(-pid);
   }
   await sweep(id);
@@ -66,7 +66,7 @@ function leadersIn(pidFile: string): { pid: number; startTime: number }[] {
       return { pid, startTime };
     });
   } catch {
-    return []; // the rig was stopped in good order and has removed its folder
+    return []; // the rig has stopped normally and removed its folder
   }
 }
 

@@ -1,4 +1,6 @@
-/** The reference's API server proxy as a node of the tailnet: a second opinion on behaviour, a yardstick for speed. */
+/**
+ * The reference's API-server proxy (Tailscale's) as a node of the tailnet, for comparisons of behaviour and speed.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePeer } from './build.ts';
@@ -7,9 +9,9 @@ import { type Program, type Rig, freePort } from './rig.ts';
 import { DOMAIN, type Tailnet, nodeEnvironment, ping } from './tailnet.ts';
 
 export interface ReferenceProxy {
-  /** Tailnet addresses; it listens on port 443 of them. */
+  /** Tailnet addresses of the proxy, which listens on port 443. */
   readonly addresses: readonly [ipv4: string, ipv6: string];
-  /** The name its certificate is for. */
+  /** Name in its certificate. */
   readonly name: string;
   readonly program: Program;
   /** Writes a kubeconfig for clients of a node of the tailnet. */

@@ -1,8 +1,8 @@
 /**
- * One rig: a scratch folder, the programs that run in it, and the promise that nothing of it stays behind.
+ * A rig: a temporary folder, the programs that use it, and the removal of both.
  *
- * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process ends
- * them all when the process that made the rig dies without a word.
+ * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process kills
+ * them all if the process of the rig is killed.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
@@ -48,7 +48,7 @@ export interface Program {
   stop(): Promise<void>;
   /** Restarts it with the same arguments after `stop`. */
   start(): void;
-  /** Stops the process with SIGSTOP, and resolves when it is stopped. Its sockets stay open. */
+  /** Stops the process with SIGSTOP, and resolves when it is stopped. The sockets of the process stay open. */
   pause(): void;
   resume(): void;
   signal(name: NodeJS.Signals): void;
@@ -74,7 +74,7 @@ export interface UntilOptions {
 /** Creates an empty rig. Its programs and files are removed when it stops or its process exits. */
 export function createRig(): Rig {
   const id = randomBytes(8).toString('hex');
-  // Short, because unix socket paths end at 107 bytes.
+  // The name is short, because unix socket paths have at most 107 bytes.
   const folder = mkdtempSync(join(tmpdir(), 'tcrig-'));
   mkdirSync(join(folder, 'log'));
   const pidFile = join(folder, 'pids');
@@ -259,11 +259,11 @@ function waitUntilStopped(pid: number): void {
 
 function isStopped(pid: number): boolean {
   const threads = readdirSync(`/proc/${pid}/task`);
-  // The state follows the name, which is in brackets and may hold any character.
+  // The state follows the name, which is in parentheses and may contain any character.
   return threads.every((thread) => /\) [Tt] /.test(threadState(pid, thread)));
 }
 
-/** Of a thread that has ended meanwhile: that of one which can say nothing more. */
+/** The thread has exited in the meantime, so it cannot send anything more. */
 function threadState(pid: number, thread: string): string {
   try {
     return readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1');
@@ -278,7 +278,10 @@ interface Run {
   ended: string | undefined;
 }
 
-/** A rig's programs see nothing of the environment but what every program needs, and how gateways are to send what they record. */
+/**
+ * Programs of a rig get only the environment variables that every program needs, and the settings for the gateways'
+ * recording protocol.
+ */
 function inherited(): Record<string, string> {
   const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
   return Object.fromEntries(
@@ -289,7 +292,7 @@ function inherited(): Record<string, string> {
   );
 }
 
-/** Copies standard output to the log and picks the line in which a program says that it is ready. */
+/** Copies standard output to the log, and finds the line with which a program reports that it is ready. */
 function firstObject(child: ChildProcess, logPath: string): Promise<Record<string, unknown>> {
   return new Promise((found, fail) => {
     let pending: string | undefined = '';
@@ -319,14 +322,14 @@ function appendFileSyncIfThere(path: string, data: string | Buffer): void {
   }
 }
 
-/** Below the range that the kernel hands out by itself, so that no outgoing connection takes one. */
+/** The ports are below the kernel's ephemeral range, so no outgoing connection uses one. */
 const FIRST_PORT = 12_000;
 const PORTS = 20_000;
 let nextPort = randomInt(PORTS);
 
 /**
- * Finds a port that nobody listens on. Until it is used anybody may find it: no process is given one twice, and each
- * begins somewhere else.
+ * Finds a port without a listener. Another process may find the same port until the port is in use. A process never
+ * gets a port twice, and each process starts at another port.
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {

@@ -8,10 +8,10 @@ export interface Screen {
   /** Current rows of the screen without trailing blanks. */
   rows(): readonly string[];
   /**
-   * Resolves as soon as the screen shows `wanted`, which may be at once.
+   * Resolves when the screen shows `wanted`, immediately if it already does.
    *
-   * @returns the rows that were seen then
-   * @throws Error with the screen, when it has not come after `timeoutMs` or the program has ended before
+   * @returns the rows of the screen at that time
+   * @throws Error with the screen if `wanted` does not appear within `timeoutMs`, or the program exits first
    */
   shows(wanted: string | RegExp, timeoutMs?: number): Promise<readonly string[]>;
   type(text: string): void;
@@ -70,7 +70,7 @@ export function openScreen(path: string, args: readonly string[], options: Scree
   };
 }
 
-/** The rows that a terminal of this size shows after `output`. */
+/** Returns the rows that a terminal of this size shows after `output`. */
 export async function render(
   output: string,
   size: Pick<ScreenOptions, 'columns' | 'rows'>,

@@ -21,9 +21,9 @@ export interface TailnetNode {
   readonly httpProxyPort: number;
   readonly program: Program;
   /**
-   * Connects to an address of the tailnet as a program on this node does.
+   * Connects to an address of the tailnet like a program on this node.
    *
-   * @throws Error when the node cannot reach it
+   * @throws Error if the node cannot reach it
    */
   connect(address: string, port: number): Promise<Socket>;
   /** Runs the node's command line client. */
@@ -35,13 +35,13 @@ export interface Tailnet {
   readonly nodes: Readonly<Record<string, TailnetNode>>;
   readonly control: Program;
   node(name: string): TailnetNode;
-  /** Joins one more node. */
+  /** Adds a node to the tailnet. */
   join(options: NodeOptions): Promise<TailnetNode>;
-  /** A key with which any program may join as this user or with these tags. */
+  /** Creates an auth key for this user or for these tags, which any program may use. */
   authKey(owner: { readonly user: string } | { readonly tags: readonly string[] }): Promise<string>;
-  /** Replaces the policy; nodes learn of it within milliseconds. */
+  /** Replaces the policy; nodes receive it within milliseconds. */
   setPolicy(policy: object): void;
-  /** Removes a node, as an administrator does. */
+  /** Removes a node, like an administrator. */
   remove(name: string): Promise<void>;
   /** Runs headscale's command line client and parses its JSON. */
   admin(...args: readonly string[]): Promise<unknown>;
@@ -113,7 +113,7 @@ export function standardPolicy(): object {
   };
 }
 
-/** Starts control server and nodes, and returns when every node reaches every other. */
+/** Starts the control server and the nodes, and returns when all nodes can reach each other. */
 export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Promise<Tailnet> {
   const { headscale = '', tailscaled = '' } = await ensurePeer('tailnet');
   const folder = join(rig.folder, 'tn');

@@ -2,12 +2,12 @@
 import { type IPty, spawn } from '@lydell/node-pty';
 
 export interface Terminal {
-  /** Everything the program wrote so far, byte for byte as text. */
+  /** Complete output of the program so far, byte for byte as text. */
   output(): string;
   /**
-   * Resolves when `wanted` appears after what the previous call matched.
+   * Resolves when `wanted` appears after the previous match.
    *
-   * @returns what lies between, the match included
+   * @returns the output since the previous match, including the new match
    */
   expect(wanted: string | RegExp, timeoutMs?: number): Promise<string>;
   type(text: string): void;

@@ -4,7 +4,7 @@
  *   node test/real/rig/up.ts [part…]     starts parts (default: all but kubernetes-1.34) and prints how to use them
  *   node test/real/rig/up.ts --down      ends them
  *
- * A process in the background holds the rig; whatever ends it ends everything.
+ * A background process keeps the rig running; the rig stops with this process.
  */
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

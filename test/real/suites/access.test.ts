@@ -146,7 +146,7 @@ async function pending(from: string, args: readonly string[] = LIST): Promise<st
   return id;
 }
 
-/** A session that prints a line and stays open. */
+/** Runs a session that prints a line and stays open. */
 async function session(): Promise<{ readonly process: ChildProcess; readonly ended: Promise<string> }> {
   const args = ['exec', 'shell', ...SRE, '--', 'sh', '-c', 'echo ready; sleep 600'];
   const process = startKubectl(site.kubectl, args, { kubeconfig: kubeconfig('alice') });

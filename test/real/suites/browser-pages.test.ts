@@ -1,7 +1,8 @@
 /**
- * Pages that come through a gateway, in a real browser, over HTTP/1.1 and HTTP/2 (ADR 11). Each page tries to reach
- * `/api/v1/secrets` in another way. It is opened at the API server itself first, where it must succeed, so that every
- * attempt is known to be one; then through the gateway, where nothing but the page itself may arrive.
+ * Loads pages through a gateway in a real browser, over HTTP/1.1 and HTTP/2 (docs/adr/0011). Each page tries to reach
+ * `/api/v1/secrets` in another way. The browser first loads it directly from the API server, where the attempt must
+ * succeed, so that it is a real attempt. Then it loads the page through the gateway, where only the page itself may
+ * arrive.
  */
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -23,7 +24,7 @@ import { identityOf, startTestGateway } from '../support/product.ts';
 const LOOT = '/api/v1/secrets';
 const GO = `fetch('${LOOT}')`;
 const PROGRAM = '/api/v1/namespaces/n/services/web/proxy/';
-/** An API group of another program; its path does not show that. */
+/** An API group of another program; its path does not reveal that. */
 const OTHER_API = '/apis/pages.example/v1/pages/';
 
 interface EvilPage {
@@ -126,7 +127,7 @@ interface Hostile {
   readonly server: Server;
   readonly url: string;
   readonly caPem: string;
-  /** Request lines, of upgrades as well. */
+  /** Request lines, including those of upgrades. */
   readonly asked: string[];
 }
 

@@ -158,7 +158,7 @@ describe('the player', () => {
     expect(await elapsed()).toBeLessThan(1);
     await seek(0.99);
     await expect.poll(() => elapsed(), { timeout: 3000 }).toBeGreaterThan(1);
-    // a terminal draws when it gets round to it
+    // a terminal draws after a delay
     await shows('first');
   });
 

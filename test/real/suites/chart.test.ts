@@ -687,7 +687,7 @@ describe('the kustomize bases', () => {
       (JSON.parse(json) as { items: Manifest[] }).items.map(({ kind, metadata }) => ({
         kind,
         name: metadata.name,
-        // The status of a StatefulSet moves on; its specification must not.
+        // The status of a StatefulSet may change, but its specification must not.
         at: (metadata as { generation?: number }).generation,
       }));
     const first = versions(apply());

@@ -22,7 +22,7 @@ import { createRig, type Rig } from '../rig/rig.ts';
 const CONNECTIONS = 16;
 const seed = runSeed();
 
-/** Our reading of a request line; undefined when we refuse it. */
+/** Request as tailcast parses it; undefined if tailcast rejects it. */
 interface Reading {
   readonly info: RequestInfo;
   readonly requestClass: RequestClass;
@@ -64,7 +64,7 @@ function expectedEvent({ info }: Reading): object {
   };
 }
 
-/** Classes that policy treats as a session; the others go through as ordinary requests. */
+/** Classes that the policy treats as a session; all other classes are forwarded as ordinary requests. */
 const SESSIONS: ReadonlySet<RequestClass> = new Set([
   'exec',
   'attach',
@@ -89,7 +89,7 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
  */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};
-  // the rest of such a path belongs to another API server
+  // another API server interprets the rest of such a path
   if (apiGroup !== undefined && subresource === 'proxy') return 'otherProxy';
   if (apiGroup !== undefined || apiVersion !== 'v1') return undefined;
   return ROUTES[`${resource}/${subresource}`];
@@ -217,7 +217,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
     return { method, target, headers: [...headers, 'Content-Length', '0'] };
   }
 
-  /** First audit event of each Audit-ID. It exists when the response has started. */
+  /** First audit event of each Audit-ID. The event exists when the response has started. */
   async function auditEvents(prefix: string, sent: number): Promise<ReadonlyMap<string, AuditEvent>> {
     let seen = -1;
     return rig.until('the audit log is complete', async () => {

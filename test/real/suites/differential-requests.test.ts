@@ -1,4 +1,4 @@
-/** Requests read by us and by Kubernetes' own code, side by side, on very many inputs. */
+/** Compares how tailcast and Kubernetes' own code parse a large number of requests. */
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
@@ -11,7 +11,7 @@ import { randomRequest, type RequestLine } from '../differential/requests.ts';
 
 const REFUSALS: ReadonlySet<string> = new Set(['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG']);
 
-/** More than 200,000 of them are accepted and compared. */
+/** Both accept more than 200,000 of them, which are compared. */
 const REQUESTS = 400_000;
 const BATCH = 20_000;
 const EXEC_QUERIES = 40_000;
@@ -37,12 +37,12 @@ interface GoRequest {
   readonly bad?: boolean;
   readonly error?: string;
   readonly path: string;
-  /** By name, all values of a name together. */
+  /** All values of each name together. */
   readonly query: readonly (readonly [name: string, values: readonly string[]])[];
   readonly info?: GoInfo;
 }
 
-/** Undefined when we refuse the target. */
+/** The target; undefined if tailcast rejects it. */
 function accept(target: string): Target | undefined {
   try {
     return parseTarget(target);
@@ -52,7 +52,7 @@ function accept(target: string): Target | undefined {
   }
 }
 
-/** Response of the oracle for a request according to our reading, as text. */
+/** Expected response of the oracle for a request, as text. */
 function ourReading(method: string, target: Target): string {
   const info = parseRequestInfo(method, target);
   const query = Map.groupBy(target.query, ([name]) => name);
@@ -79,8 +79,8 @@ function ourReading(method: string, target: Target): string {
 }
 
 /**
- * One mark for bytes that are not UTF-8: Go writes one for each byte, a decoder of the Web one for each sequence that
- * breaks off.
+ * Replaces bytes that are not UTF-8 with one mark: Go writes one mark per byte, a web decoder one per invalid
+ * sequence.
  */
 function sameMarks<Answer>(text: string): Answer {
   return JSON.parse(text, (_key, value: unknown) =>
@@ -88,12 +88,14 @@ function sameMarks<Answer>(text: string): Answer {
   ) as Answer;
 }
 
-/** Names that are not UTF-8 are one name as text and several in Go, so only the pairs are compared, in no order. */
+/**
+ * Names that are not UTF-8 are one name as text and several in Go, so the comparison uses the pairs without order.
+ */
 function pairsOf({ query }: GoRequest): readonly string[] {
   return query.flatMap(([name, values]) => values.map((value) => JSON.stringify([name, value]))).toSorted();
 }
 
-/** Undefined when both readings agree; as text first, because the rest is slow. */
+/** Undefined if both results are equal; they are compared as text first, because the rest is slow. */
 function difference(line: RequestLine, target: Target, answer: string): object | undefined {
   const text = ourReading(line.method, target);
   if (text === answer) return undefined;

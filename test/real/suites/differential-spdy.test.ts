@@ -1,4 +1,4 @@
-/** SPDY read and written by us and by the library of API servers, kubelets and kubectl. */
+/** Compares tailcast's SPDY parser and encoder with the library of API servers, kubelets and kubectl. */
 import { describe, expect, it } from 'vitest';
 import { damage, join, segments } from '../../support/damage.ts';
 import { createTally, relation } from '../differential/compare.ts';

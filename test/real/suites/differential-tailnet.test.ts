@@ -1,4 +1,4 @@
-/** PROXY headers and grants read by us, by a Go library, and by the reference's own types. */
+/** Compares how tailcast, a Go library and the reference's own types parse PROXY headers and grants. */
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { normaliseAddress, parseAddressPort } from '../../../src/tailnet/addresses.ts';
@@ -101,7 +101,7 @@ function readProxyHeader(chunks: readonly Uint8Array[]): {
   }
 }
 
-/** Response of the oracle for a header according to our reading. */
+/** Expected response of the oracle for a header. */
 function proxyReading(header: ProxyHeader, rest: Uint8Array): object {
   const end = { rest: base64(rest) };
   if (header.kind === 'local') return { local: true, ...end };
@@ -180,7 +180,7 @@ interface GoGrants {
   readonly recording: readonly KubernetesRule[];
 }
 
-/** Reasons for which only our parser rejects input: patterns of our error messages. */
+/** Reasons for rejections by tailcast's parser only: patterns of its error messages. */
 const STRICTER: readonly (readonly [name: string, pattern: RegExp])[] = [
   // tailscaled never writes these.
   ['a member in other letter case', /is spelled in other letter case/],
@@ -229,7 +229,7 @@ function sameGrants(ours: OurGrants, go: GoGrants): boolean {
   );
 }
 
-/** Returns an error for which only our parser rejects input, unless a pattern above matches it. */
+/** Returns an error that only tailcast's parser reports, unless a pattern above matches it. */
 function unlistedRefusal(ours: TailcastError, stricter: ReturnType<typeof createTally>): boolean {
   const known = STRICTER.find(([, pattern]) => pattern.test(`${ours.code} ${ours.message}`));
   stricter.add(known?.[0] ?? 'UNKNOWN');
@@ -360,7 +360,7 @@ const ODD_VALUES = [
   '',
 ];
 
-/** A JSON object; if it is odd, perhaps with something wrong in it. */
+/** A JSON object, possibly with an error if `odd` is set. */
 function members(random: Random, odd: boolean, list: readonly Member[]): string {
   const spelled = list.flatMap(([name, json]): Member[] => {
     if (!odd || !random.oneIn(8)) return [[name, json]];
@@ -391,7 +391,7 @@ function members(random: Random, odd: boolean, list: readonly Member[]): string 
   return `{${spelled.map(([name, json]) => `${JSON.stringify(name)}:${json}`).join(',')}}`;
 }
 
-/** A JSON array; if it is odd, perhaps of other things. */
+/** A JSON array, possibly with items of other types if `odd` is set. */
 function list(random: Random, odd: boolean, length: number, make: () => string): string {
   const elements = Array.from({ length }, () => (odd && random.oneIn(20) ? random.pick(ODD_VALUES) : make()));
   return odd && random.oneIn(20) ? random.pick(ODD_VALUES) : `[${elements.join(',')}]`;

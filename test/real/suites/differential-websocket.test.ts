@@ -45,11 +45,11 @@ interface Frame {
   readonly fin: boolean;
   readonly rsv: number;
   readonly payload: Uint8Array;
-  /** False for the last one, if bytes are missing. */
+  /** True except for the last one if bytes are missing. */
   readonly whole: boolean;
 }
 
-/** Our reading, frame by frame. */
+/** Result of tailcast's parser, frame by frame. */
 function scan(
   chunks: readonly Uint8Array[],
   expectMask: boolean,

@@ -39,7 +39,7 @@ beforeAll(async () => {
 
 afterAll(() => rig.stop());
 
-/** Both recorders named, in this order, and enforced. */
+/** Both recorders are named in this order, and recording is enforced. */
 function identityWith(recorders: readonly RecorderProcess[]): Identity {
   const rule = {
     impersonate: { groups: ['system:masters'] },
@@ -59,7 +59,7 @@ async function startSite(
     readonly one: RecorderProcess;
     readonly two: RecorderProcess;
     readonly kubeconfig: string;
-    /** Starts a recorder that was killed, with its disk and its port. */
+    /** Starts a killed recorder again, with its disk and its port. */
     again(machine: 'one' | 'two', port: number): Promise<RecorderProcess>;
   }
 > {
@@ -156,7 +156,7 @@ function summaryOf(recordings: readonly Recording[]): string {
   return JSON.stringify(recordings.map(({ state, problem, bytes }) => [state, problem, bytes]));
 }
 
-/** True if `part` is `whole` without one range. */
+/** Returns true if `part` is `whole` without one range. */
 function isCutOut(part: string, whole: string): boolean {
   let same = 0;
   while (same < part.length && part[same] === whole[same]) same += 1;

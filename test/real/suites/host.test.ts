@@ -1,7 +1,7 @@
 /**
- * The commands of README, docs/install.md and docs/operate.md for a host that is a node, run as they are shown, with
- * this machine's addresses and folders for the reader's. One word is another everywhere: headscale issues no
- * certificates, so `--tls tailscale` is `--tls files`, with files that lie as the kubelet lays those of a Secret.
+ * Runs the commands of README, docs/install.md and docs/operate.md for a host that is a node, with addresses and
+ * folders of this machine. One word differs: headscale issues no certificates, so `--tls tailscale` becomes `--tls
+ * files`, with files in the layout of a mounted Secret.
  */
 import { once } from 'node:events';
 import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -211,7 +211,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
     await gateway.stop();
   },
 
-  // A node in kernel mode has its address on the machine; one in userspace mode brings connections to loopback.
+  // A node in kernel mode has its address on the machine; a node in userspace mode forwards connections to loopback.
   'tailcast gateway --listen 100.64.0.9:443 --tls tailscale': async (command) => {
     const port = await freePort();
     const gateway = tailcast(command, { '100.64.0.9:443': `127.0.0.1:${port}`, ...files() }, 'gateway');

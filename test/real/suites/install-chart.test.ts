@@ -1,7 +1,7 @@
 /**
- * The chart of a release in a real cluster, from its folder alone, up to the first recorded shell: templated, applied, and its
- * pods run from the image of the release, as the API server has them (`support/pod-container.ts`). The stock container beside
- * them is its own entry point with a real tailscaled.
+ * Installs the chart of a release, only from the release's folder, in a real cluster, up to the first recorded shell.
+ * The pods run from the image of the release with the specification at the API server (`support/pod-container.ts`).
+ * The stock container next to them runs its own entry point with a real tailscaled.
  */
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { spawnSync } from 'node:child_process';
@@ -213,7 +213,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
       PATH: `${bin}:/usr/bin:/bin`,
       HOME: home,
       KUBECONFIG: join(home, 'config'),
-      // Her machine reaches the tailnet by the proxy of its tailscaled.
+      // Her machine reaches the tailnet through the proxy of its tailscaled.
       HTTPS_PROXY: `http://127.0.0.1:${alice.httpProxyPort}`,
       NODE_USE_ENV_PROXY: '1',
     });

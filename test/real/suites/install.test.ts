@@ -93,7 +93,7 @@ describe('the npm package', () => {
       const bin = installNode(home, major);
       const prefix = join(home, 'prefix');
       const env = cleanly({
-        // Neither a compiler nor anything else that a build would need.
+        // The path contains neither a compiler nor other build tools.
         PATH: `${bin}:${linksTo(home, ['sh', 'env', 'npm'])}`,
         HOME: home,
         XDG_STATE_HOME: join(home, 'state'),

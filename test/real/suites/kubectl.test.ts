@@ -32,7 +32,7 @@ const jobs = clients.flatMap((client) =>
 
 /** The node of 1.36 accepts WebSocket; the API server of 1.34 translates WebSocket to SPDY. */
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
-/** The jobs that passed, by name, with the versions they passed on. */
+/** Names of the passed tests, each with the kubectl versions. */
 const passed = new Map<string, KubernetesVersion[]>();
 
 describe.each(versions)('Kubernetes %s', (version) => {
@@ -55,7 +55,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     passed.set(name, [...(passed.get(name) ?? []), version]);
   });
 
-  // Last and separate, because the registered API disturbs discovery of other tests.
+  // Runs last and separately, because the registered API disturbs discovery of other tests.
   it('an API whose server is away answers as at the API server', async () => {
     const { control, seen } = await checkAbsentApi(cluster, gateways, kubectls.at(-1)!);
     expect(control).toMatchObject({ code: 1, stderr: expect.stringContaining('ServiceUnavailable') });

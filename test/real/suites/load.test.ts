@@ -53,7 +53,7 @@ beforeAll(async () => {
   rig = createRig();
   contents = createContents(rig.folder);
   site = await startLoadSite(rig);
-  // while the machine is quiet
+  // These cells run while the machine is quiet.
   for (const { way, condition } of cells) await site.way(way, condition);
 });
 
@@ -63,7 +63,7 @@ afterAll(async () => {
   await rig.stop();
 });
 
-/** `parallel` at a time. */
+/** At most `parallel` cells run at a time. */
 async function runCell(cell: Cell): Promise<CellResult> {
   const script = await contents(cell);
   const { kubeconfig, recorder } = await site.way(cell.way, cell.condition);
@@ -92,7 +92,7 @@ describe('sessions under load', () => {
       const result = await runCell(cell);
       done.push(result);
       process.stdout.write(`${rowOf(result)}\n`);
-      // as text: a report of CI cuts lists short
+      // printed as text, because the report of CI truncates lists
       expect(faultsOf(result).join('\n')).toBe('');
     },
   );

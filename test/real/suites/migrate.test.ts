@@ -52,7 +52,10 @@ let gateway: SiteGateway;
 let operator: Program;
 /** Pods of the kubelet double share the host network. */
 let opsPort = 0;
-/** Opened through the reference before anything is installed, and used in every step until the reference goes. */
+/**
+ * The shell was opened through the reference before the installation, and is used in every step until the reference
+ * is removed.
+ */
 let shell: Terminal;
 let watched = '';
 let lines = 0;
@@ -186,7 +189,7 @@ async function changeWatched(value: string): Promise<void> {
   await rig.until(`the watch reports ${value}`, async () => (watched.includes(value) ? true : undefined));
 }
 
-/** The shell and the watch that were opened through the reference go on, and new sessions through it are possible. */
+/** The shell and the watch of the reference continue, and new sessions through the reference are possible. */
 async function expectReferenceWorks(): Promise<void> {
   await type(shell);
   await changeWatched(`step-${times.length}`);
@@ -357,7 +360,7 @@ describe('the rehearsal of a migration', () => {
     expect((await statefulSet()).metadata.uid).toBe(before.metadata.uid);
     const after = (await nodes()).find(({ given_name }) => given_name === 'adopted-0');
     expect([after?.id, after?.ip_addresses]).toEqual([known?.id, known?.ip_addresses]);
-    // The way back: the state that the reference reads is still in its Secret.
+    // For the way back, the Secret still contains the state that the reference reads.
     await operator.stop();
     const secret = (await cluster.api('GET', `/api/v1/namespaces/${NAMESPACE}/secrets/adopted-0`)) as {
       data: Record<string, string>;

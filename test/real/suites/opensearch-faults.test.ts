@@ -93,7 +93,7 @@ function block(name: string, isBlocked: boolean): Promise<unknown> {
 class Watcher {
   readonly unsaid: string[] = [];
   readonly statuses = new Map<number, number>();
-  /** Sessions that a search must find or report as missing, and since when. */
+  /** Sessions that a search must find or report as missing, with the time since when. */
   readonly #due = new Map<string, number>();
   #isOver = false;
   readonly #running: Promise<void>;
@@ -145,7 +145,7 @@ function limitRequests(limit: string | null): Promise<unknown> {
 interface Trouble {
   readonly name: string;
   decide(path: string, index: string): Fault;
-  /** Done to the real server while it lasts. */
+  /** Faults that are applied to the real server. */
   readonly begin?: (index: string) => Promise<unknown>;
   readonly end?: (index: string) => Promise<unknown>;
 }
@@ -217,7 +217,7 @@ async function open(proxy: FaultProxy, name: string): Promise<RecorderRig> {
   return recorder;
 }
 
-/** Stores sessions and lets one run. @returns the longest that an acknowledgement took */
+/** Stores sessions during a fault. @returns the longest time of an acknowledgement */
 async function record({ recorder }: RecorderRig, watcher: Watcher): Promise<number> {
   let longest = 0;
   const timed = async (act: () => Promise<unknown>): Promise<void> => {

@@ -97,7 +97,7 @@ describe.skipIf(problem !== undefined)(
       });
     const fronts = (query = ''): Promise<readonly Resource[]> =>
       list(`${OWN}/services?labelSelector=tailscale.com/svc-type%3Degress${query}`);
-    /** Response of a cluster's DNS. */
+    /** Returns the response of a cluster's DNS. */
     async function address(name: string): Promise<string> {
       const { spec } = await read(`${DEFAULT}/services/${name}`);
       const [front = ''] = (spec.externalName ?? '').split('.');

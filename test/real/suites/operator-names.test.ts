@@ -1,4 +1,6 @@
-/** A DNSConfig on real peers: the nameserver runs in pods, and pods ask it through the address of its Service. */
+/**
+ * A DNSConfig on real peers: the nameserver runs in pods, and other pods query it through the address of its Service.
+ */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { create, manifests } from '../operator/installation.ts';
@@ -49,7 +51,7 @@ describe.skipIf(problem !== undefined)(
       site.rig.until(what, check, PATIENT);
     const ask = (type: 'A' | 'AAAA', name: string): Promise<unknown> =>
       site.resolve('asker', server, type, name);
-    /** Until the answer is a list: a kubelet takes its time with a ConfigMap. */
+    /** Waits until the result is a list, because a kubelet updates a ConfigMap after a delay. */
     const addresses = (name: string): Promise<readonly string[]> =>
       until(`addresses of ${name}`, async () => {
         const answer = await ask('A', name);
@@ -95,7 +97,7 @@ describe.skipIf(problem !== undefined)(
       await api('POST', `${TAILSCALE}/dnsconfigs`, dnsConfig('dns'));
       const { status } = await said('dns', 'NameserverCreated');
       server = status?.nameserver?.ip ?? '';
-      // the node leads packets to the Service a moment after its pod is ready
+      // The node forwards packets to the Service shortly after its pod is ready.
       await until('the Service to be led to', async () => {
         const answer = await ask('A', DOMAIN);
         if (answer === 'ETIMEOUT') throw new Error(answer);

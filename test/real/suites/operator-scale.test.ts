@@ -1,7 +1,7 @@
 /**
- * Many Services at once, against a real API server with its own limits and a control server that only answers. Pods there
- * are none: the test says what they would say. How long it takes is printed, because that depends on the machine; how
- * many requests it takes does not.
+ * Many Services at once, with a real API server with its own limits, and a control server that only responds. There
+ * are no pods: the test writes their status. The test prints the duration, which depends on the machine, and checks
+ * the number of requests, which does not.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -13,10 +13,10 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
 
 const COUNT = Number(process.env['REAL_SCALE_SERVICES'] ?? '500');
-/** Services of the cluster, most of which are none of the operator's. */
+/** Most Services of the cluster do not belong to the operator. */
 const ALL = 5000;
 const MOST_MIB = 150;
-/** Requests of the operator for one Service, from nothing until it is ready. */
+/** Number of the operator's requests for one Service, from its creation until it is ready. */
 const MOST_REQUESTS = 60;
 const AT_ONCE = 16;
 
@@ -25,7 +25,7 @@ let cluster: Kubernetes;
 let control: Server;
 let operator: Program;
 
-/** As much of Headscale as the operator asks. */
+/** The part of Headscale that the operator uses. */
 function controlServer(): Server {
   let keys = 0;
   return createServer((request, response) => {
@@ -53,7 +53,7 @@ const encode = (text: string): string => Buffer.from(text).toString('base64');
 const names = Array.from({ length: COUNT }, (_, index) => `web-${index}`);
 const objectOf = (name: string): string => objectNameOf({ type: 'svc', namespace: 'default', name });
 
-/** Does something with each, a few at a time. */
+/** Runs a function for each item, a few at a time. */
 async function each<T>(items: readonly T[], action: (item: T) => Promise<unknown>): Promise<void> {
   const rest = [...items];
   const work = async (): Promise<void> => {
@@ -62,7 +62,7 @@ async function each<T>(items: readonly T[], action: (item: T) => Promise<unknown
   await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
-/** Plays kubelet and pod of a proxy: its node has joined, its rules are in. */
+/** Simulates the kubelet and the pod of a proxy: its node has joined, and its rules are installed. */
 async function join(object: string): Promise<void> {
   await cluster.api('PATCH', `/api/v1/namespaces/${NAMESPACE}/secrets/${object}-0`, {
     data: {
@@ -120,7 +120,7 @@ describe(`${COUNT} Services`, () => {
         apiVersion: 'v1',
         kind: 'Service',
         metadata: { name, labels: { app: name }, annotations: { 'example.com/team': 'platform' } },
-        // Headless: the range of addresses is smaller than that.
+        // The Services are headless, because the address range is smaller than their number.
         spec: { selector: { app: name }, clusterIP: 'None', ports: [{ port: 80 }] },
       }),
     );
@@ -177,7 +177,7 @@ describe(`${COUNT} Services`, () => {
       async () => {
         const before = requests();
         await new Promise((done) => setTimeout(done, 5000));
-        // A watch that ends is taken up again.
+        // A closed watch is opened again.
         return requests() - before <= 1 ? true : undefined;
       },
       { timeoutMs: 110_000 },

@@ -1,4 +1,4 @@
-/** Services in clusters that admit no privileged pod: connections are forwarded by programs without any capability. */
+/** Services in clusters that admit no privileged pod: programs without capabilities forward the connections. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
@@ -79,7 +79,7 @@ describe.skipIf(problem !== undefined)(
     });
     const outside = `outside.${DOMAIN}`;
 
-    /** From a pod of the cluster to the pod of an egress Service. */
+    /** Sends requests from a pod of the cluster to the pod of an egress Service. */
     async function egressUrl(name: string): Promise<string> {
       const { status } = await site.pod(NAMESPACE, podOf(name));
       return `http://${status.podIP}:${PORT}/`;

@@ -1,4 +1,4 @@
-/** Services, Connectors and ProxyClasses on real peers: packets go through the kernel of pods with networks of their own. */
+/** Services, Connectors and ProxyClasses on real peers: packets pass the kernel of pods with their own networks. */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parentLabels, objectNameOf } from '../../../src/operator/workload/workload.ts';
@@ -61,7 +61,7 @@ describe.skipIf(problem !== undefined)(
   `workloads of the operator${problem === undefined ? '' : `: ${problem}`}`,
   () => {
     let site: WorkloadSite;
-    /** Stands behind the tailnet node `db`. */
+    /** A server behind the tailnet node `db`. */
     const database = createServer((_request, response) =>
       response.end(JSON.stringify({ name: 'db', from: '' })),
     );
@@ -126,7 +126,7 @@ describe.skipIf(problem !== undefined)(
       `${objectNameOf({ type, namespace: type === 'svc' ? 'default' : NAMESPACE, name })}-${ordinal}`;
     const asks = (what: string, url: string, pod = 'client'): Promise<{ name: string; from: string }> =>
       until(what, () => site.http(pod, url));
-    /** Everything in the operator's namespace that was made for somebody. */
+    /** Returns all objects in the operator's namespace that the operator created for a resource. */
     async function madeFor(name: string): Promise<readonly string[]> {
       const query = `labelSelector=tailscale.com/parent-resource%3D${name}`;
       const paths = [
@@ -336,7 +336,7 @@ describe.skipIf(problem !== undefined)(
     });
 
     describe('a Service that leads to the tailnet', () => {
-      /** What a cluster's DNS would answer: the addresses behind the headless Service. */
+      /** Returns the response of a cluster's DNS: the addresses behind the headless Service. */
       async function resolved(externalName: string): Promise<string> {
         const [name = ''] = externalName.split('.');
         const query = `labelSelector=kubernetes.io/service-name%3D${name}`;
@@ -403,9 +403,9 @@ describe.skipIf(problem !== undefined)(
         const [former, next] = [await nodeNamed('late'), await nodeNamed('later')];
         await site.tailnet.admin('nodes', 'rename', 'former', '-i', String(former.id));
         await site.tailnet.admin('nodes', 'rename', 'late', '-i', String(next.id));
-        // Nobody answers at the address from before.
+        // The previous address does not respond.
         await site.tailnet.remove('former');
-        // containerboot follows nothing any more once nobody has had the name, and hears no signal.
+        // containerboot stops following changes after the name had no addresses, and does not receive signals.
         await remove(`${OWN}/pods/${podOf('svc', 'later')}?gracePeriodSeconds=0`);
         expect(await reaches('later')).toMatchObject({ name: 'db' });
       });
@@ -565,7 +565,7 @@ describe.skipIf(problem !== undefined)(
           const first = (await primary()).given_name;
           const pod = podOf('connector', 'twin', Number(first.at(-1)));
           const load = site.load('client', target, 4, 2000, 1500);
-          // Some answers come before.
+          // Earlier responses are possible.
           await site.http('client', target);
           if (end === 'killed') site.kill(NAMESPACE, pod);
           else await site.cut(NAMESPACE, pod);
@@ -699,7 +699,7 @@ describe.skipIf(problem !== undefined)(
         for (let life = 0; life < 4; life += 1) {
           const operator = site.launch(`operator-${life}`);
           const before = (await madeFor('survivor')).length;
-          // Killed after each sign of work, until all of it is there.
+          // The operator is killed after each write until all objects exist.
           await until('a sign of work', async () => {
             const { metadata } = await read(`${DEFAULT}/services/survivor`);
             const more = (await madeFor('survivor')).length > before;

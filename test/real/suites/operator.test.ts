@@ -53,7 +53,7 @@ let opsPort: number;
 beforeAll(async () => {
   const { tailscaled = '' } = await ensurePeer('tailnet');
   await ensurePeer('kubernetes-1.36');
-  // The pods mount something at /tmp, and the double replaces that path wherever it sees it.
+  // The pods mount a volume at /tmp, and the kubelet double replaces that path everywhere.
   process.env['TMPDIR'] = '/var/tmp';
   rig = createRig();
   [cluster, tailnet] = await Promise.all([
@@ -77,7 +77,7 @@ async function startOperator(): Promise<Program> {
   return launchOperator(rig, { kubeconfig: operatorKubeconfig, controlUrl: tailnet.controlUrl, apiKey });
 }
 
-/** A Recorder as it would be written for the reference; the image stands for one with S3. */
+/** A Recorder resource for the reference; the image replaces a recorder with S3. */
 function recorder(name: string, spec: object = {}): object {
   return {
     apiVersion: 'tailscale.com/v1alpha1',
@@ -116,7 +116,10 @@ async function nodes(prefix: string): Promise<readonly HeadscaleNode[]> {
   return list.filter((node) => node.given_name.startsWith(prefix));
 }
 
-/** Waits until the Recorder has as many devices, all of its pods are ready, and headscale knows just these nodes. */
+/**
+ * Waits until the Recorder has this number of devices, all of its pods are ready, and headscale knows exactly these
+ * nodes.
+ */
 async function converged(name: string, replicas: number): Promise<RecorderObject> {
   return rig.until(
     `${name} with ${replicas} replicas`,
@@ -144,7 +147,7 @@ async function converged(name: string, replicas: number): Promise<RecorderObject
   );
 }
 
-/** Waits until nothing of a deleted Recorder is left, in the cluster and in the tailnet. */
+/** Waits until all objects and nodes of a deleted Recorder are gone. */
 async function gone(name: string): Promise<void> {
   await rig.until(
     `${name} is gone`,
@@ -241,7 +244,7 @@ describe('a Recorder', () => {
       const pods = (await cluster.api('GET', `${CORE}/pods?labelSelector=team%3Dsecurity`)) as Listed;
       return pods.items.length === 2 ? true : undefined;
     });
-    // The nodes came back as themselves: they have the state and no new key was needed.
+    // The nodes rejoined with their stored state, without a new key.
     const object = await converged('first', 2);
     expect(object.status?.devices).toHaveLength(2);
   });
@@ -384,7 +387,7 @@ describe('a Recorder written for the reference', () => {
     const golden = readGolden('recorder');
     const set = await rig.until('the StatefulSet', () => cluster.api('GET', `${APPS}/statefulsets/recorder`));
     const here = {
-      // What the operator of this test is told otherwise.
+      // Settings of this test's operator that differ from the defaults.
       'tailcast/tailcast:v1': expect.stringMatching(/\/tailcast:v/),
       'tailscale/tailscale:v1': expect.stringMatching(/^tailscale\/tailscale:v/),
       'https://control.example.com': tailnet.controlUrl,
@@ -398,7 +401,7 @@ describe('a Recorder written for the reference', () => {
   });
 });
 
-/** What is stated in a golden, without what an API server gives, and with other words for some values. */
+/** Returns the fields of a golden file without the fields that an API server sets, and with replaced values. */
 function adapted(value: unknown, words: Readonly<Record<string, unknown>>): unknown {
   if (typeof value === 'string') return words[value] ?? value;
   if (Array.isArray(value)) return value.map((one) => adapted(one, words));
@@ -559,7 +562,7 @@ describe('an API server that goes away', () => {
 describe('an operator that is killed', () => {
   const KILLS = 14;
 
-  /** What the test has asked for last, of each Recorder that is there. */
+  /** Last specification of each Recorder in this test. */
   interface Asked {
     replicas: number;
     tag: string;
@@ -568,7 +571,7 @@ describe('an operator that is killed', () => {
 
   const container = (): object => ({ image: 'tailcast/stand-in:v1', env: opsEnv() });
 
-  /** Changes one thing about a Recorder. */
+  /** Changes one field of a Recorder. */
   async function disturb(name: string, asked: Asked, random: () => number): Promise<void> {
     const what = random();
     if (what < 0.4) {
@@ -584,7 +587,7 @@ describe('an operator that is killed', () => {
     }
   }
 
-  /** Replicas, devices, tags and labels are what was asked for. */
+  /** Replicas, devices, tags and labels match the specification. */
   async function settled(name: string, { replicas, tag, label }: Asked): Promise<void> {
     await rig.until(
       `${name} as it was asked for`,
@@ -611,7 +614,7 @@ describe('an operator that is killed', () => {
       if (asked === undefined) {
         const created = await cluster.api('POST', RECORDERS, recorder(name, { replicas: 2 })).then(
           () => true,
-          () => false, // one that is being deleted still has the name
+          () => false, // a Recorder that is being deleted still owns the name
         );
         if (created) wanted.set(name, { replicas: 2, tag: 'tag:k8s', label: '' });
       } else if (random() < 0.25) {
@@ -634,7 +637,7 @@ describe('an operator that is killed', () => {
     expect(
       ((await tailnet.admin('nodes', 'list')) as HeadscaleNode[]).map((node) => node.given_name),
     ).toEqual(['watcher']);
-    // A kill between making a key and storing it loses that key; it lets nobody in after an hour.
+    // A kill between creating a key and storing it loses that key, which is invalid after an hour.
     const keys = (await tailnet.admin('preauthkeys', 'list')) as {
       used?: boolean;
       reusable?: boolean;
@@ -670,7 +673,7 @@ async function podIds(name: string): Promise<ReadonlyMap<string, string>> {
   return new Map(list.items.map(({ metadata }) => [metadata.name, metadata.uid]));
 }
 
-/** Numbers from 0 to 1, the same on each run. */
+/** Returns numbers from 0 to 1, the same in each run. */
 function seeded(seed: number): () => number {
   let state = seed;
   return () => {

@@ -1,4 +1,4 @@
-/** An exported recording: one file, opened where there is no network, in a real browser. */
+/** An exported recording as one file, opened without a network in a real browser. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,7 +35,7 @@ const SPEC: CastSpec = {
   ],
 };
 
-/** Opens the file in a browser that has no network, and counts what it asks for. */
+/** Opens the file in a browser without a network, and counts its requests. */
 async function openFile(path: string, options = DESKTOP): Promise<{ page: Page; asked: readonly string[] }> {
   const asked: string[] = [];
   const page = await open('about:blank', { ...options, offline: true, reducedMotion: 'reduce' });
@@ -59,7 +59,7 @@ async function exported(spec: CastSpec): Promise<{ path: string; id: string }> {
   await page.getByText(`Exported as ${name}.`).waitFor();
   const path = join(folder, `${Math.random().toString(36).slice(2)}.html`);
   await download.saveAs(path);
-  // what was put there by hand has neither sidecar nor notes
+  // a manually copied recording has neither sidecar nor notes
   const missing = /^404 .*\/(?:sidecar|notes)$|status of 404/;
   expect((await close(page)).filter((complaint) => !missing.test(complaint))).toEqual([]);
   return { path, id };
@@ -79,7 +79,7 @@ describe('the button', () => {
     await page.locator('.find output').getByText('1 found').waitFor();
     await page.locator('.mark-resize').waitFor();
     await page.locator('[data-checked=none]').waitFor();
-    // the only verdict is that of this browser
+    // the only verdict comes from this browser
     expect(await page.locator('[data-verdict]').count()).toBe(0);
     expect(await page.locator('.share').count()).toBe(0);
     expect(asked).toEqual([]);
@@ -98,7 +98,7 @@ describe('the button', () => {
     expect(mine.filter(({ action }) => action === 'download').length).toBeLessThanOrEqual(3);
     const { page } = await openFile(path);
     await ready(page);
-    // from a keyframe in the file
+    // playback starts from a keyframe in the file
     await goTo(page, 110.005);
     await page.locator('.terminal').getByText('row 11000').waitFor();
     const saving = page.waitForEvent('download');

@@ -1,4 +1,4 @@
-/** Sessions that run, in a real browser: several side by side, one with its history, and their ends. */
+/** Running sessions in a real browser: several side by side, one with its history, and the ends of sessions. */
 import { describe, expect, it } from 'vitest';
 import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
 import { accessibilityFaults } from '../support/axe.ts';
@@ -6,7 +6,7 @@ import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.
 
 const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
 
-/** A session that has begun, in the pod of that name. */
+/** Starts a session in the pod of that name. */
 async function begin(pod: string): Promise<Upload> {
   const upload = openUpload({ url: archive().url });
   upload.write(HEADER.replace('web-0', pod));
@@ -20,7 +20,7 @@ async function begin(pod: string): Promise<Upload> {
   return upload;
 }
 
-/** Of the running session in a pod, once so much of it is durable. */
+/** Returns the running session in a pod when this part of it is durable. */
 async function idOf(pod: string, bytes: number): Promise<string> {
   let found: { readonly id: string; readonly bytes: number } | undefined;
   await expect
@@ -68,7 +68,7 @@ describe('the wall', () => {
     expect(await phone.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
     await phone.screenshot({ path: shot('wall-phone'), fullPage: true });
     await phone.context().close();
-    // the keyboard goes from tile to tile
+    // the keyboard moves from tile to tile
     await page.getByRole('link', { name: 'wall-2' }).press('Enter');
     await page.locator('.terminal').getByText('this is wall-2').waitFor();
     await end(two);
@@ -104,13 +104,13 @@ describe('a session that runs', () => {
     await page.keyboard.press('Enter');
     await expect.poll(shown, { timeout: 5000 }).toBe(10);
     await page.screenshot({ path: shot('look-back'), fullPage: true });
-    // what comes meanwhile is there when it is reached
+    // output that arrives meanwhile is available when playback reaches it
     upload.write('[101,"o","came later\\r\\n"]\n');
     await page.locator('.position input').fill('96.5');
     await page.keyboard.press('Enter');
     await page.keyboard.press(' ');
     await screen.getByText('came later').waitFor({ timeout: 20_000 });
-    // idle time passes quickly, so it catches up by itself
+    // idle time is played fast, so playback catches up automatically
     await page.getByText('Following the session.').waitFor({ timeout: 20_000 });
     upload.write('[102,"o","and live again"]\n');
     await screen.getByText('and live again').waitFor();
@@ -148,7 +148,7 @@ describe('a session that runs', () => {
       await screen.getByText(`second ${at}`, { exact: true }).waitFor();
       await expect.poll(() => screen.getByText(`second ${at + 1}`, { exact: true }).count()).toBe(0);
     }
-    // of some ten million
+    // the session has about ten million of them
     expect(asked).toBeLessThan(4_000_000);
     expect(await close(page)).toEqual([]);
     await end(upload);

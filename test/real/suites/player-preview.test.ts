@@ -1,4 +1,4 @@
-/** What a recording showed, small: over the time line and over the rows of the list. */
+/** Small previews of a recording: over the time line and over the rows of the list. */
 import { describe, expect, it } from 'vitest';
 import { accessibilityFaults } from '../support/axe.ts';
 import type { CastSpec } from '../support/casts.ts';
@@ -21,7 +21,7 @@ const SPEC: CastSpec = {
   ],
 };
 
-/** What of a preview is not as the oracle has it. Too small for pixels to be counted. */
+/** Returns the differences between a preview and the oracle. The text is too small to compare pixels. */
 async function wrongIn(
   page: Awaited<ReturnType<typeof open>>,
   selector: string,
@@ -80,7 +80,7 @@ describe('over a row of the list', () => {
     expect(await viewings()).toBe(1);
     await page.keyboard.press('Escape');
     await expect.poll(() => preview.count()).toBe(0);
-    // the keyboard goes there, too, and on
+    // the keyboard reaches the preview, too, and leaves it
     await page.mouse.move(5, 5);
     await row.locator('a').focus();
     await expect.poll(shown, { timeout: 60_000 }).toContain('second screen');

@@ -1,4 +1,6 @@
-/** Finding a session and the moment in it, on the page: by what was on its screen, by what it was, and within the rules of viewers. */
+/**
+ * Finds a session and the moment in it on the page: by screen content and by properties, within the rules of viewers.
+ */
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -61,7 +63,7 @@ async function screenOf(page: Page): Promise<string> {
   return cells.map((row) => row.map((cell) => cell.replace(/ \[.*\]$/s, '')).join('')).join('\n');
 }
 
-/** On a busy machine, too. */
+/** The limit also holds on a busy machine. */
 const SOON = { timeout: 15_000 };
 
 function queryOf(page: Page): string {
@@ -131,14 +133,14 @@ describe('the sample session of the demo', () => {
     await hit.click();
     await ready(page);
     await page.getByRole('button', { name: 'Pause' }).waitFor();
-    // two seconds before, and the word is not there yet
+    // two seconds earlier the word is not on the screen yet
     expect(await screenOf(page)).not.toContain('cormorant');
     await expect.poll(() => screenOf(page), SOON).toContain('The cormorant rollout');
-    // the address has the start, because the clock moves on while this test reads the screen
+    // the address contains the start, because the clock continues while this test reads the screen
     const [, start = ''] = /[?&]t=([\d.]+)/.exec(page.url()) ?? [];
     expect(Math.abs(secondsOf(moment ?? '') - 2 - Number(start))).toBeLessThanOrEqual(1);
     await page.keyboard.press(' ');
-    // elsewhere the key scrolls the page
+    // outside of the player the key scrolls the page
     await page.locator('.terminal').focus();
     await page.keyboard.press('End');
     await expect.poll(() => screenOf(page), SOON).toContain('every byte of this shell was recorded');
@@ -218,7 +220,7 @@ describe('the field', () => {
     await expect.poll(() => rows(page).count(), SOON).toBe(2);
     expect(await problem.textContent()).toBe('');
     expect(await field(page).getAttribute('aria-invalid')).toBe('false');
-    // a link that somebody sent
+    // a link from another user
     await page.goto(`${archive().url}/#/?q=exit:many`);
     await problem.getByText('takes a code').waitFor();
     expect(await rows(page).count()).toBe(0);
@@ -270,7 +272,7 @@ describe('parts of a query', () => {
     await chips(page).nth(1).focus();
     await page.keyboard.press('Delete');
     await expect.poll(() => queryOf(page), SOON).toBe('heron');
-    // it goes on where it was
+    // playback continues at the previous position
     await expect
       .poll(() => page.evaluate<string | null>(`document.activeElement.getAttribute('aria-label')`), SOON)
       .toBe('Remove heron');
@@ -399,11 +401,11 @@ describe('the portal of a gateway', () => {
     const page = await open(await demo.portal(caller), { ...STILL, ignoreHTTPSErrors: true });
     await field(page).fill('state:running "through the 42 portal"');
     await hits(page).first().waitFor({ timeout: 20_000 });
-    // counts are asked for beside the hits
+    // the page requests the counts together with the hits
     await expect
       .poll(() => page.locator('.facets [data-facet^="user:"]').first().textContent(), SOON)
       .toBe('bob@example.com 1');
-    // a session that runs is looked back in
+    // a running session is searched backwards
     await hits(page).first().click();
     await ready(page);
     const next = async (): Promise<string> => {

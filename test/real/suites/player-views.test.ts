@@ -61,7 +61,7 @@ describe('two recordings', () => {
     const panes = page.locator('.compare section');
     const [first, second] = [panes.nth(0), panes.nth(1)];
     await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
-    // one clock: the key moves both, and the shorter one stays at its end
+    // one clock: the key moves both screens, and the shorter recording stays at its end
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowRight');
     for (const pane of [first, second]) await pane.locator('.terminal').getByText('10.').waitFor();
@@ -72,7 +72,7 @@ describe('two recordings', () => {
     await page.locator('.terminal', { hasText: '30.' }).waitFor();
     expect(await accessibilityFaults(page)).toEqual([]);
     await page.screenshot({ path: shot('compare'), fullPage: true });
-    // two clocks: each has its own
+    // two clocks: each screen has its own
     await page.getByRole('button', { name: 'One clock' }).click();
     const right = panes.filter({ hasText: 'right' });
     await right.getByRole('slider').focus();

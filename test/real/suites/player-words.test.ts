@@ -16,7 +16,7 @@ const shell = (command: string): CastSpec => ({
   events: [[1, 'o', 'x']],
 });
 
-/** Puts the document of a recorder beside a recording that is already there. */
+/** Stores the document of a recorder next to an existing recording. */
 function describeStored(id: string, more: object): void {
   const [node = '', time = ''] = id.split('_');
   const path = join(archive().folder, node, time);
@@ -100,7 +100,7 @@ describe('a filter', () => {
     expect(await linked.locator('input[name=text]').inputValue()).toBe('capybara');
     expect(linked.url()).toContain('text=capybara');
     expect(await linked.locator('tbody tr[data-id]').count()).toBe(1);
-    // the browser itself reports that it was refused
+    // the browser itself reports the rejected request
     expect((await close(linked)).filter((text) => !text.includes('503'))).toEqual([]);
   });
 
@@ -110,7 +110,7 @@ describe('a filter', () => {
     writeFileSync(join(archive().folder, node, `${time}.cast`), 'this is no header\n');
     const page = await open('', LAPTOP);
     await page.locator('select[name=state]').selectOption({ label: 'damaged' });
-    // it may say that there is more to look through
+    // the notice may report that more can be searched
     await page.getByText(/^1 recording( so far)?$/).waitFor({ timeout: 60_000 });
     expect(await page.locator('tbody tr[data-id]').getAttribute('data-id')).toBe(id);
     expect(page.url()).toContain('state=damaged');
@@ -164,7 +164,7 @@ describe('colours', () => {
         3,
       );
     }
-    // what is drawn is what the tokens say
+    // painted colours match the tokens
     const border = await page.evaluate<string>(
       `getComputedStyle(document.querySelector('input[name=text]')).borderTopColor`,
     );
@@ -173,7 +173,7 @@ describe('colours', () => {
   });
 });
 
-/** Of two colours, by WCAG 2.2. */
+/** Returns the contrast of two colours (WCAG 2.2). */
 function contrast(one: string, other: string): number {
   const [light = 0, dark = 0] = [luminance(one), luminance(other)].toSorted((a, b) => b - a);
   return (light + 0.05) / (dark + 0.05);

@@ -391,7 +391,7 @@ describe('the list', () => {
       });
     const page = await open('#/?user=many@example.com', LAPTOP);
     const rows = page.locator('tr[data-id]');
-    // nobody has scrolled: nothing more is looked through
+    // the user has not scrolled, so the page loads no more rows
     await page.getByText('50 recordings so far', { exact: true }).waitFor();
     await page.screenshot({ path: shot('list'), fullPage: true });
     await expect
@@ -416,7 +416,7 @@ describe('the list', () => {
         { timeout: 60_000 },
       )
       .toBe(1);
-    // as a click does: also out from under the bar above the list
+    // scrolls like a click, so that the bar above the list does not cover the row
     await wanted.hover();
     const before = await page.evaluate<number>('scrollY');
     await page.locator('tr', { has: wanted }).locator('a').click();
@@ -424,7 +424,7 @@ describe('the list', () => {
     await page.goBack();
     await expect.poll(() => page.evaluate<number>('scrollY'), { timeout: 10_000 }).toBe(before);
     await wanted.waitFor();
-    // and is still brought up to date
+    // the list is still updated
     archive().add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
     await page.getByText('701 recordings', { exact: true }).waitFor({ timeout: 15_000 });
     await page.evaluate('scrollTo(0, 0)');
@@ -496,7 +496,7 @@ describe('a large recording', () => {
     const heap = await page.evaluate<number>('performance.memory.usedJSHeapSize');
     timings.push(`heap ${Math.round(heap / 1e6)} MB of ${Math.round(raw.length / 1e6)} MB`);
     console.log(timings.join('; '));
-    // four jumps, each of a few pieces of what lies behind a keyframe
+    // four jumps, each of which reads a few pieces after a keyframe
     expect(asked).toBeLessThan(raw.length / 5);
     expect(await close(page)).toEqual([]);
   });

@@ -1,4 +1,7 @@
-/** ProxyGroups of type kube-apiserver: our gateways beside real tailscaleds, in front of the API server they run in. */
+/**
+ * ProxyGroups of type kube-apiserver: tailcast's gateways next to real tailscaleds, in front of the API server of
+ * their own cluster.
+ */
 import { once } from 'node:events';
 import { readFileSync, readdirSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -47,13 +50,13 @@ let rig: Rig;
 let cluster: Kubernetes;
 let tailnet: Tailnet;
 let operator: Program;
-/** How gateways reach the API server: pods have no mounted token at a fixed path on this node. */
+/** Address of the API server for gateways, because pods on this node have no token at a fixed path. */
 let gatewayKubeconfig: string;
 
 beforeAll(async () => {
   const { tailscaled = '' } = await ensurePeer('tailnet');
   await ensurePeer('kubernetes-1.36');
-  // The pods mount something at /tmp, and the double replaces that path wherever it sees it.
+  // The pods mount a volume at /tmp, and the kubelet double replaces that path everywhere.
   process.env['TMPDIR'] = '/var/tmp';
   rig = createRig();
   [cluster, tailnet] = await Promise.all([
@@ -81,7 +84,10 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** The golden group, told where it is: pods share one network here, so each listens on an address of its own. */
+/**
+ * The group of the golden file with its own addresses: pods share one network here, so each listens on its own
+ * address.
+ */
 function group(name: string, network: number, spec: object = {}): object {
   const env = [
     `TAILCAST_KUBECONFIG=${gatewayKubeconfig}`,
@@ -114,7 +120,7 @@ async function nodes(prefix: string): Promise<readonly string[]> {
     .toSorted();
 }
 
-/** Waits until every condition holds for this many replicas, and headscale knows just these nodes. */
+/** Waits until every condition holds for this number of replicas, and headscale knows exactly these nodes. */
 function converged(name: string, replicas: number): Promise<Group> {
   return rig.until(
     `${name} with ${replicas} replicas`,
@@ -161,7 +167,7 @@ function gone(name: string): Promise<true> {
   );
 }
 
-/** The authority that a replica made for itself, from the volume that stands for its claim. */
+/** The CA that a replica created, from the folder that replaces its claim's volume. */
 function authorityOf(pod: string): Buffer {
   const path = (readdirSync(rig.folder, { recursive: true, encoding: 'utf8' }) as readonly string[]).find(
     (one) => one.includes(`claims/${NAMESPACE}/state-${pod}/`) && one.endsWith('/ca.crt'),
@@ -170,7 +176,7 @@ function authorityOf(pod: string): Buffer {
   return readFileSync(join(rig.folder, path));
 }
 
-/** Who the API server takes alice for, when she comes through a replica. */
+/** Returns the identity of alice at the API server, through a replica. */
 async function whoAmI(
   object: Group,
   pod: string,

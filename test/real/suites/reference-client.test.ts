@@ -1,4 +1,4 @@
-/** The reference's own recording client and Go types, as they are in the field, against our recorder and encoders. */
+/** Runs the reference's own recording client and Go types, as released, against tailcast's recorder and encoders. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -82,13 +82,13 @@ describe.each(['auto', 'v1'] as const)('an upload, protocol %s', (protocol) => {
     const { recorder, stored } = await startRecorder();
     const cast = Buffer.from(header() + eventLines(100));
     const cut = cast.length - 10;
-    // A pause first: a broken connection may drop what it has not delivered yet.
+    // Waits first, because a broken connection may drop output that was not delivered yet.
     const flags = ['-protocol', protocol, '-abort-after', String(cut), '-hold', '500ms'];
     const result = await upload(recorder, cast.toString(), flags);
     expect(result.error).not.toBe('');
     const { recording, body } = await stored('interrupted');
     expect(recording.state).toBe('interrupted');
-    // A line that did not come whole is none.
+    // An incomplete line is not an event.
     const whole = cast.subarray(0, cast.lastIndexOf('\n', cut - 1) + 1).toString();
     expect(withoutFirstLine(body)).toBe(withoutFirstLine(whole));
   });
@@ -263,7 +263,7 @@ describe('grants, read by both', () => {
       understood += 1;
       expect({ map, rules: ours }).toEqual({ map, rules: (line.value ?? []).map(fromGo) });
     }
-    // The comparison means something only when most inputs are understood by both.
+    // The comparison is meaningful only if both parsers accept most inputs.
     expect(understood).toBeGreaterThan(RUNS / 4);
   });
 });
@@ -272,7 +272,7 @@ interface Started {
   readonly recorder: RunningRecorder;
   readonly directory: string;
   list(): Promise<readonly Recording[]>;
-  /** Waits for the one recording to reach a state and gives it with its cast. */
+  /** Waits for the only recording to reach a state, and returns it with its cast. */
   stored(state?: Recording['state']): Promise<{ recording: Recording; body: string }>;
 }
 
@@ -353,13 +353,16 @@ function runClient(args: readonly string[], stdin: string): Promise<string> {
   });
 }
 
-/** The value of a decoded line as the Go types wrote it: text, because some numbers are beyond JSON's in JavaScript. */
+/**
+ * Returns the value of a decoded line as the Go types wrote it, as text, because some numbers exceed JavaScript's
+ * range.
+ */
 function goText(line: string | undefined): string {
   const match = /^\{"value":(.*)\}$/s.exec(line ?? '');
   return match?.[1] ?? `not understood: ${line}`;
 }
 
-/** Parses with numbers as they are written: some are beyond what a JavaScript number holds. */
+/** Parses with numbers as text: some exceed JavaScript's range. */
 function exactJson(json: string): unknown {
   return JSON.parse(json, (_key: string, value: unknown, context?: { source?: string }) =>
     typeof value === 'number' ? `number ${context?.source}` : value,
@@ -385,7 +388,9 @@ function header(): string {
   });
 }
 
-/** Output with everything that encoders trip over: escapes, HTML, line separators, emoji, lone replacement characters. */
+/**
+ * Output with difficult characters for encoders: escapes, HTML, line separators, emoji, lone replacement characters.
+ */
 function eventLines(count: number): string {
   const texts = [
     'plain\r\n',
@@ -531,7 +536,7 @@ const arbitraryEvent: fc.Arbitrary<ApiRequestEvent> = fc.record({
   ),
 });
 
-/** Rules as people write them, and as they must not: wrong types, odd letter case, `null`, unknown members. */
+/** Rules in valid and invalid forms: wrong types, odd letter case, `null`, unknown fields. */
 const odd = fc.oneof(
   fc.constant(null),
   fc.boolean(),

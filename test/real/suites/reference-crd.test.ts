@@ -1,4 +1,4 @@
-/** The resources that we install beside those in the reference's module, field by field. Words may differ. */
+/** Compares tailcast's CRDs with those in the reference's module, field by field. Words may differ. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const path = (relative: string): string => fileURLToPath(new URL(relative, impor
 let folder: string;
 
 beforeAll(async () => {
-  // Its build has brought the module here.
+  // The build of the reference has downloaded the module.
   await ensurePeer('reference');
   const list = ['list', '-mod=readonly', '-m', '-f', '{{.Dir}}', 'tailscale.com'];
   const { stdout, stderr, error } = spawnSync('go', list, {
@@ -27,7 +27,7 @@ beforeAll(async () => {
   if (folder === '') throw new Error(`the module is not here: ${stderr}`);
 });
 
-/** Every leaf of a manifest by its path, without descriptions and without what names the generator. */
+/** Returns every leaf of a manifest by its path, without descriptions and without the name of the generator. */
 function fieldsOf(file: string): ReadonlyMap<string, string> {
   const fields = new Map<string, string>();
   const visit = (value: unknown, at: string): void => {
@@ -35,7 +35,7 @@ function fieldsOf(file: string): ReadonlyMap<string, string> {
       fields.set(at, JSON.stringify(value));
       return;
     }
-    // The order of what is required means nothing.
+    // The order of `required` has no meaning.
     if (Array.isArray(value) && at.endsWith('/required')) {
       fields.set(at, JSON.stringify(value.map(String).toSorted((a, b) => a.localeCompare(b))));
       return;
@@ -51,7 +51,7 @@ function fieldsOf(file: string): ReadonlyMap<string, string> {
   return fields;
 }
 
-/** What the reference's main branch has, and its last release has not yet. */
+/** Fields that the reference has on its main branch, but not in its last release. */
 const PULL_SECRETS =
   '/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nameserver/properties/pod/properties/imagePullSecrets';
 const NEWER: Readonly<Record<string, ReadonlyMap<string, string>>> = {
@@ -88,7 +88,7 @@ describe('the schema', () => {
   );
 });
 
-/** A schema of a CRD, as far as a sample value needs it. */
+/** Part of a CRD schema that is needed for a sample value. */
 interface Schema {
   readonly type?: string | undefined;
   readonly enum?: readonly unknown[] | undefined;
@@ -112,7 +112,7 @@ const definition = z.object({
   }),
 });
 
-/** A value in which each field of a schema is set. */
+/** Returns a value with every field of a schema. */
 function sampleOf({ type, enum: values, properties, items }: Schema): unknown {
   if (values !== undefined) return values[0];
   if (properties !== undefined)

@@ -1,6 +1,6 @@
 /**
- * The reference's own API server proxy and its session hijacker, unmodified, in front of a real API server: what people do
- * through it is recorded into our recorder as what they do through our gateway.
+ * The reference's own API-server proxy and session hijacker, unmodified, in front of a real API server: sessions
+ * through it are recorded like sessions through tailcast's gateway, in tailcast's recorder.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';
@@ -91,7 +91,7 @@ interface Session {
   readonly output: RecordedOutput;
 }
 
-/** A pod of its own, and after `act` the one recording of it. */
+/** Creates a pod, runs `act`, and returns the only recording of the pod. */
 async function session(front: Front, act: (pod: string) => Promise<void>): Promise<Session> {
   counter += 1;
   const pod = `reference-${counter}`;
@@ -102,7 +102,7 @@ async function session(front: Front, act: (pod: string) => Promise<void>): Promi
   return { pod, recording: recording!, output: await archive.read(recording!.id) };
 }
 
-/** The reference says nothing about how a session ended; that its upload has ended is all there is to wait for. */
+/** The reference does not report the end of a session, so the test waits only for the end of the upload. */
 function whole(pod: string): Promise<readonly StoredRecording[]> {
   return rig.until(`the recording of ${pod}`, async () => {
     const found = await archive.of(pod);
@@ -175,7 +175,7 @@ describe('what is not a session', () => {
     const events = (): Promise<number> => recorder.metric('tailcast_recorder_events_total');
     for (const front of ['reference', 'ours'] as const) {
       const before = await events();
-      // with each request on standard error, so that one without an answer has a name
+      // each request is logged on standard error, so that a missing response is identifiable
       const run = await at('alice', front, ['get', 'configmaps', '--output=name', '-v=6']);
       expect([run.code, run.stdout.toString()]).toEqual([0, 'configmap/kube-root-ca.crt\n']);
       await expect.poll(events, { timeout: 10_000 }).toBeGreaterThan(before);
@@ -188,7 +188,7 @@ describe('what is not a session', () => {
   });
 });
 
-/** A header without time, without who uploaded it, and without the mark of our own gateway. */
+/** Returns a header without its time, its uploader and the mark of tailcast's gateway. */
 function comparable({ output, pod }: Session): object {
   const {
     tailcast: _mark,
@@ -201,7 +201,7 @@ function comparable({ output, pod }: Session): object {
   return JSON.parse(text) as object;
 }
 
-/** When a terminal's echo comes between the prompt and the answer depends on who is faster. */
+/** The position of a terminal's echo between the prompt and the output depends on timing. */
 function withoutEcho(text: string): string {
   return text.replaceAll('\r\n', '\n');
 }

@@ -32,7 +32,7 @@ const CALLER = '100.64.0.4';
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const RULE = { clusters: ['*'], impersonate: { groups: ['devs'] } };
 
-/** PROXY header, version 2, of a connection from the tailnet. */
+/** PROXY header (version 2) of a connection from the tailnet. */
 function proxyHeader(destination: string, source = CALLER): Buffer<ArrayBuffer> {
   const addresses = [...source.split('.'), ...destination.split('.')].map(Number);
   return Buffer.from([
@@ -235,7 +235,7 @@ describe('the examples of deploy/routers', () => {
     };
     const example = readFileSync(new URL('keepalived.conf', ROUTERS), 'utf8')
       .replace('interface eth0', `interface ${network}`)
-      // keepalived 2.2.7 ends itself after it checked the script of another user in a test of the configuration
+      // keepalived 2.2.7 exits after it checked a script of another user in a configuration test
       .replace('script_user nobody', 'script_user root');
     expect(check('valid.conf', example)).toBe(0);
     expect(check('invalid.conf', example.replace('virtual_router_id 51', 'virtual_router_id 999'))).not.toBe(

@@ -1,4 +1,4 @@
-/** Our store against a real S3 server. */
+/** tailcast's store with a real S3 server. */
 import { loadSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -148,7 +148,7 @@ describe('a bucket', () => {
     });
     const { lock, lifecycle } = await openBucket().rules();
     expect(lock).toEqual({ enabled: false, defaultDays: undefined });
-    // this server has no lifecycle rules, and may not know the question
+    // this server has no lifecycle rules, and may reject the request for them
     expect(['unknown', []]).toContainEqual(lifecycle);
     expect(await openBucket({ bucket: 'nowhere' }).rules()).toEqual({
       lock: 'unknown',
@@ -210,7 +210,7 @@ describe('two recorders on one bucket, with the same rules', () => {
       });
     const registries = [new Registry(), new Registry()] as const;
     await using one = await open(registries[0]);
-    // each counts only what the key of the other one has signed
+    // each recorder counts only entries that the other key has signed
     await using two = await open(registries[1], { evidenceKey: signingKeyOf(one) });
     await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
     await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
@@ -224,7 +224,7 @@ describe('two recorders on one bucket, with the same rules', () => {
         .reduce((sum, { value }) => sum + value, 0);
     };
     await until(async () => {
-      // who lists sees what the other one has stored
+      // the list shows the recordings of the other recorder
       await Promise.all([one.list(), two.list()]);
       return (await told('delivered')) + (await told('elsewhere')) === 4 ? true : undefined;
     });
@@ -235,7 +235,7 @@ describe('two recorders on one bucket, with the same rules', () => {
   });
 });
 
-/** The private key with which a recorder signs. */
+/** The recorder's signing key. */
 function signingKeyOf({ spool }: { readonly spool: string }): string {
   return join(spool, 'evidence', 'key.pem');
 }
@@ -268,7 +268,7 @@ async function run(...args: string[]): Promise<{ readonly code: number; readonly
 }
 
 describe('an archive in a bucket', () => {
-  /** A recorder that has taken a few sessions. */
+  /** Starts a recorder that has stored a few sessions. */
   async function record(prefix: string): Promise<RecorderRig> {
     const rig = await createRecorderRig({ bucket: openBucket({ prefix: `${prefix}/` }) });
     for (const command of ['one', 'two', 'three']) {

@@ -1,6 +1,6 @@
 /**
- * The search as people use it: real kubectl and a real editor behind a real API server, found while the session runs and
- * after it, on a folder and in a bucket, by both commands, and again when nothing of the index is left.
+ * Tests search in daily use: real kubectl and a real editor with a real API server. Sessions are found while they run
+ * and afterwards, in a folder and in a bucket, by both commands, and again after the index is lost.
  */
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -28,7 +28,7 @@ import { createBucket } from '../support/site.ts';
 ensureDebianProgram('vim');
 const LOGIN = 'alice@example.com';
 const POD = 'editor';
-/** No command has them: each is typed letter by letter, inside an editor. */
+/** These words are in no command: each is typed letter by letter in an editor. */
 const WORDS = { running: 'quokkaburrow', kept: 'wombatlantern' } as const;
 
 interface Hit {
@@ -41,7 +41,7 @@ interface Found {
   readonly hits: readonly Hit[];
 }
 
-/** What `tailcast search --json` prints; none: it ended with 1, as grep does. */
+/** Returns the output of `tailcast search --json`; empty if the exit code was 1, as with grep. */
 async function search(recorder: TestRecorder, ...words: readonly string[]): Promise<readonly Found[]> {
   const { code, out, err } = await runCommand('search', ...words, '--json', '--recorder', recorder.url);
   const found = out
@@ -52,7 +52,7 @@ async function search(recorder: TestRecorder, ...words: readonly string[]): Prom
   return found;
 }
 
-/** Once one session is found. */
+/** Resolves when one session is found. */
 function theOnly(rig: Rig, recorder: TestRecorder, ...words: readonly string[]): Promise<Found> {
   return rig.until(`a session with ${words.join(' ')}`, async () => {
     const found = await search(recorder, ...words);
@@ -60,7 +60,7 @@ function theOnly(rig: Rig, recorder: TestRecorder, ...words: readonly string[]):
   });
 }
 
-/** From when on, in seconds of a session, its screen has a word: what xterm makes of the stored cast. */
+/** Returns the time in seconds at which a session's screen shows a word, as xterm renders the stored cast. */
 async function shownFrom(cast: string, word: string): Promise<number | undefined> {
   const [header = '{}', ...lines] = cast.split('\n').filter(Boolean);
   const { width, height } = JSON.parse(header) as { width: number; height: number };
@@ -78,10 +78,10 @@ async function shownFrom(cast: string, word: string): Promise<number | undefined
   }
 }
 
-/** The command as a plugin of kubectl, from the sources. @returns the folder for the PATH */
+/** Installs the command as a kubectl plugin, from the sources. @returns the folder for the PATH */
 function installPlugin(folder: string): string {
   mkdirSync(join(folder, 'program'), { recursive: true });
-  // the program knows by this name how it was called
+  // the program detects by this name how it was called
   const program = join(folder, 'program', 'kubectl-tailcast');
   symlinkSync(join(import.meta.dirname, '../../../src/main.ts'), program);
   const script = `#!/bin/sh\nexec '${process.execPath}' '${program}' "$@"\n`;
@@ -137,7 +137,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
   });
   afterAll(() => rig.stop());
 
-  /** Somebody who edits a file, and is in the middle of it. */
+  /** A user who is editing a file. */
   async function edit(word: string, file: string) {
     const terminal = openTerminal(
       kubectl.path,
@@ -158,7 +158,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
   it('finds what is typed inside an editor while the session runs, and where it was when it is over', async () => {
     expect(await search(recorder, WORDS.running)).toEqual([]);
     const terminal = await edit(WORDS.running, 'running.txt');
-    // an editor shows a row as long as it stands: its words are there while they do
+    // an editor shows a row for as long as it exists, so its words are found during that time
     terminal.type('\r');
     const running = await theOnly(rig, recorder, WORDS.running, 'state:running');
     expect(running.recording).toMatchObject({
@@ -180,7 +180,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
     expect(hit?.text).toContain(WORDS.running);
     const cast = await (await fetch(`${recorder.url}/api/v1/recordings/${ended.recording.id}/cast`)).text();
     const from = await shownFrom(cast, WORDS.running);
-    // the moment is that of its row, which was written from its first letter on
+    // the moment of a hit is that of its row, which starts with the first letter
     expect(from).toBeGreaterThan(0);
     expect(Math.abs((hit?.at ?? -1) - (from ?? 0))).toBeLessThan(2);
   });

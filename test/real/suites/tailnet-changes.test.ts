@@ -1,6 +1,6 @@
 /**
- * What happens to people and their sessions when the tailnet changes or parts of it fail: a node that is removed, a grant
- * that is gone, outages of the control server, of the gateway's tailscaled, of the recorder and of its node.
+ * Users and their sessions when the tailnet changes or parts of it fail: a removed node, a removed grant, and outages
+ * of the control server, of the gateway's tailscaled, of the recorder and of its node.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';
@@ -19,7 +19,7 @@ import type { Archive, StoredRecording } from '../support/archive.ts';
 import { type SiteGateway, type SiteGrant, type SiteRecorder, sitePolicy } from '../support/site.ts';
 import { ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
-/** Access that has ended must have ended everywhere after so long (docs/identity.md). */
+/** Maximum time after which ended access must have ended everywhere (docs/identity.md). */
 const ACCESS_ENDS_MS = 15_000;
 const PROMPT = '$ ';
 
@@ -55,7 +55,7 @@ beforeEach(async () => {
   await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
 });
 
-/** Alice and eve must be recorded, carol is if that is possible. */
+/** Alice and eve must be recorded; carol is recorded if possible. */
 const GRANTS = (): readonly SiteGrant[] => [
   { src: 'alice@example.com', groups: ['system:masters'], recorder: [recorder.address], enforce: true },
   { src: 'carol@example.com', groups: ['system:masters'], recorder: [recorder.address] },
@@ -90,10 +90,12 @@ interface CutSession {
   readonly outcome: 'client-disconnected' | 'interrupted';
 }
 
-/** The pods whose sessions lost their way to the recorder, or the recorder itself, and what becomes of their recordings. */
+/**
+ * Pods whose sessions lost the connection to the recorder, or the recorder itself, and the state of their recordings.
+ */
 const cut: CutSession[] = [];
 
-/** A shell in the test's pod that has said something which the recorder has acknowledged. */
+/** Opens a shell in the test's pod and waits until the recorder has acknowledged its first output. */
 async function openShell(from: string): Promise<Terminal> {
   const args = ['exec', '-it', pod, '--', 'env', `PS1=${PROMPT}`, 'sh'];
   const terminal = openTerminal(kubectl.path, args, { env: environmentFor({ kubeconfig: configOf(from) }) });
@@ -115,7 +117,7 @@ async function openShell(from: string): Promise<Terminal> {
   return terminal;
 }
 
-/** The only recording of a pod, once the recorder has done with it. */
+/** Returns the only recording of a pod after the recorder has finished it. */
 function settled(name: string, timeoutMs: number): Promise<StoredRecording> {
   return rig.until(
     `the recording of ${name}`,
@@ -135,7 +137,7 @@ async function sessionsInAudit(stage?: string): Promise<number> {
   return sessions.filter((event) => stage === undefined || event.stage === stage).length;
 }
 
-/** A new session of alice: what she saw, and how its recording ended. */
+/** Opens a new session of alice, and returns her output and the end of its recording. */
 async function newSession(): Promise<object> {
   pods += 1;
   const fresh = `fresh-${pods}`;
@@ -200,7 +202,8 @@ describe('an outage', () => {
         timeoutMs: 60_000,
       });
       expect(await terminal.ended).not.toBe(0);
-      // To the gateway its client has hung up; it says so to the recorder when there is a way again.
+      // For the gateway, its client has disconnected; the gateway reports that to the recorder when the connection is
+      // back.
       cut.push({ name: pod, outcome: 'client-disconnected' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
@@ -213,7 +216,7 @@ describe('an outage', () => {
       const terminal = await openShell('alice');
       proxy.program.pause();
       try {
-        // Its recording cannot be finished yet; what it could do to the cluster is over.
+        // The session can no longer change the cluster, but its recording is not finished yet.
         await expect.poll(() => sessionsInAudit('ResponseComplete'), { timeout: 40_000 }).toBe(1);
       } finally {
         proxy.program.resume();
@@ -310,7 +313,8 @@ describe('an outage', () => {
         const terminal = await openShell('alice');
         await tailnet.node('recorder').program.stop();
         try {
-          // Nothing says that a node is gone: it is lost when it has acknowledged nothing for half a minute.
+          // No message reports a lost node: the gateway treats it as lost after half a minute without
+          // acknowledgements.
           await terminal.expect('the session recorder was lost', 60_000);
           expect(await terminal.ended).not.toBe(0);
         } finally {
@@ -322,7 +326,7 @@ describe('an outage', () => {
   });
 });
 
-/** A recorder waits a while for the rest of a session that was cut off. */
+/** A recorder waits for the rest of an interrupted session. */
 const RESUME_MS = 150_000;
 
 describe('the sessions that were cut off', () => {
@@ -360,7 +364,7 @@ async function restartRecorder(): Promise<void> {
   await rig.until('the recorder is back', () => archive.count().then(() => true), {
     watch: [recorder.program],
   });
-  // A recorder that has just failed is tried last, and not for long.
+  // A recorder that has just failed is tried last, with a short timeout.
   await rig.until('the gateway reaches the recorder', () =>
     at('alice', ['exec', 'nobody', '--', 'true']).then(reached),
   );
@@ -375,7 +379,7 @@ async function restartRecorderNode(): Promise<void> {
   );
 }
 
-/** The API server is asked about a pod that is not there only when there is a recorder. */
+/** The gateway forwards a request for a missing pod only if a recorder is available. */
 function reached({ stderr }: KubectlResult): true | undefined {
   return stderr.toString().includes('pods "nobody" not found') ? true : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * People of a tailnet at a cluster: kubectl on the node of each, through the tailnet, to gateways beside the proxy node's
- * tailscaled, in front of a real API server; sessions are recorded by the recorder node into a real bucket.
+ * Users of a tailnet with a cluster: kubectl on each user's node, through the tailnet, to gateways next to the proxy
+ * node's tailscaled, in front of a real API server. The recorder node stores sessions in a real bucket.
  */
 import { connect as connectTcp, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -25,12 +25,12 @@ import {
 } from '../support/site.ts';
 import { BUCKET, ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
-/** Loopback addresses of their own: a userspace tailscaled forwards nothing there but what `serve` says. */
+/** Separate loopback addresses: a userspace tailscaled forwards connections to them only through `serve`. */
 const SERVED_HOST = '127.0.0.77';
 const BALANCED_HOST = '127.0.0.78';
 
 const COLUMNS = ['who calls', 'exec, recorded'] as const;
-/** Road → column → what was seen to work on it. */
+/** Path → column → operations that worked. */
 const seen = new Map<string, Map<string, Set<string>>>();
 
 let rig: Rig;
@@ -39,7 +39,7 @@ let tailnet: Tailnet;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let taggedRecorder: SiteRecorder;
-/** On a node of mallory, who has called it nothing: it carries no tag. */
+/** A node of mallory with a forged name; it has no tag. */
 let foreignRecorder: SiteRecorder;
 let plain: SiteGateway;
 let served: SiteGateway;
@@ -70,7 +70,7 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** Alice and dan are administrators whose sessions must be recorded, bob is in one group, machines are deployers. */
+/** Alice and dan are administrators with enforced recording, bob is in one group, machines are deployers. */
 async function setGrants(groupOfBob: string, recorderOfDan: readonly string[] = []): Promise<void> {
   const masters = { groups: ['system:masters'], enforce: true };
   tailnet.setPolicy(
@@ -101,7 +101,7 @@ const balancedRoad = (version: number): string => `kubectl, serve and haproxy wi
 
 interface Road {
   readonly gateway: SiteGateway;
-  /** The port of the proxy node. */
+  /** Listening port of the proxy node. */
   readonly port: number;
   readonly via?: 'http' | 'socks5';
 }
@@ -142,7 +142,7 @@ const ALICE = { username: 'alice@example.com', groups: ['system:masters', 'syste
 const scriptOf = (who: string): string =>
   `printf 'out of %s\\n' ${who}; printf '\\377\\n'; echo err >&2; exit 7`;
 
-/** Runs a command in the pod; gives what the caller saw, and what the recorder keeps of it. */
+/** Runs a command in the pod; returns the output of the caller and of the recording. */
 async function recordedExec(
   from: string,
   { road, transport }: { road?: Road; transport: Transport },
@@ -163,7 +163,7 @@ async function recordedExec(
   };
 }
 
-/** What `recordedExec` must give. */
+/** Expected result of `recordedExec`. */
 function asItWas(who: string): object {
   const stdout = `out of ${who}\n\xff\n`;
   return {
@@ -185,7 +185,7 @@ describe('kubectl at a node of the tailnet', () => {
   });
 
   it.each(['websocket', 'spdy'] as const)('is recorded over %s', async (transport) => {
-    // Her recorder is named by its address, his is found by its tag.
+    // The grant names her recorder by address and his by tag.
     expect(await recordedExec('alice', { transport })).toEqual(asItWas('alice'));
     expect(await recordedExec('dan', { transport })).toEqual(asItWas('dan'));
     works(PLAIN.http, 'exec, recorded', LABELS[transport]);
@@ -324,7 +324,7 @@ describe('behind a load balancer', () => {
           servers: [served, second],
         });
         await serve(`tcp://${BALANCED_HOST}:${balancer.port}`, version);
-        // Each gateway has an authority of its own: clients trust both.
+        // Each gateway has its own CA, and clients trust both.
         const gateway = { ...served, ca: `${served.ca}\n${second.ca}` };
         const road = { gateway, port: 443 };
         const seen = await Promise.all([1, 2, 3, 4].map(() => whoami('alice', road)));
@@ -363,7 +363,7 @@ describe('who claims to be somebody else', () => {
   };
   const AS_ALICE = { 'Impersonate-User': 'alice@example.com', 'Impersonate-Group': 'system:masters' };
 
-  /** Reviews that reached the API server, whoever sent them. */
+  /** All reviews at the API server, from any client. */
   const reviews = (): number =>
     cluster.audit().filter(({ objectRef }) => objectRef?.resource === 'selfsubjectreviews').length;
 
@@ -393,7 +393,7 @@ describe('who claims to be somebody else', () => {
       expect(body.message).toContain('refuses --as, --as-group and --as-uid for any other identity');
     }
     expect(reviews()).toBe(before);
-    // the count is one that would have changed
+    // this count would have changed
     await review(await bob.connect(proxy.addresses[0], port), ca, {});
     expect(reviews()).toBeGreaterThan(before);
   });
@@ -426,7 +426,7 @@ describe('who claims to be somebody else', () => {
 describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
-    // Three for each road; sessions do not go through the SOCKS proxy.
+    // Three for each path; sessions do not use the SOCKS proxy.
     if (cells.length < 6 * 3 - 2) skip('not everything was run');
     const rows = [...seen].map(([road, row]) => {
       const line = COLUMNS.map((column) => [...(row.get(column) ?? ['–'])].toSorted().join(', '));
@@ -448,7 +448,7 @@ interface Review {
   readonly status: { readonly userInfo: UserInfo };
 }
 
-/** Asks over a connection who is calling, with headers of the caller's choice. */
+/** Requests the caller's identity over a connection, with chosen headers. */
 async function review(
   socket: Socket,
   ca: string,

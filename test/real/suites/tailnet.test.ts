@@ -1,4 +1,4 @@
-/** Our side of a tailnet against real tailscaled nodes and a real control server. */
+/** tailcast's tailnet code with real tailscaled nodes and a real control server. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -116,7 +116,7 @@ describe('who is calling, behind a userspace node', () => {
     const peer = await arrivals.next();
     await identify(peer);
     socket.destroy();
-    // The port may be somebody else's by now: an answer is never used for another connection.
+    // Another client may use the port by now: a response is never used for another connection.
     await expect
       .poll(() => identify({ ...peer }).catch((error: unknown) => error), { timeout: 5_000 })
       .toMatchObject({ code: 'IDENTITY_UNKNOWN' });
@@ -183,7 +183,7 @@ describe('serve with PROXY protocol', () => {
   });
 
   it('needs more than a listener on 127.0.0.1, where a userspace node forwards every port to', async () => {
-    // What the next test is for: here bob is taken for alice.
+    // This mistake is what the next test prevents: here the identity is alice instead of bob.
     const { listener } = await openTlsListener('127.0.0.1');
     await expect(arrivesAround(listener, 'bob')).resolves.toBe(true);
   });
@@ -191,7 +191,7 @@ describe('serve with PROXY protocol', () => {
   it('cannot be spoken by a node that goes around serve, when the listener is not on 127.0.0.1', async () => {
     const { listener } = await openTlsListener('127.0.0.77');
     await serve(listener.address.port, 2, '127.0.0.77');
-    // The forward of a userspace node leads to 127.0.0.1 and nowhere else; serve leads where it is told.
+    // A userspace node forwards only to 127.0.0.1; serve forwards to its configured target.
     await expect(arrivesAround(listener, 'bob')).resolves.toBe(false);
     const raw = await tailnet.node('alice').connect(proxy.addresses[0], 443);
     cleanups.push(() => raw.destroy());
@@ -504,7 +504,7 @@ function createArrivals<T>(): Arrivals<T> & { add(item: T): void } {
   };
 }
 
-/** A plain server on 127.0.0.1, where userspace nodes forward to; gives the far end of each connection. */
+/** A plain server on 127.0.0.1, the target of userspace nodes; returns the remote end of each connection. */
 async function listen(
   serve?: (socket: Socket) => void,
 ): Promise<{ server: Server; arrivals: Arrivals<Peer> }> {
@@ -532,7 +532,7 @@ function portOf(server: Server): number {
   return address.port;
 }
 
-/** One connection from a node to the proxy node, open until the test ends. */
+/** Opens a connection from a node to the proxy node, which stays open until the test ends. */
 async function arrive(from: string, { ipv6 = false } = {}): Promise<Peer> {
   const { server, arrivals } = await listen();
   const socket = await tailnet.node(from).connect(proxy.addresses[ipv6 ? 1 : 0], portOf(server));
@@ -588,7 +588,7 @@ async function serve(port: number, version: number, host = '127.0.0.1'): Promise
   cleanups.push(() => proxy.cli('serve', 'reset'));
 }
 
-/** Whether a node that connects to the listener's own port, past serve, can say that it is somebody else. */
+/** Returns whether a node can forge its identity by connecting to the listener's own port without serve. */
 async function arrivesAround(listener: TailnetListener, from: string): Promise<boolean> {
   const outcome = Promise.withResolvers<boolean>();
   listener.onConnection((socket) => {
@@ -611,7 +611,7 @@ async function arrivesAround(listener: TailnetListener, from: string): Promise<b
 
 interface Watch {
   readonly changes: { readonly count: number };
-  /** The bus is gone, that was announced, and the watcher waits for `reconnect`. For `holdReconnection` alone. */
+  /** The bus connection is lost and reported, and the watcher waits for `reconnect`. For `holdReconnection` alone. */
   readonly lost: Promise<void>;
   /** Lets the watcher connect again. */
   reconnect(): void;
@@ -647,7 +647,7 @@ async function watchChanges({ holdReconnection = false } = {}): Promise<Watch> {
     released.resolve();
     await running;
   });
-  // The beginning of the bus counts as a change; only what comes after is of interest.
+  // The first message of the bus counts as a change, so the test counts only later messages.
   await begun.promise;
   changes.count = 0;
   return { changes, lost: lost.promise, reconnect: () => released.resolve() };

@@ -15,7 +15,7 @@ import { identityOf } from '../support/product.ts';
 const WATCHES = 350;
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
 
-/** A watch and what it has brought so far. */
+/** A watch and its received events. */
 interface Watch {
   readonly response: IncomingMessage;
   text: string;

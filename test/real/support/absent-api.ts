@@ -1,4 +1,4 @@
-/** An aggregated API whose server is not there: the API server answers 503, and so must everything in front of it. */
+/** An aggregated API without its server: the API server returns 503, and so must every proxy in front of it. */
 import { type Kubectl, runKubectl } from '../rig/kubectl.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Gateways } from './gateways.ts';
@@ -10,7 +10,7 @@ interface Answer {
   readonly stderr: string;
 }
 
-/** @returns the API server's own answer, and the answer through each gateway */
+/** @returns the API server's own response, and the response through each gateway */
 export async function checkAbsentApi(
   cluster: Kubernetes,
   gateways: Gateways,
@@ -37,7 +37,7 @@ export async function checkAbsentApi(
   };
   try {
     let control = await ask(gateways.direct);
-    // The aggregator takes a moment to route the new group.
+    // The aggregator routes the new group after a delay.
     for (let attempt = 0; !control.stderr.includes('ServiceUnavailable') && attempt < 40; attempt += 1) {
       await new Promise((done) => setTimeout(done, 250));
       control = await ask(gateways.direct);

@@ -1,4 +1,4 @@
-/** What a recorder holds, read back through its own API and taken apart without code of the product. */
+/** Reads recordings through the recorder's API and parses them without code of tailcast. */
 
 export interface StoredRecording {
   readonly id: string;
@@ -15,10 +15,10 @@ export interface StoredRecording {
   readonly source: { readonly user?: string };
 }
 
-/** One recording's output. The bytes are exact: those of a line that is not UTF-8 come from the notes. */
+/** One recording's output. The bytes are exact: for a line that is not UTF-8 they come from the notes. */
 export interface RecordedOutput {
   readonly header: Readonly<Record<string, unknown>>;
-  /** Everything the cast shows, both streams in order, as text. */
+  /** Returns the complete output of the cast, both streams in order, as text. */
   readonly text: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
@@ -29,9 +29,9 @@ export interface RecordedOutput {
 
 export interface Archive {
   readonly url: string;
-  /** All recordings of a pod, oldest first, running ones included. */
+  /** Returns all recordings of a pod, oldest first, including running ones. */
   of(pod: string): Promise<readonly StoredRecording[]>;
-  /** As many recordings of the pods as are waited for, oldest first, once all of them are whole. */
+  /** Returns this number of recordings of the pods, oldest first, when all of them are complete. */
   whole(pods: readonly string[], count: number): Promise<readonly StoredRecording[]>;
   count(): Promise<number>;
   read(id: string): Promise<RecordedOutput>;
@@ -60,11 +60,11 @@ export function openArchive(url: string): Archive {
   };
   const of = async (pod: string): Promise<StoredRecording[]> =>
     (await list(`&pod=${encodeURIComponent(pod)}`)).filter(({ kubernetes }) => kubernetes?.pod === pod);
-  // The sidecar is the last that is put in its place.
+  // The sidecar is stored last.
   const isWhole = async ({ id, state }: StoredRecording): Promise<boolean> =>
     state !== 'running' && (await fetch(new URL(`/api/v1/recordings/${id}/sidecar`, url))).ok;
 
-  // A session that runs, or that another's gateway recorded, has none.
+  // A running session, and a session of the reference's gateway, have none.
   const notesOf = async (id: string): Promise<string> => {
     const response = await fetch(new URL(`/api/v1/recordings/${id}/notes`, url));
     const text = await response.text();
@@ -105,7 +105,7 @@ export function openArchive(url: string): Archive {
 }
 
 interface Note {
-  /** Offset in the cast of the line that the note stands before. */
+  /** Offset in the cast of the line after the note. */
   readonly at: number;
   readonly note: {
     readonly kind: string;

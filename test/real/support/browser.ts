@@ -1,11 +1,11 @@
-/** Headless Chromium from Debian, driven through playwright-core, which brings no browser of its own. */
+/** Headless Chromium from Debian, controlled by playwright-core, which contains no browser. */
 import { type Browser, type Page, chromium } from 'playwright-core';
 import { ensureDebianProgram } from '../rig/debian.ts';
 
 export function openBrowser(): Promise<Browser> {
   return chromium.launch({
     executablePath: ensureDebianProgram('chromium'),
-    // Its sandbox wants privileges that test machines do not give, and every page is ours.
+    // Its sandbox needs privileges that test machines lack, and all pages belong to the tests.
     args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
   });
 }
@@ -13,11 +13,11 @@ export function openBrowser(): Promise<Browser> {
 export interface Complaints {
   /** Errors and warnings of the console, exceptions, refused or failed requests, and violations of the CSP. */
   readonly all: readonly string[];
-  /** For a test in which something had to go wrong. */
+  /** Use this if a test causes errors on purpose. */
   forget(): void;
 }
 
-/** Collects everything that a browser finds wrong with a page, from before its first byte. */
+/** Collects all problems that a browser reports about a page, from its first byte. */
 export async function collectComplaints(page: Page): Promise<Complaints> {
   const all: string[] = [];
   page.on('console', (message) => {
@@ -27,7 +27,7 @@ export async function collectComplaints(page: Page): Promise<Complaints> {
   page.on('pageerror', (error) => all.push(`exception: ${error.message}`));
   page.on('requestfailed', (request) => {
     const reason = request.failure()?.errorText ?? '';
-    // Leaving a view gives up what it was still loading.
+    // Leaving a view aborts its pending requests.
     if (reason !== 'net::ERR_ABORTED') all.push(`request failed: ${request.url()} ${reason}`);
   });
   page.on('response', (response) => {

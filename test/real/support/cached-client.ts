@@ -1,4 +1,4 @@
-/** Clients that are not Go: each in a folder of its own in the cache of the peers, made once. */
+/** Clients in languages other than Go: each has a folder in the cache of the peers, and is built once. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,18 +9,18 @@ import { acquireLock } from '../rig/lock-file.ts';
 
 export interface CachedClient {
   readonly name: string;
-  /** The files that say what is in the folder: it is made anew when one of them changes. */
+  /** Files that define the content of the folder, which is rebuilt when one of them changes. */
   readonly inputs: readonly string[];
   /** Fills the folder, which does not exist yet. */
   make(folder: string): Promise<void>;
 }
 
-/** @returns the folder, whole */
+/** @returns the complete folder */
 export async function ensureCached({ name, inputs, make }: CachedClient): Promise<string> {
   const hash = createHash('sha256');
   for (const path of inputs) hash.update(readFileSync(path));
   const folder = join(cacheFolder(), `${name}-${hash.digest('hex').slice(0, 16)}`);
-  // Only a whole folder has the mark.
+  // Only a complete folder has the mark.
   const mark = join(folder, 'complete');
   if (existsSync(mark)) return folder;
   mkdirSync(cacheFolder(), { recursive: true });
@@ -41,7 +41,7 @@ export async function ensureCached({ name, inputs, make }: CachedClient): Promis
 
 const run = promisify(execFile);
 
-/** @throws Error with `hint` and the end of what the program said, when it fails */
+/** @throws Error with `hint` and the last output of the program if it fails */
 export async function runOrExplain(program: string, args: readonly string[], hint: string): Promise<void> {
   try {
     await run(program, args, { maxBuffer: 64 * 1024 * 1024 });

@@ -1,4 +1,7 @@
-/** Recordings for comparing screens: real programs on a pseudo-terminal, and streams that use what programs use. */
+/**
+ * Recordings for comparing screens: real programs on a pseudo-terminal, and streams with the features that programs
+ * use.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +14,7 @@ interface Program {
   readonly args: readonly string[];
   readonly columns: number;
   readonly rows: number;
-  /** What a person does: keys, sizes, and pauses in milliseconds. */
+  /** Input of a user: keys, sizes, and pauses in milliseconds. */
   readonly does: readonly (string | number | readonly [columns: number, rows: number])[];
 }
 
@@ -169,7 +172,7 @@ function programs(folder: string): readonly Program[] {
   ];
 }
 
-/** Runs the programs; the two slowest decide how long it takes. */
+/** Runs the programs at the same time; the two slowest determine the duration. */
 export async function captureAll(): Promise<readonly CastSpec[]> {
   const folder = mkdtempSync(join(tmpdir(), 'tccap-'));
   try {
@@ -214,7 +217,7 @@ async function capture(program: Program, home: string): Promise<CastSpec> {
   return { command: name, columns, rows, events };
 }
 
-/** What is seldom seen in a session of a minute, one stream each. */
+/** Rare control sequences, one stream each. */
 function streams(): readonly CastSpec[] {
   const at = (row: number, column: number): string => `\x1b[${row};${column}H`;
   const all: Readonly<Record<string, readonly (string | readonly [number, number])[]>> = {

@@ -1,4 +1,4 @@
-/** An archive of casts that a test made itself, on a recorder with the built page. */
+/** A generated archive of casts, on a recorder with the built page. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,18 +23,18 @@ export interface CastSpec {
 export interface CastArchive extends AsyncDisposable {
   readonly url: string;
   readonly folder: string;
-  /** Of what was there when the recorder started. */
+  /** True for recordings that existed before the recorder started. */
   readonly ids: readonly string[];
   /** Puts a recording into the store. @returns its id */
   add(spec: CastSpec): string;
-  /** Who looked at what, as it was written down. */
+  /** Returns the access events of the recorder. */
   accesses(): Promise<readonly { readonly action: string; readonly recording?: string }[]>;
 }
 
 const NODE = 'nTEST1CNTRL';
 const START_MS = Date.UTC(2026, 0, 2, 3, 4, 5);
 
-/** @param specs what is there when the recorder starts: an index finds that at once */
+/** @param specs recordings that exist when the recorder starts, so that an index contains them immediately */
 export async function startCastArchive(
   options: Partial<RecorderOptions> = {},
   specs: readonly CastSpec[] = [],
@@ -82,7 +82,7 @@ export async function startCastArchive(
   };
 }
 
-/** Header and events as our gateway writes them. */
+/** Header and events in the format of tailcast's gateway. */
 export function castText({ command, columns, rows, events, user, node, raw }: CastSpec): string {
   const header = {
     version: 2,

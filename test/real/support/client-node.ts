@@ -1,4 +1,4 @@
-/** @kubernetes/client-node, doing what programs do with it. */
+/** Uses @kubernetes/client-node in the way of common programs. */
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
@@ -77,7 +77,7 @@ export async function execute(config: KubeConfig, pod: string): Promise<unknown>
   return { stdout, stderr, code: failed.details?.causes?.[0]?.message, counted, fine: fine.status };
 }
 
-/** Over the old protocol with a channel for each port, which has no half-close. */
+/** Uses the old protocol with one channel per port, which has no half-close. */
 export async function forward(config: KubeConfig, pod: string, port: number, body: Buffer): Promise<string> {
   const [input, output, errors] = [new PassThrough(), new PassThrough(), new PassThrough()];
   const socket = await new PortForward(config).portForward('default', pod, [port], output, errors, input);

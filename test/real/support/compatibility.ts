@@ -1,24 +1,27 @@
 /**
- * Writes `test/real/compatibility.md`: the operations that each client performed. A suite publishes its rows after a complete run. In CI
- * the page must already contain the rows; elsewhere the suite writes them. Rows of clients that this machine does not have stay as they are.
+ * Writes `test/real/compatibility.md`: the operations that each client performed. A suite publishes its rows after a
+ * complete run. In CI the page must already contain the rows; elsewhere the suite writes them. Rows of clients that
+ * are missing on this machine stay unchanged.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('../compatibility.md', import.meta.url));
 
-/** Of the table of clients besides kubectl, to which several suites add rows. */
+/** Rows of the table of clients other than kubectl, to which several suites add rows. */
 export const CLIENT_COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
 
 export interface CompatibilityTable {
-  /** The heading it stands under. */
+  /** Heading of the table. */
   readonly heading: string;
   readonly columns: readonly string[];
   /** Client → one cell for each column. */
   readonly rows: ReadonlyMap<string, readonly string[]>;
 }
 
-/** @returns what the page says otherwise, for a test to show; `undefined` when it is as the table */
+/**
+ * @returns the differing content of the page, for the message of a test; `undefined` if the page matches the table
+ */
 export function publish(table: CompatibilityTable): string | undefined {
   const page = readFileSync(PAGE, 'utf8');
   const updated = replaceTable(page, table);
@@ -28,7 +31,7 @@ export function publish(table: CompatibilityTable): string | undefined {
   return undefined;
 }
 
-/** The page with the rows of `table` in the place of the old ones. */
+/** Returns the page with the rows of `table` instead of the old ones. */
 export function replaceTable(page: string, { heading, columns, rows }: CompatibilityTable): string {
   const lines = page.split('\n');
   const start = lines.indexOf(`## ${heading}`);

@@ -1,6 +1,6 @@
 /**
- * Containers without an engine: an image is unpacked by umoci and run by runc, with a read-only root, no capabilities, and
- * namespaces of its own for processes, network, mounts, IPC, host name and cgroups.
+ * Containers without an engine: umoci unpacks an image, and runc runs it with a read-only root, no capabilities, and
+ * its own namespaces for processes, network, mounts, IPC, host name and cgroups.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { type Outcome, run } from '../chart/render.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
-/** What is read of the runtime configuration that umoci makes of an image. */
+/** Used part of the runtime configuration that umoci generates for an image. */
 export const BUNDLE_SPEC = z.looseObject({
   process: z.looseObject({
     args: z.array(z.string()),
@@ -25,9 +25,9 @@ const STATE = z.object({ pid: z.number(), status: z.string() });
 
 export interface Container {
   readonly program: Program;
-  /** Runs a program inside. */
+  /** Runs a program inside the container. */
   exec(...args: readonly string[]): Outcome;
-  /** Sends SIGTERM to process 1 and waits for its end. */
+  /** Sends SIGTERM to process 1 and waits for its exit. */
   terminate(): Promise<void>;
   pid(): number;
 }
@@ -35,15 +35,15 @@ export interface Container {
 export interface ContainerOptions {
   readonly name: string;
   readonly args: readonly string[];
-  /** What the image's own command line begins with stays; `args` follow. */
+  /** The entry point of the image stays; `args` follow. */
   readonly bundle: string;
-  /** A folder of this machine that the container sees at `/data`; default: memory. */
+  /** Folder of this machine that is mounted at `/data`; default: memory. */
   readonly data?: string;
-  /** Process whose network the container shares; default: a network of its own, with nothing but a loopback. */
+  /** Process whose network the container shares; default: its own network with only a loopback interface. */
   readonly networkOf?: number;
 }
 
-/** Unpacks an OCI archive; gives a bundle, which holds `config.json` and `rootfs`. */
+/** Unpacks an OCI archive; returns a bundle with `config.json` and `rootfs`. */
 export function unpackImage(rig: Rig, archive: string, tag: string): string {
   const umoci = ensureDebianProgram('umoci');
   const [layout, bundle] = [join(rig.folder, 'oci'), join(rig.folder, 'bundle')];
@@ -76,7 +76,7 @@ export function startContainer(rig: Rig, options: ContainerOptions): Container {
   };
 }
 
-/** A bundle whose files are those of the image, with a configuration of its own. */
+/** A bundle that shares the files of the image but has its own configuration. */
 function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: ContainerOptions): string {
   const spec = BUNDLE_SPEC.parse(JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')));
   const memory = (destination: string): object => ({
@@ -111,7 +111,7 @@ function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: Containe
   return writeBundleFolder(join(rig.folder, `bundle-${name}`), changed);
 }
 
-/** Makes a folder that runc takes, with a configuration that names the files of the image elsewhere. */
+/** Creates a bundle for runc with a configuration that refers to the files of the image elsewhere. */
 export function writeBundleFolder(folder: string, configuration: object): string {
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), JSON.stringify(configuration));

@@ -1,4 +1,4 @@
-/** A recorder with sessions of several people in it, made through gateways in front of the embedded cluster. */
+/** A recorder with sessions of several users, created through gateways in front of the embedded cluster. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,18 +14,18 @@ export type Caller = Parameters<typeof identityOf>[0];
 export interface DemoArchive {
   readonly url: string;
   readonly archive: Archive;
-  /** Opens a shell as somebody; every caller has a gateway. */
+  /** Opens a shell as a user; every user has a gateway. */
   shell(caller: Caller, target: Omit<ShellTarget, 'url' | 'ca'>): Promise<ShellSession>;
-  /** The portal of somebody's gateway. Its certificate is nobody's. */
+  /** Address of the portal of a user's gateway. No CA has signed its certificate. */
   portal(caller: Caller): Promise<string>;
-  /** The name of a pod by the beginning of its name. */
+  /** Returns the name of the pod that starts with this prefix. */
   podNamed(namespace: string, prefix: string): Promise<string>;
   close(): Promise<void>;
 }
 
 /**
- * @param bucket where the recorder keeps what it gets; default: a folder
- * @param search whether it has a search index
+ * @param bucket storage of the recorder; default: a folder
+ * @param search true for a search index
  */
 export async function startDemoArchive(bucket?: TestBucket, search = false): Promise<DemoArchive> {
   await using stack = new AsyncDisposableStack();

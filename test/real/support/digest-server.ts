@@ -1,4 +1,4 @@
-/** A server in a pod that says what it received: the SHA-256, in hex. */
+/** A server in a pod that returns the SHA-256 of its input in hex. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
@@ -11,8 +11,8 @@ export interface DigestServer {
 /**
  * With the kubelet double a port of a pod is a port of this machine.
  *
- * @param framing `half-close`: the body ends with the input; `length`: four bytes say how long it is, for clients that
- *   cannot end their input alone
+ * @param framing `half-close`: the body ends with the input; `length`: four bytes contain its length, for clients
+ * without half-close
  */
 export async function startDigestServer(framing: 'half-close' | 'length'): Promise<DigestServer> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {

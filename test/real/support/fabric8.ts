@@ -1,4 +1,4 @@
-/** A Java program on fabric8's client, built with Maven into the cache beside the other peers. */
+/** A Java program with fabric8's client, built with Maven into the cache of the other peers. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from './cached-client.ts';
@@ -7,11 +7,11 @@ const folder = fileURLToPath(new URL('../peers/clients/fabric8', import.meta.url
 
 export interface Fabric8Client {
   readonly program: 'java';
-  /** What stands before the arguments of the client itself. */
+  /** Arguments before those of the client. */
   readonly args: readonly string[];
 }
 
-/** @throws Error with what Maven said, when it cannot build */
+/** @throws Error with Maven's output if the build fails */
 export async function ensureFabric8Client(): Promise<Fabric8Client> {
   const pom = join(folder, 'pom.xml');
   const built = await ensureCached({

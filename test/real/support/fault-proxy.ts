@@ -1,26 +1,29 @@
-/** A proxy for HTTP on loopback that does to answers what networks and busy servers do: over real sockets, to a real server. */
+/**
+ * An HTTP proxy on loopback that simulates faults of networks and busy servers in responses: over real sockets, to a
+ * real server.
+ */
 import { once } from 'node:events';
 import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 
-/** What becomes of one request. */
+/** Fault of one request. */
 export type Fault =
   | { readonly kind: 'pass' }
-  /** The connection is closed before it is forwarded. */
+  /** The connection is closed before the request is forwarded. */
   | { readonly kind: 'refuse' }
-  /** It is forwarded, and the answer ends after this part of its bytes, head and all. */
+  /** The request is forwarded, and the response stops after this share of its bytes, including the head. */
   | { readonly kind: 'cut'; readonly part: number }
   | { readonly kind: 'status'; readonly status: number }
   | { readonly kind: 'delay'; readonly ms: number }
-  /** Something is done before it is forwarded. */
+  /** A function runs before the request is forwarded. */
   | { readonly kind: 'before'; readonly act: () => Promise<unknown> };
 
 export interface FaultProxy extends AsyncDisposable {
   readonly url: string;
-  /** Decides; the default passes everything. */
+  /** Selects the fault of a request; default: none. */
   decide: (path: string) => Fault;
-  /** How many requests met a fault, by kind; `server`: the server itself refused something of them. */
+  /** Number of requests with a fault, by kind; `server`: the server rejected a part of the request. */
   readonly met: Map<string, number>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The product in front of a real API server: one recorder, and a gateway for each way to run it. In auth mode the
- * gateway's own account may impersonate and nothing else; in noauth mode it has no account at all.
+ * tailcast in front of a real API server: one recorder, and one gateway for each mode. In auth mode the gateway's
+ * account may only impersonate; in noauth mode it has no account.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,13 +15,13 @@ export interface GatewayKind {
 }
 
 export interface Gateway extends GatewayKind {
-  /** Such as `auth, recorded`. */
+  /** For example `auth, recorded`. */
   readonly name: string;
   readonly url: string;
   readonly ca: string;
-  /** A kubeconfig whose server is this gateway; kubectl keeps its caches beside it. */
+  /** A kubeconfig with this gateway as its server; kubectl stores its caches next to it. */
   readonly kubeconfig: string;
-  /** What a client must send: its own credentials in noauth mode, anything in auth mode. */
+  /** Required credentials of a client: its own in noauth mode, any in auth mode. */
   readonly token: string;
 }
 
@@ -29,12 +29,12 @@ export interface Gateways {
   readonly archive: Archive;
   /** `ip:port` of the recorder. */
   readonly recorder: string;
-  /** A kubeconfig for the API server itself: the control. */
+  /** A kubeconfig for the API server itself, for control runs. */
   readonly direct: string;
   readonly all: readonly Gateway[];
 }
 
-/** `REAL_EXEC_UPSTREAM`: how the gateways ask for what clients want as a WebSocket. */
+/** `REAL_EXEC_UPSTREAM`: protocol of the gateways to the API server for WebSocket clients. */
 export function wantedExecUpstream(): 'same' | 'spdy' | undefined {
   return (['same', 'spdy'] as const).find((name) => name === process.env['REAL_EXEC_UPSTREAM']);
 }
@@ -46,7 +46,10 @@ const ALL_KINDS: readonly GatewayKind[] = [
   { mode: 'noauth', recorded: false },
 ];
 
-/** Starts them in this process; they end with the rig. Every caller is the rig's own admin, so that answers can be compared. */
+/**
+ * Starts them in this process; they stop with the rig. Every caller is the rig's own admin, so that responses are
+ * comparable.
+ */
 export async function startGateways(
   rig: Rig,
   cluster: Kubernetes,

@@ -1,16 +1,16 @@
 /**
- * The protocol that the frontend of Headlamp speaks (frontend/src/lib/k8s: pod.ts, apiProxy): sessions over WebSocket with
- * v4 and older, watches over WebSocket, everything under a path of the cluster.
+ * The protocol of Headlamp's frontend (frontend/src/lib/k8s: pod.ts, apiProxy): sessions over WebSocket with v4 and
+ * older, watches over WebSocket, and all paths below a cluster prefix.
  */
 import { once } from 'node:events';
 import WebSocket from 'ws';
 
 export interface HeadlampServer {
-  /** With the path prefix of the cluster. */
+  /** URL with the path prefix of the cluster. */
   readonly url: string;
   readonly ca: string;
   readonly token: string;
-  /** Of the page; default: that of `url`, where the page comes from the same server. */
+  /** Origin of the page; default: that of `url`, for a page of the same server. */
   readonly origin?: string;
 }
 
@@ -21,7 +21,7 @@ export interface HeadlampSession {
   readonly protocol: string;
   readonly stdout: string;
   readonly stderr: string;
-  /** The Status of the error channel. */
+  /** Status from the error channel. */
   readonly status: Readonly<Record<string, unknown>>;
 }
 
@@ -52,7 +52,7 @@ export async function execute(
   };
 }
 
-/** Watches config maps and gives the types and names of the first `count` events, `change` being made meanwhile. */
+/** Watches config maps, runs `change`, and returns the types and names of the first `count` events. */
 export async function watch(
   server: HeadlampServer,
   name: string,
@@ -83,8 +83,8 @@ export async function watch(
 }
 
 /**
- * Browsers cannot set headers on a WebSocket: the token travels among the protocols. They do send an Origin, and the API
- * server refuses watches without one.
+ * Browsers cannot set headers on a WebSocket, so the token is one of the protocols. Browsers send an Origin, and the
+ * API server refuses watches without one.
  */
 function open(
   { url, ca, token, origin }: HeadlampServer,

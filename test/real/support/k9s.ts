@@ -1,4 +1,4 @@
-/** k9s on a terminal of its own, with the kubectl of the rig for its shells and nothing of the user's. */
+/** k9s on its own terminal, with the rig's kubectl for shells and without the user's settings. */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { ensurePeer } from '../rig/build.ts';
@@ -10,7 +10,7 @@ export const K9S_SIZE = { columns: 132, rows: 40 } as const;
 export interface K9sOptions {
   readonly kubeconfig: string;
   readonly transport: Transport;
-  /** A folder that does not exist yet: for its settings, its log, and what it finds on its PATH. */
+  /** New folder for its settings, its log, and the programs on its PATH. */
   readonly folder: string;
 }
 
@@ -21,7 +21,7 @@ export async function openK9s({ kubeconfig, transport, folder }: K9sOptions): Pr
   const programs = join(folder, 'bin');
   mkdirSync(programs, { recursive: true });
   symlinkSync(kubectl, join(programs, 'kubectl'));
-  // It would ask GitHub for a newer version.
+  // Otherwise k9s would ask GitHub for a newer version.
   writeFileSync(join(folder, 'config.yaml'), 'k9s:\n  skipLatestRevCheck: true\n');
   const inherited = environmentFor({ kubeconfig, transport });
   const env = {

@@ -1,4 +1,4 @@
-/** A Rust program on kube-rs, built with Cargo into the cache beside the other peers. */
+/** A Rust program with kube-rs, built with Cargo into the cache of the other peers. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,14 +7,14 @@ import { ensureCached, runOrExplain } from './cached-client.ts';
 
 const folder = fileURLToPath(new URL('../peers/clients/kube-rs', import.meta.url));
 const PROGRAM = 'kube-rs-client';
-/** As for the peers in Go: builds leave the machine to what runs on it. */
+/** Builds run at low priority, like those of Go peers. */
 const NICENESS = '10';
 
 /**
- * Cargo is promised nowhere: without it this client is not driven, and that is said.
+ * Without Cargo the suite skips this client and prints a notice.
  *
- * @returns the program, or nothing where there is no Cargo
- * @throws Error with what Cargo said, when it cannot build
+ * @returns the path of the program; undefined without Cargo
+ * @throws Error with Cargo's output if the build fails
  */
 export async function ensureKubeRsClient(): Promise<string | undefined> {
   if (spawnSync('cargo', ['--version']).status !== 0) {

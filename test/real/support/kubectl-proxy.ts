@@ -1,4 +1,4 @@
-/** `kubectl proxy` on a port that the system chooses. */
+/** Runs `kubectl proxy` on a port that the OS chooses. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 

@@ -1,4 +1,4 @@
-/** The manifests of `deploy/`, applied as they stand. */
+/** Applies the manifests of `deploy/` unchanged. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
@@ -26,7 +26,7 @@ function pathOf({ apiVersion, kind, metadata }: KubernetesObject): string {
   return `${base}${namespace}/${PLURALS[kind] ?? ''}`;
 }
 
-/** Creates what a file below `deploy/` holds. */
+/** Creates the objects of a file below `deploy/`. */
 export function applyManifest(cluster: Kubernetes, file: string): Promise<void> {
   return applyYaml(cluster, readFileSync(join(deploy, file), 'utf8'));
 }
@@ -46,7 +46,7 @@ export async function removeManifest(cluster: Kubernetes, file: string): Promise
   }
 }
 
-/** A token of the account that `deploy/rbac` makes for the gateway, or of another one in its namespace. */
+/** Returns a token of the gateway's account from `deploy/rbac`, or of another account in its namespace. */
 export async function accountToken(cluster: Kubernetes, account = 'tailcast-gateway'): Promise<string> {
   const path = `/api/v1/namespaces/tailcast/serviceaccounts/${account}/token`;
   const answer = (await cluster.api('POST', path, {

@@ -1,4 +1,4 @@
-/** One case of kubectl, run directly and through every gateway: the direct run is the control. */
+/** One case of kubectl, run directly as a control and through every gateway. */
 import { isDeepStrictEqual } from 'node:util';
 import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -19,7 +19,7 @@ export interface Client {
 }
 
 export interface MatrixCase extends KubectlCase {
-  /** What a gateway in auth mode answers where it must differ from the API server; the control is at hand. */
+  /** Expected response of a gateway in auth mode where it must differ from the API server's, given the control. */
   readonly inAuthMode?: (control: Observation, seen: Observation) => readonly string[];
 }
 
@@ -53,7 +53,7 @@ export const ALL_CASES: readonly MatrixCase[] = [
   ...PORT_FORWARD_CASES,
 ];
 
-/** The cases that this client can run. */
+/** Returns the cases that this client can run. */
 export function casesFor(client: Client): readonly MatrixCase[] {
   return ALL_CASES.filter((item) => {
     if (item.sinceMinor !== undefined && minorNumber(client.kubectl) < item.sinceMinor) return false;
@@ -71,13 +71,13 @@ export interface MatrixJob {
 }
 
 export interface MatrixResult {
-  /** Sentences about what differs; empty when nothing does. */
+  /** Returns sentences about the differences; empty if there are none. */
   readonly problems: readonly string[];
 }
 
 let counter = 0;
 
-/** Runs the case directly, then through each gateway, and compares answers and recordings. */
+/** Runs the case directly and then through each gateway, and compares responses and recordings. */
 export async function runJob({ client, item, cluster, gateways }: MatrixJob): Promise<MatrixResult> {
   counter += 1;
   const pod = `matrix-${counter}`;
@@ -107,9 +107,9 @@ export async function runJob({ client, item, cluster, gateways }: MatrixJob): Pr
 }
 
 interface Control {
-  /** What the API server gave first. */
+  /** First result of the API server. */
   readonly first: Observation;
-  /** Whether the API server itself gives this: kubectl's own races make some answers vary. */
+  /** Checks whether the API server itself returns this result: races in kubectl make some results vary. */
   gives(seen: Observation): Promise<boolean>;
 }
 

@@ -1,7 +1,7 @@
-/** What is built with Maven, and run with Java. */
+/** Programs that are built with Maven and run with Java. */
 import { spawnSync } from 'node:child_process';
 
-/** Both are promised nowhere: `consequence` is said where one of them is missing. */
+/** Either program may be missing; the printed notice then contains `consequence`. */
 export function hasMaven(consequence: string): boolean {
   const found = [
     ['mvn', '--version'],

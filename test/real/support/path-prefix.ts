@@ -1,7 +1,7 @@
 /**
- * A server that shows another one under a path of its own, as dashboards with several clusters do. Upgrades included.
- * Like Headlamp's (backend/cmd/headlamp.go, clusterRequestHandler) it puts the cluster's name into `Host` and
- * `X-Forwarded-Host`, and passes on `Origin` and everything else that the browser sent.
+ * A server that serves another server below a path prefix, like dashboards with several clusters. Upgrades included.
+ * Like Headlamp (backend/cmd/headlamp.go, clusterRequestHandler) it sets `Host` and `X-Forwarded-Host` to the
+ * cluster's name, and forwards `Origin` and all other headers of the browser.
  */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -10,13 +10,13 @@ import type { AddressInfo } from 'node:net';
 import type { Rig } from '../rig/rig.ts';
 
 export interface PathPrefix {
-  /** Ends with the prefix. */
+  /** URL that ends with the prefix. */
   readonly url: string;
 }
 
 export interface PathPrefixOptions {
   readonly prefix: string;
-  /** Where requests go, without the prefix. */
+  /** Target of the requests, without the prefix. */
   readonly target: { readonly url: string; readonly ca: string };
   readonly certificate: { readonly cert: string; readonly key: string };
 }

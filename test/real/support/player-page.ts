@@ -1,4 +1,4 @@
-/** The page on an archive of casts in a real browser, for the suites about watching. */
+/** The player page with an archive of casts in a real browser, for suites about playback. */
 import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,13 +20,13 @@ const STILL: BrowserContextOptions = { ...DESKTOP, reducedMotion: 'reduce' };
 
 export interface PlayerRig {
   readonly archive: () => CastArchive;
-  /** @param path below the recorder, or an address of its own. */
+  /** @param path path below the recorder, or a complete address */
   readonly open: (path: string, options?: BrowserContextOptions) => Promise<Page>;
   /** Closes the page. @returns the complaints of the browser about this page */
   readonly close: (page: Page) => Promise<readonly string[]>;
 }
 
-/** For one file of tests; there while they run. */
+/** Available while the tests of one file run. */
 export function setUpPlayer(...given: Parameters<typeof startCastArchive>): PlayerRig {
   let browser: Browser;
   let archive: CastArchive;
@@ -57,7 +57,7 @@ export function setUpPlayer(...given: Parameters<typeof startCastArchive>): Play
   };
 }
 
-/** Waits until the page shows what the oracle shows. */
+/** Waits until the page shows the same screen as the oracle. */
 export async function showsAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
   const wanted = await expectedScreen(page, await oracleAt(spec, seconds));
   await expect
@@ -74,7 +74,7 @@ export async function ready(page: Page): Promise<void> {
   await page.locator('.terminal[data-size]').waitFor();
 }
 
-/** Where a picture of the page goes, to be looked at. */
+/** Path for a picture of the page, for manual review. */
 export function shot(name: string): string {
   const folder = join(tmpdir(), 'tailcast-player');
   mkdirSync(folder, { recursive: true });

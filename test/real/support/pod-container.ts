@@ -1,11 +1,12 @@
 /**
- * Runs a container of a pod from the image of a release, where the kubelet double would run a program of this machine:
+ * Runs a container of a pod from the image of a release, where the kubelet double would run a program of this
+ * machine:
  *
  *   node pod-container.ts <settings>
  *
- * The double has laid out the volumes and entered the network of the pod. What the container is like comes from the pod as the
- * API server holds it: command line, variables, user, rights, root, mounts, sysctls and memory. What this does not
- * understand is an error and never left out, but for seccomp profiles, of which runc has none.
+ * The double has created the volumes and entered the network of the pod. The pod's specification at the API server
+ * defines command line, variables, user, rights, root, mounts, sysctls and memory. Unknown fields are errors, except
+ * seccomp profiles, which this runc does not support.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { chmodSync, chownSync, lstatSync, readFileSync, readdirSync } from 'node:fs';
@@ -13,15 +14,15 @@ import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
 import { BUNDLE_SPEC, writeBundleFolder } from './container.ts';
 
-/** What a suite tells; written as JSON into the file that the command line names. */
+/** Options of a suite, written as JSON into the file that the command line names. */
 export interface PodContainerSettings {
   readonly kubectl: string;
   readonly kubeconfig: string;
   readonly namespace: string;
   readonly runc: string;
-  /** Process whose network runc runs in: in that of the pod it would refuse to set anything there. */
+  /** Process whose network runc uses, because runc refuses to set sysctls in the network of the pod. */
   readonly runcPid: number;
-  /** runc's own folder; containers are called `<pod>-<container>`. */
+  /** State folder of runc; containers are named `<pod>-<container>`. */
   readonly state: string;
   /** The unpacked image. */
   readonly bundle: string;
@@ -83,7 +84,7 @@ type PodContainer = z.infer<typeof CONTAINER>;
 const KUBERNETES = { KUBERNETES_SERVICE_HOST: '10.96.0.1', KUBERNETES_SERVICE_PORT: '443' };
 
 function runContainer(settings: PodContainerSettings): void {
-  // The double's folder for this run: <root>/pods/<uid>/containers/<name>.
+  // Folder of the kubelet double for this run: <root>/pods/<uid>/containers/<name>.
   const home = process.env['HOME'] ?? '';
   const { kubectl, kubeconfig, namespace, runc, runcPid, state } = settings;
   const asked = ['--kubeconfig', kubeconfig, '-n', namespace, 'get', 'pod', process.env['HOSTNAME'] ?? ''];
@@ -93,17 +94,17 @@ function runContainer(settings: PodContainerSettings): void {
   const container = pod.spec.containers.find(({ name }) => name === basename(home));
   if (container === undefined) throw new Error(`the pod has no container ${basename(home)}`);
   const id = `${pod.metadata.name}-${container.name}`;
-  // Of a run before, which ended without a word.
+  // Removes the container of an earlier run that was killed.
   execFileSync(runc, ['--root', state, 'delete', '--force', id], { stdio: 'ignore' });
   const bundle = writeBundleFolder(home, containerSpec(settings.bundle, pod, container, podFolder));
-  // In the double's process group: runc hands on what that is told.
+  // runc runs in the process group of the double and forwards its signals.
   const started = [runc, '--root', state, 'run', '--bundle', bundle, id];
   const child = spawn('nsenter', [`--target=${runcPid}`, '--net', ...started], { stdio: 'inherit' });
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => undefined);
   child.once('exit', (code) => process.exit(code ?? 1));
 }
 
-/** An OCI runtime configuration for a container of a pod. */
+/** Returns an OCI runtime configuration for a container of a pod. */
 function containerSpec(image: string, pod: Pod, container: PodContainer, podFolder: string): object {
   const { process: main, ...rest } = BUNDLE_SPEC.parse(
     JSON.parse(readFileSync(join(image, 'config.json'), 'utf8')),
@@ -118,7 +119,7 @@ function containerSpec(image: string, pod: Pod, container: PodContainer, podFold
     process: {
       ...main,
       terminal: false,
-      // Two words of the image; what follows them there are arguments for want of others.
+      // The entry point has two words; the remaining words are default arguments.
       args: [...main.args.slice(0, 2), ...container.args],
       env: [...main.env, ...variablesOf(pod, container)],
       user: { uid: security.runAsUser, gid: security.runAsGroup, additionalGids: [fsGroup] },
@@ -150,7 +151,7 @@ function bind(source: string, destination: string, readOnly: boolean): object {
   return { destination, type: 'bind', source, options };
 }
 
-/** As a kubelet expands `$(NAME)`: what was named before. */
+/** Expands `$(NAME)` like a kubelet, from the variables before it. */
 function variablesOf(pod: Pod, container: PodContainer): readonly string[] {
   const known = new Map<string, string>(Object.entries(KUBERNETES));
   const fields = {
@@ -165,7 +166,7 @@ function variablesOf(pod: Pod, container: PodContainer): readonly string[] {
   return [...known].map(([name, value]) => `${name}=${value}`);
 }
 
-/** Where the double keeps a volume, given to the pod's group as a kubelet does. */
+/** Path of a volume in the double; its group is changed to the pod's, as a kubelet does. */
 function volumeFolder(pod: Pod, name: string, podFolder: string): string {
   const volume = pod.spec.volumes.find((each) => each.name === name);
   const { fsGroup } = pod.spec.securityContext;

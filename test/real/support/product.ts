@@ -1,4 +1,4 @@
-/** The two halves of the product, each started in this process with as little set as possible. Loopback only. */
+/** Starts gateway and recorder in this process with minimal settings. Loopback only. */
 import { join } from 'node:path';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
@@ -11,12 +11,12 @@ import type { Identity } from '../../../src/tailnet/identity.ts';
 
 export interface TestRecorder {
   readonly url: string;
-  /** `host:port`, as a grant names it. */
+  /** `host:port` for a grant. */
   readonly address: string;
   close(): Promise<void>;
 }
 
-/** A bucket of a real S3 server; the credentials are in the environment. */
+/** A bucket of a real S3 server; the credentials are environment variables. */
 export interface TestBucket {
   readonly endpoint: string;
   readonly region: string;
@@ -24,8 +24,8 @@ export interface TestBucket {
 }
 
 /**
- * A recorder on a folder or a bucket, with the player, that takes uploads from this machine as those of `node`, and `node`
- * for a gateway whose portal may show everything to everybody.
+ * Starts a recorder with a folder or a bucket and with the player. It accepts uploads from this machine as those of
+ * `node`, and shows everything to all viewers of the portal of `node`.
  */
 export async function startTestRecorder(
   folder: string,
@@ -71,11 +71,11 @@ export interface TestGatewayOptions {
   /** Who everybody is. */
   readonly identity: Identity;
   readonly dashboardOrigins?: readonly string[];
-  /** Bytes that may wait for a recorder. */
+  /** Maximum pending bytes for a recorder. */
   readonly recorderWindow?: number;
   /** A policy file. */
   readonly policy?: string;
-  /** What the API server is asked for where a client wants a WebSocket; default: that of the product. */
+  /** Protocol to the API server for WebSocket clients; default: tailcast's default. */
   readonly execUpstream?: 'same' | 'spdy';
 }
 
@@ -107,7 +107,7 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
   });
 }
 
-/** A person, or with tags a node, who may do everything in the cluster. */
+/** A user, or with tags a node, with all rights in the cluster. */
 export function identityOf(
   caller: { readonly login: string } | { readonly tags: readonly string[]; readonly nodeName: string },
   recorderAddress: string | undefined,

@@ -1,4 +1,4 @@
-/** The Python client in an environment of its own, kept in the cache beside the other peers. */
+/** The Python client in a virtual environment in the cache of the other peers. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from './cached-client.ts';
@@ -11,7 +11,7 @@ export interface PythonClient {
   readonly script: string;
 }
 
-/** @throws Error that says what to install, when there is no Python with `venv` or its packages cannot be fetched */
+/** @throws Error with the package to install, without Python and `venv` or if packages cannot be downloaded */
 export async function ensurePythonClient(): Promise<PythonClient> {
   const requirements = join(folder, 'requirements.txt');
   const interpreterIn = (environment: string): string => join(environment, 'bin', 'python');

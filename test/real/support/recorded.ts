@@ -1,4 +1,4 @@
-/** Compares what the recorder kept with what the user's own side of each kubectl saw. */
+/** Compares recordings with the output and input that each kubectl had. */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { CaseContext, WitnessedRun } from '../cases/case.ts';
 import type { Archive, RecordedOutput, StoredRecording } from './archive.ts';
 
-/** Which of the kubectl runs of a case reach a container, by position; cases that are not named run none. */
+/** Positions of the kubectl runs of a case that reach a container; other cases have none. */
 const SESSIONS: Readonly<Record<string, readonly number[]>> = {
   'exec exit codes and streams': [0, 1, 2, 3],
   'exec refused': [2],
@@ -20,7 +20,7 @@ const SESSIONS: Readonly<Record<string, readonly number[]>> = {
   'run -it --rm': [0],
 };
 
-/** Says what kubectl itself prints into the streams of a session. */
+/** Returns text that kubectl itself prints into the streams of a session. */
 const KUBECTL_SAYS = [
   /If you don't see a command prompt, try pressing enter\.\r?\n/g,
   /All commands and output from this session will be recorded in container logs, [^\n]*\n/g,
@@ -36,9 +36,9 @@ const KUBECTL_SAYS = [
 ];
 
 /**
- * Checks every session of a case that was run through a recording gateway.
+ * Checks every session of a case that ran through a recording gateway.
  *
- * @returns what is wrong, in sentences; empty when everything is as it was seen
+ * @returns the differences in sentences; empty if there are none
  */
 export async function compareRecordings(
   archive: Archive,
@@ -93,7 +93,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
     check('bytes of the terminal', output.stdout.toString(), output.text);
     return problems;
   }
-  // exec's own code; what attach is told is whether the attaching went well.
+  // exec returns the command's exit code; the status of attach only reports whether attaching succeeded.
   if (isExec && run.code !== 1) check('result', recording.result, String(run.code));
   if (isBinary(run.stdout)) check('stdout', digest(output.stdout), digest(run.stdout));
   else check('stdout', output.stdout.toString(), withoutKubectl(run.stdout.toString()));
@@ -101,10 +101,10 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
   return problems;
 }
 
-/** `test -d` and `tar x` on the way there, `tar c` on the way back. */
+/** `test -d` and `tar x` for the upload, `tar c` for the download. */
 const COPY_SESSIONS = 3;
 
-/** The download's recording is the very tar stream: unpacked, it gives the files. */
+/** The recording of the download is the tar stream: unpacked, it contains the files. */
 async function compareCopies(
   archive: Archive,
   { pod, folder }: CaseContext,
@@ -132,14 +132,14 @@ async function compareCopies(
   ];
 }
 
-/** `kubectl run` first shows the log of what the pod has said before it attaches. */
+/** `kubectl run` shows the pod's log before it attaches. */
 function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' }): string {
   const text = terminal.output();
   const hint = /(All commands and output|If you don't see a command prompt)/.exec(text);
   return args[0] === 'run' ? text.slice(hint?.index ?? 0) : text;
 }
 
-/** Who attaches presses a key as soon as kubectl says so, and the terminal may still echo that by itself. */
+/** A test that attaches presses a key after kubectl's prompt, and the terminal may still echo that key itself. */
 function withoutFirstKeys(text: string, { args }: WitnessedRun): string {
   return args[0] === 'exec' ? text : text.replace(/^[\r\n]+/, '');
 }

@@ -1,4 +1,4 @@
-/** A release, made for this machine's kind of processor or there already, for suites that install from its folder alone. */
+/** A release for this machine's architecture, new or existing, for suites that install only from its folder. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { ROOT } from '../../../scripts/release/project.ts';
@@ -6,26 +6,26 @@ import type { Outcome } from '../chart/render.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import { expectSuccess } from './container.ts';
 
-/** Debian takes packages away when it has newer ones; what is pinned is then for the next release to bring forward. */
+/** Debian removes old packages, so the pinned version may be missing until the next release updates it. */
 const GONE = /--update-base/;
 
 /**
- * Says how long one way of installing takes to the first recorded shell: a figure for docs/install.md, and no limit, because the
- * machine may be busy.
+ * Prints the time from the start of an installation to the first recorded shell, for docs/install.md. It has no
+ * limit, because the machine may be busy.
  *
- * @param beganMs when the first command of that way was started
+ * @param beganMs start time of the first command
  */
 export function tellTime(way: string, beganMs: number): void {
   const seconds = ((Date.now() - beganMs) / 1000).toFixed(0);
   process.stderr.write(`install: ${way}: the first recorded shell after ${seconds} s\n`);
 }
 
-/** What `INSTALL_RELEASE` names; else a release that is made now, which takes the network and minutes. */
+/** Returns the folder in `INSTALL_RELEASE`, or builds a release, which needs the network and several minutes. */
 export function releaseFolder(folder: string): string {
   return process.env['INSTALL_RELEASE'] ?? makeRelease(folder, 'first');
 }
 
-/** Makes a release into a new folder of this name in `folder`; gives its path. */
+/** Builds a release into a new subfolder of `folder` with this name, and returns its path. */
 export function makeRelease(folder: string, name: string): string {
   ensureDebianProgram('rpm');
   const output = join(folder, name);
@@ -43,7 +43,7 @@ export function makeRelease(folder: string, name: string): string {
   return output;
 }
 
-/** The environment without the marks of this rig and of vitest, which settings are checked against. */
+/** The environment without the variables of this rig and of vitest, because tailcast rejects unknown settings. */
 export function cleanly(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !/^(TAILCAST_|VITEST|NODE_ENV$)/.test(name));
   return { ...Object.fromEntries(kept), ...more };

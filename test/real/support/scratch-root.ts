@@ -1,6 +1,6 @@
 /**
- * A root of its own to install packages into: this machine's files with a layer in memory above them, so that nothing of
- * the machine changes, and nothing is left. Linux with overlayfs, and root.
+ * A separate root for package installation: this machine's files below a layer in memory, so that the machine is
+ * unchanged. This needs Linux with overlayfs, and root.
  */
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ mount --bind "$3" "$layer/root/mnt"
 exec chroot "$layer/root" sh -e < "$script"
 `;
 
-/** Runs a script of sh in such a root; `files` is a folder that the script finds at `/mnt`. */
+/** Runs a shell script in such a root; `files` is a folder that is mounted at `/mnt`. */
 export function runInScratchRoot(scratch: string, files: string, script: string): Outcome {
   const layer = join(scratch, 'layer');
   const [setUp, told] = [join(scratch, 'set-up.sh'), join(scratch, 'script.sh')];

@@ -1,20 +1,20 @@
-/** What the page shows, cell by cell, and what it should show: read from what the browser laid out and painted with. */
+/** Compares the page cell by cell with the expected screen, using the layout and paint of the browser. */
 import xterm, { type IBufferCell } from '@xterm/headless';
 import type { Page } from 'playwright-core';
 import { CLUSTER_WIDTHS } from '../../../src/screen/cluster-widths.ts';
 import type { CastSpec } from './casts.ts';
 
-/** One cell, as text: the character, and every way in which it looks otherwise than plain. */
+/** One cell as text: the character, and all attributes that differ from plain text. */
 export type Cells = readonly (readonly string[])[];
 
 export interface ShownScreen {
   readonly size: string;
   readonly cells: Cells;
-  /** What is not where its column is, by more than a tenth of a cell. */
+  /** Cells that are more than a tenth of a cell away from their column. */
   readonly misplaced: readonly string[];
 }
 
-/** Runs in the browser, on what a selector names. */
+/** Runs in the browser on the element of a selector. */
 const READ = `((selector) => {
   const terminal = document.querySelector(selector);
   if (terminal === null) return undefined;
@@ -66,7 +66,7 @@ export async function readShown(page: Page, selector = '.terminal'): Promise<Sho
   return page.evaluate<ShownScreen | undefined>(`${READ}(${JSON.stringify(selector)})`);
 }
 
-/** The colours of the page's theme, as the browser names them. */
+/** The colours of the page's theme, in the browser's format. */
 async function themeOf(
   page: Page,
 ): Promise<{ readonly ink: string; readonly paper: string; readonly palette: readonly string[] }> {
@@ -86,8 +86,8 @@ async function themeOf(
 }
 
 /**
- * The screen of the oracle after everything up to `seconds`. Characters have the widths of the page, because the widths
- * depend on the version of Unicode. Links are plain text, because the page shows none.
+ * Returns the screen of the oracle after all events up to `seconds`. Characters have the widths of the page, because
+ * the widths depend on the version of Unicode. Links are plain text, because the page renders no links.
  */
 export async function oracleAt(
   spec: CastSpec,
@@ -111,7 +111,7 @@ export async function oracleAt(
   return oracle;
 }
 
-/** How the page must show that screen. */
+/** Returns the expected cells of the page for that screen. */
 export async function expectedScreen(
   page: Page,
   oracle: InstanceType<typeof xterm.Terminal>,
@@ -124,7 +124,7 @@ export async function expectedScreen(
     const line = active.getLine(active.baseY + row)!;
     return Array.from({ length: oracle.cols }, (__, column) => {
       const cell = line.getCell(column)!;
-      // a mark without a letter holds a column, and is not seen
+      // a combining mark without a letter occupies a column, and is invisible
       if (cell.getWidth() === 0) return column > 0 && line.getCell(column - 1)!.getWidth() === 2 ? '' : ' ';
       const cursorColumn = Math.min(active.cursorX, oracle.cols - 1);
       const covers = cursorColumn >= column && cursorColumn < column + cell.getWidth();
@@ -185,7 +185,7 @@ function describe(
   return text + (marks.length === 0 ? '' : ` [${marks.join(', ')}]`);
 }
 
-/** The first places where both differ; empty when they do not. */
+/** Returns the first differences; empty if there are none. */
 export function differences(shown: ShownScreen | undefined, wanted: ShownScreen): readonly string[] {
   if (shown === undefined) return ['there is no screen'];
   if (shown.size !== wanted.size) return [`size ${shown.size} instead of ${wanted.size}`];
@@ -200,7 +200,7 @@ export function differences(shown: ShownScreen | undefined, wanted: ShownScreen)
   return found.slice(0, 10);
 }
 
-/** How an unseen blank would be written with is not seen. */
+/** The attributes of an invisible blank do not matter. */
 function blankless(cell = ' '): string {
   if (!cell.startsWith(' ')) return cell;
   return cell.replace(/ \[(.*)\]$/, (_, marks: string) => {

@@ -1,4 +1,4 @@
-/** A person at a shell in a pod: exec over WebSocket, typed key by key, waiting for what is on the screen. */
+/** A user of a shell in a pod: exec over WebSocket, typed key by key, with waits for screen content. */
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import WebSocket from 'ws';
@@ -20,10 +20,10 @@ export interface ShellTarget {
 }
 
 export interface ShellSession {
-  /** Types at the speed of a person; resolves when the last key is sent. */
+  /** Types at human speed; resolves when the last key is sent. */
   type(text: string): Promise<void>;
   resize(columns: number, rows: number): void;
-  /** Resolves when `wanted` appears after what the previous call matched. */
+  /** Resolves when `wanted` appears after the previous match. */
   expect(wanted: string): Promise<void>;
   /** Resolves when the session has ended. */
   readonly ended: Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * The product as it is installed: each role a process of its own, started from the command line, beside the tailscaled of
- * its node, in front of a real API server and over a real bucket.
+ * tailcast as installed: each role in its own process, started from the command line, next to the tailscaled of its
+ * node, in front of a real API server and with a real bucket.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,26 +14,26 @@ import type { TailnetNode } from '../rig/tailnet.ts';
 const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 
-/** The roles refuse variables that look like settings and are none; the rig's marker is one. */
+/** The roles reject unknown variables with the prefix of settings, such as the rig's marker. */
 export const WITHOUT_MARKER = ['-u', 'TAILCAST_RIG'] as const;
 
 export interface RoleOptions {
   readonly name: string;
   readonly role: 'gateway' | 'recorder';
-  /** Settings by their names on the command line, without the dashes. */
+  /** Settings by their names on the command line, without dashes. */
   readonly settings: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
 }
 
 export interface Role {
   readonly program: Program;
-  /** Where `/readyz` and `/metrics` are, on 127.0.0.1. */
+  /** Port of `/readyz` and `/metrics` on 127.0.0.1. */
   readonly opsPort: number;
-  /** One metric of the process, all its label sets together; 0 while it does not exist. */
+  /** Returns one metric of the process, summed over its labels; 0 if it does not exist. */
   metric(name: string): Promise<number>;
 }
 
-/** Starts a role and returns when it says that it is ready. */
+/** Starts a role and returns when it reports that it is ready. */
 export async function startRole(rig: Rig, { name, role, settings, env = {} }: RoleOptions): Promise<Role> {
   const opsPort = await freePort();
   const ops = `http://127.0.0.1:${opsPort}`;
@@ -62,17 +62,17 @@ async function readMetric(ops: string, name: string): Promise<number> {
 }
 
 export interface SiteRecorder extends Role {
-  /** The page, and the API behind it, for who is on this machine. */
+  /** URL of the page and the API for programs on this machine. */
   readonly url: string;
   readonly port: number;
-  /** `ip:port` in the tailnet, as a grant names it. */
+  /** `ip:port` in the tailnet, for a grant. */
   readonly address: string;
 }
 
 /**
- * A recorder beside the tailscaled of `node`, over a bucket. By default it listens where a userspace tailscaled forwards
- * to and asks who uploads; with `port: 80` it stands behind `tailscale serve`, on the port at which recorders are found by
- * their tag. That port takes no privilege there, and nothing is known about who uploads.
+ * Starts a recorder with a bucket next to the tailscaled of `node`. By default it listens where a userspace
+ * tailscaled forwards to, and identifies uploaders. With `port: 80` it is behind `tailscale serve`, on the port for
+ * recorders that are found by tag. That port needs no privilege there, and the uploaders are not identified.
  */
 export async function startSiteRecorder(
   rig: Rig,
@@ -107,7 +107,7 @@ export async function startSiteRecorder(
   return { ...role, url: `http://127.0.0.1:${port}`, port, address };
 }
 
-/** Makes an empty bucket. */
+/** Creates an empty bucket. */
 export async function createBucket(s3: S3Server, bucket: string): Promise<void> {
   const client = new S3Client({
     endpoint: s3.endpoint,
@@ -120,10 +120,10 @@ export async function createBucket(s3: S3Server, bucket: string): Promise<void> 
 }
 
 export interface SiteGateway extends Role {
-  /** Where it listens on this machine. */
+  /** Its listening address on this machine. */
   readonly host: string;
   readonly port: number;
-  /** PEM of the authority that its clients must trust. */
+  /** PEM of the CA that its clients must trust. */
   readonly ca: string;
 }
 
@@ -131,12 +131,15 @@ export interface SiteGatewayOptions {
   readonly name: string;
   readonly node: TailnetNode;
   readonly cluster: Kubernetes;
-  /** Default `127.0.0.1`, where a userspace tailscaled forwards to. Any other address: every connection must begin with a PROXY header. */
+  /**
+   * Default `127.0.0.1`, the target of a userspace tailscaled. With any other address, every connection must start
+   * with a PROXY header.
+   */
   readonly host?: string;
   readonly settings?: Readonly<Record<string, string>>;
 }
 
-/** A gateway in auth mode beside the tailscaled of `node`; its account may impersonate and nothing else. */
+/** Starts a gateway in auth mode next to the tailscaled of `node`; its account may only impersonate. */
 export async function startSiteGateway(rig: Rig, options: SiteGatewayOptions): Promise<SiteGateway> {
   const { name, node, cluster, host = '127.0.0.1' } = options;
   const port = await freePort();
@@ -159,7 +162,7 @@ export async function startSiteGateway(rig: Rig, options: SiteGatewayOptions): P
   return { ...role, host, port, ca: readFileSync(join(stateDirectory, 'ca', 'ca.crt'), 'utf8') };
 }
 
-/** A kubeconfig for who sits at a node of the tailnet and goes through the HTTP or SOCKS proxy of its tailscaled. */
+/** Returns a kubeconfig for a user at a tailnet node, through the HTTP or SOCKS proxy of its tailscaled. */
 export function kubeconfigAt(
   from: TailnetNode,
   to: {
@@ -178,7 +181,7 @@ export function kubeconfigAt(
   });
 }
 
-/** What a policy says of one source of connections to `tag:k8s`. */
+/** Grant of one source of connections to `tag:k8s`. */
 export interface SiteGrant {
   readonly src: string;
   readonly groups: readonly string[];
@@ -188,7 +191,7 @@ export interface SiteGrant {
   readonly events?: boolean;
 }
 
-/** A policy that lets everybody reach everything and says who is what at the gateway. */
+/** Returns a policy that allows all connections, with the grants of the callers at the gateway. */
 export function sitePolicy(grants: readonly SiteGrant[], owner = 'alice@example.com'): object {
   return {
     tagOwners: { 'tag:k8s': [owner], 'tag:recorder': [owner], 'tag:ci': [owner] },

@@ -1,4 +1,4 @@
-/** The product on a tailnet in front of a cluster, over a bucket: where the suites about people of a tailnet begin. */
+/** tailcast on a tailnet in front of a cluster, with a bucket; the base of suites about tailnet users. */
 import { ensurePeer } from '../rig/build.ts';
 import { type Kubectl, findKubectls } from '../rig/kubectl.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
@@ -22,23 +22,23 @@ export interface TailnetSite {
   readonly cluster: Kubernetes;
   readonly tailnet: Tailnet;
   readonly s3: S3Server;
-  /** The node beside whose tailscaled the gateway runs. */
+  /** Node of the gateway's tailscaled. */
   readonly proxy: TailnetNode;
-  /** Runs beside the tailscaled of node `recorder`, and keeps what it takes in `BUCKET`. */
+  /** The recorder runs next to the tailscaled of node `recorder`, and stores recordings in `BUCKET`. */
   readonly recorder: SiteRecorder;
   readonly gateway: SiteGateway;
   readonly archive: Archive;
   /** The newest one. */
   readonly kubectl: Kubectl;
-  /** A kubeconfig for who sits at node `from` and goes to the gateway. */
+  /** Returns a kubeconfig for a user at node `from`, for the gateway. */
   kubeconfig(from: string): string;
 }
 
 /**
- * Starts it in the rig, with the nodes `proxy` and `recorder` and those of `people`. Nobody has a grant yet: what a
- * caller is given is for `tailnet.setPolicy`.
+ * Starts the site in the rig, with the nodes `proxy` and `recorder` and those of `people`. Callers have no grant
+ * until `tailnet.setPolicy`.
  *
- * @param options.gatewayHost where the gateway listens; elsewhere than on 127.0.0.1 it wants the PROXY protocol
+ * @param options.gatewayHost listening address of the gateway; other addresses than 127.0.0.1 need the PROXY protocol
  */
 export async function startTailnetSite(
   rig: Rig,
@@ -75,7 +75,7 @@ export async function startTailnetSite(
   };
 }
 
-/** Builds what it needs. Called first, so that a missing build does not count as a slow start. */
+/** Builds the required peers. This runs first, so that a build does not count as a slow start. */
 export async function ensureTailnetSite(): Promise<void> {
   for (const peer of ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'] as const)
     await ensurePeer(peer);
