@@ -140,6 +140,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   player: [
     'player',
     'player-export',
+    'player-jobs',
     'player-live',
     'player-preview',
     'player-search',
