@@ -198,21 +198,27 @@ export function castAddress(id: string, options: { readonly watched: boolean }):
   return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
 
-/** Status of a recorder with too many builds in progress. The page retries. */
-const BUSY = 503;
-
 /** Returns the play index of a recording or its progress; undefined if there is none. */
 export async function readPlayIndex(
   ask: Ask,
   id: string,
   signal: AbortSignal,
 ): Promise<PlayIndex | PlayIndexPending | undefined> {
-  const response = await answerOf(ask, `${pathOf(id)}/playback?view=1`, signal);
-  if (response.status === BUSY) return { progress: 0 };
-  if (!response.ok) return undefined;
-  const body: unknown = await response.json();
+  return readBuilt(ask, `${pathOf(id)}/playback?view=1`, signal, isPlayIndex);
+}
+
+/** Returns a document that the recorder builds, or its progress. A full queue of builds is progress, so the page retries. */
+async function readBuilt<Document>(
+  ask: Ask,
+  path: string,
+  signal: AbortSignal,
+  isDocument: (body: unknown) => body is Document,
+): Promise<Document | PlayIndexPending | undefined> {
+  const response = await answerOf(ask, path, signal);
+  const body: unknown = await response.json().catch(() => undefined);
+  if (!response.ok) return isRecord(body) && body['code'] === 'RECORDER_BUSY' ? { progress: 0 } : undefined;
   if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
-  return isPlayIndex(body) ? body : undefined;
+  return isDocument(body) ? body : undefined;
 }
 
 function isPlayIndex(body: unknown): body is PlayIndex {
@@ -255,11 +261,7 @@ export async function readTranscript(
   id: string,
   signal: AbortSignal,
 ): Promise<TranscriptDocument | PlayIndexPending | undefined> {
-  const response = await answerOf(ask, `${pathOf(id)}/transcript?view=1`, signal);
-  if (!response.ok) return undefined;
-  const body: unknown = await response.json();
-  if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
-  return isTranscript(body) ? body : undefined;
+  return readBuilt(ask, `${pathOf(id)}/transcript?view=1`, signal, isTranscript);
 }
 
 /** Evidence about a recording (see `src/tsrecorder/serving/api-evidence.ts`). */

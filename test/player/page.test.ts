@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EMPTY_FILTER, filterQuery } from '../../src/player/archive.ts';
+import { EMPTY_FILTER, filterQuery, readPlayIndex, readTranscript } from '../../src/player/archive.ts';
 import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
 import {
   durationText,
@@ -42,6 +42,24 @@ describe('titles of live screens', () => {
       expect.stringMatching(/ · .*03:05:06/),
     ]);
     expect(tileTitles([bob, { ...bob }, later], 'utc')).toEqual([1, 2, 3].map((n) => `${target} · #${n}`));
+  });
+});
+
+describe.each([
+  ['the play index', readPlayIndex],
+  ['the transcript', readTranscript],
+])('%s', (_name, read) => {
+  const { signal } = new AbortController();
+
+  it.each([
+    ['a full queue of builds', 503, '{"code":"RECORDER_BUSY","message":"x"}', { progress: 0 }],
+    ['another reason of the recorder', 503, '{"code":"SEARCH_UNAVAILABLE","message":"x"}', undefined],
+    ['a shutdown', 503, '{"message":"shutting down"}', undefined],
+    ['a denial', 403, '{"code":"VIEW_DENIED","message":"x"}', undefined],
+    ['a response of a proxy', 503, '<html>', undefined],
+    ['progress', 202, '{"progress":0.5}', { progress: 0.5 }],
+  ])('after %s is requested again only if it can come', async (_reason, status, body, expected) => {
+    expect(await read(async () => new Response(body, { status }), 'n1', signal)).toEqual(expected);
   });
 });
 
