@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { readSettings } from '../../../src/config/settings.ts';
@@ -23,7 +22,6 @@ import {
   verdictsOf,
   type Seen,
 } from '../../../src/operator/proxy-group/status.ts';
-import { crdText } from '../crd/regenerate.ts';
 import { OPTIONS } from '../recorder/recorders.ts';
 import { proxyGroup } from './proxy-groups.ts';
 
@@ -57,13 +55,6 @@ function configOf(...parameters: Parameters<typeof podOf>) {
   );
   return readSettings(GATEWAY_SETTINGS, { flags: new Map(), environment, file: undefined });
 }
-
-describe('the CRD of ProxyGroup', () => {
-  it('is what its generator writes', () => {
-    const file = new URL('../../../deploy/crds/proxygroup.yaml', import.meta.url);
-    expect(readFileSync(file, 'utf8')).toBe(crdText('proxygroup', {}));
-  });
-});
 
 describe('the StatefulSet of a ProxyGroup', () => {
   it('sets what the gateway reads, on a listener that only this machine’s tailscaled reaches', () => {

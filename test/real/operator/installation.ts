@@ -1,11 +1,10 @@
 /** Installs `deploy/` for the operator into a cluster of the rig, and runs the operator from the sources. */
 import { execFile } from 'node:child_process';
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
 import { readManifest } from '../../../scripts/release/project.ts';
-import { CRD_FILES } from '../../operator/crd/regenerate.ts';
 import { ensurePeer } from '../rig/build.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Program, Rig } from '../rig/rig.ts';
@@ -51,8 +50,10 @@ export function create(cluster: Kubernetes, manifest: Manifest, query = ''): Pro
 
 /** Installs the shipped CRDs and RBAC. Returns a kubeconfig of the operator's account. */
 export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly kubeconfig: string }> {
-  for (const name of CRD_FILES) {
-    for (const manifest of manifests(`deploy/crds/${name}.yaml`)) await create(cluster, manifest);
+  for (const name of readdirSync(resolve(root, 'deploy/crds')).filter(
+    (file) => file !== 'kustomization.yaml',
+  )) {
+    for (const manifest of manifests(`deploy/crds/${name}`)) await create(cluster, manifest);
   }
   for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
   await rig.until('the APIs', async () => {
