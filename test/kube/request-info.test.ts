@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo, type RequestInfo } from '../../src/kube/request-info.ts';
 import { oddTarget, targetOf } from '../support/targets.ts';
+import { rowsOf } from '../support/text-table.ts';
 
 function infoOf(method: string, target: string): RequestInfo {
   return parseRequestInfo(method, parseTarget(target));
@@ -109,318 +110,59 @@ describe('RequestInfo of the fifteen conformance cases', () => {
   });
 });
 
+const OTHER = '/api/v1/namespaces/other';
+const OTHER_PROXY = '/api/v1/proxy/namespaces/other/pods/foo';
+
 describe("RequestInfo of Kubernetes' own cases", () => {
-  it.each<
-    [
-      method: string,
-      target: string,
-      verb: string,
-      group: string,
-      version: string,
-      namespace: string,
-      resource: string,
-      subresource: string,
-      name: string,
-      parts: readonly string[],
-    ]
-  >([
-    ['GET', '/api/v1/namespaces', 'list', '', 'v1', '', 'namespaces', '', '', ['namespaces']],
-    [
-      'GET',
-      '/api/v1/namespaces/other',
-      'get',
-      '',
-      'v1',
-      'other',
-      'namespaces',
-      '',
-      'other',
-      ['namespaces', 'other'],
-    ],
-    ['GET', '/api/v1/namespaces/other/pods', 'list', '', 'v1', 'other', 'pods', '', '', ['pods']],
-    [
-      'HEAD',
-      '/api/v1/namespaces/other/pods/foo',
-      'get',
-      '',
-      'v1',
-      'other',
-      'pods',
-      '',
-      'foo',
-      ['pods', 'foo'],
-    ],
-    ['HEAD', '/api/v1/pods', 'list', '', 'v1', '', 'pods', '', '', ['pods']],
-    [
-      'GET',
-      '/api/v1/proxy/namespaces/other/pods/foo',
-      'proxy',
-      '',
-      'v1',
-      'other',
-      'pods',
-      '',
-      'foo',
-      ['pods', 'foo'],
-    ],
-    [
-      'GET',
-      '/api/v1/proxy/namespaces/other/pods/foo/subpath/not/a/subresource',
-      'proxy',
-      '',
-      'v1',
-      'other',
-      'pods',
-      '',
-      'foo',
-      ['pods', 'foo', 'subpath', 'not', 'a', 'subresource'],
-    ],
-    ['GET', '/api/v1/watch/pods', 'watch', '', 'v1', '', 'pods', '', '', ['pods']],
-    ['GET', '/api/v1/pods?watch=false', 'list', '', 'v1', '', 'pods', '', '', ['pods']],
-    ['GET', '/api/v1/watch/namespaces/other/pods', 'watch', '', 'v1', 'other', 'pods', '', '', ['pods']],
-    ['GET', '/api/v1/namespaces/other/pods?watch=1', 'watch', '', 'v1', 'other', 'pods', '', '', ['pods']],
-    ['GET', '/api/v1/namespaces/other/pods?watch=0', 'list', '', 'v1', 'other', 'pods', '', '', ['pods']],
-    [
-      'GET',
-      '/api/v1/namespaces/other/pods/foo/status',
-      'get',
-      '',
-      'v1',
-      'other',
-      'pods',
-      'status',
-      'foo',
-      ['pods', 'foo', 'status'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/other/pods/foo/proxy/subpath',
-      'get',
-      '',
-      'v1',
-      'other',
-      'pods',
-      'proxy',
-      'foo',
-      ['pods', 'foo', 'proxy', 'subpath'],
-    ],
-    [
-      'PUT',
-      '/api/v1/namespaces/other/finalize',
-      'update',
-      '',
-      'v1',
-      'other',
-      'namespaces',
-      'finalize',
-      'other',
-      ['namespaces', 'other', 'finalize'],
-    ],
-    [
-      'PUT',
-      '/api/v1/namespaces/other/status',
-      'update',
-      '',
-      'v1',
-      'other',
-      'namespaces',
-      'status',
-      'other',
-      ['namespaces', 'other', 'status'],
-    ],
-    [
-      'PATCH',
-      '/api/v1/namespaces/other/pods/foo',
-      'patch',
-      '',
-      'v1',
-      'other',
-      'pods',
-      '',
-      'foo',
-      ['pods', 'foo'],
-    ],
-    [
-      'DELETE',
-      '/api/v1/namespaces/other/pods/foo',
-      'delete',
-      '',
-      'v1',
-      'other',
-      'pods',
-      '',
-      'foo',
-      ['pods', 'foo'],
-    ],
-    ['DELETE', '/api/v1/nodes', 'deletecollection', '', 'v1', '', 'nodes', '', '', ['nodes']],
-    ['DELETE', '/api/v1/namespaces', 'deletecollection', '', 'v1', '', 'namespaces', '', '', ['namespaces']],
-    [
-      'DELETE',
-      '/apis/extensions/v1/namespaces/other/pods',
-      'deletecollection',
-      'extensions',
-      'v1',
-      'other',
-      'pods',
-      '',
-      '',
-      ['pods'],
-    ],
-    [
-      'POST',
-      '/apis/extensions/v1beta3/namespaces/other/pods',
-      'create',
-      'extensions',
-      'v1beta3',
-      'other',
-      'pods',
-      '',
-      '',
-      ['pods'],
-    ],
-    ['OPTIONS', '/api/v1/pods', '', '', 'v1', '', 'pods', '', '', ['pods']],
-    ['get', '/api/v1/pods', '', '', 'v1', '', 'pods', '', '', ['pods']],
-    // D1, D3: a trailing slash and an encoded letter change nothing
-    [
-      'POST',
-      '/api/v1/namespaces/n/pods/p/exec/',
-      'create',
-      '',
-      'v1',
-      'n',
-      'pods',
-      'exec',
-      'p',
-      ['pods', 'p', 'exec'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/n/p%6fds/p/%65xec',
-      'get',
-      '',
-      'v1',
-      'n',
-      'pods',
-      'exec',
-      'p',
-      ['pods', 'p', 'exec'],
-    ],
-    // D6: verbs before the resource
-    ['GET', '/api/v1/proxy/nodes/n/run', 'proxy', '', 'v1', '', 'nodes', '', 'n', ['nodes', 'n', 'run']],
-    [
-      'POST',
-      '/apis/apps/v1/watch/namespaces/n/deployments/d',
-      'watch',
-      'apps',
-      'v1',
-      'n',
-      'deployments',
-      '',
-      'd',
-      ['deployments', 'd'],
-    ],
-    // D7: names that are words of the grammar
-    [
-      'GET',
-      '/api/v1/namespaces/n/status',
-      'get',
-      '',
-      'v1',
-      'n',
-      'namespaces',
-      'status',
-      'n',
-      ['namespaces', 'n', 'status'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/pods/pods/exec',
-      'get',
-      '',
-      'v1',
-      'pods',
-      'pods',
-      '',
-      'exec',
-      ['pods', 'exec'],
-    ],
-    [
-      'POST',
-      '/api/v1/namespaces/exec/pods/attach/exec',
-      'create',
-      '',
-      'v1',
-      'exec',
-      'pods',
-      'exec',
-      'attach',
-      ['pods', 'attach', 'exec'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/proxy/pods/proxy/log',
-      'get',
-      '',
-      'v1',
-      'proxy',
-      'pods',
-      'log',
-      'proxy',
-      ['pods', 'proxy', 'log'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/namespaces/namespaces',
-      'list',
-      '',
-      'v1',
-      'namespaces',
-      'namespaces',
-      '',
-      '',
-      ['namespaces'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/n/pods/a.b.c/exec',
-      'get',
-      '',
-      'v1',
-      'n',
-      'pods',
-      'exec',
-      'a.b.c',
-      ['pods', 'a.b.c', 'exec'],
-    ],
-    [
-      'GET',
-      '/api/v1/namespaces/n/status/x',
-      'get',
-      '',
-      'v1',
-      'n',
-      'namespaces',
-      'status',
-      'n',
-      ['namespaces', 'n', 'status', 'x'],
-    ],
-    // D8: exec elsewhere
-    [
-      'GET',
-      '/apis/x/v9/namespaces/n/pods/p/exec',
-      'get',
-      'x',
-      'v9',
-      'n',
-      'pods',
-      'exec',
-      'p',
-      ['pods', 'p', 'exec'],
-    ],
-  ])('%s %s', (method, target, verb, apiGroup, apiVersion, namespace, resource, subresource, name, parts) => {
-    const info = infoOf(method, target);
-    expect(info).toMatchObject({
-      isResourceRequest: true,
+  // method | target | verb | group | version | namespace | resource | subresource | name | parts
+  it.each(
+    rowsOf(`
+    GET | /api/v1/namespaces | list | - | v1 | - | namespaces | - | - | namespaces
+    GET | /api/v1/namespaces/other | get | - | v1 | other | namespaces | - | other | namespaces/other
+    GET | ${OTHER}/pods | list | - | v1 | other | pods | - | - | pods
+    HEAD | ${OTHER}/pods/foo | get | - | v1 | other | pods | - | foo | pods/foo
+    HEAD | /api/v1/pods | list | - | v1 | - | pods | - | - | pods
+    GET | ${OTHER_PROXY} | proxy | - | v1 | other | pods | - | foo | pods/foo
+    GET | ${OTHER_PROXY}/not/a/subresource | proxy | - | v1 | other | pods | - | foo | pods/foo/not/a/subresource
+    GET | /api/v1/watch/pods | watch | - | v1 | - | pods | - | - | pods
+    GET | /api/v1/pods?watch=false | list | - | v1 | - | pods | - | - | pods
+    GET | /api/v1/watch/namespaces/other/pods | watch | - | v1 | other | pods | - | - | pods
+    GET | ${OTHER}/pods?watch=1 | watch | - | v1 | other | pods | - | - | pods
+    GET | ${OTHER}/pods?watch=0 | list | - | v1 | other | pods | - | - | pods
+    GET | ${OTHER}/pods/foo/status | get | - | v1 | other | pods | status | foo | pods/foo/status
+    GET | ${OTHER}/pods/foo/proxy/subpath | get | - | v1 | other | pods | proxy | foo | pods/foo/proxy/subpath
+    PUT | ${OTHER}/finalize | update | - | v1 | other | namespaces | finalize | other | namespaces/other/finalize
+    PUT | ${OTHER}/status | update | - | v1 | other | namespaces | status | other | namespaces/other/status
+    PATCH | ${OTHER}/pods/foo | patch | - | v1 | other | pods | - | foo | pods/foo
+    DELETE | ${OTHER}/pods/foo | delete | - | v1 | other | pods | - | foo | pods/foo
+    DELETE | /api/v1/nodes | deletecollection | - | v1 | - | nodes | - | - | nodes
+    DELETE | /api/v1/namespaces | deletecollection | - | v1 | - | namespaces | - | - | namespaces
+    DELETE | /apis/ext/v1/namespaces/other/pods | deletecollection | ext | v1 | other | pods | - | - | pods
+    POST | /apis/extensions/v1beta3/namespaces/other/pods | create | extensions | v1beta3 | other | pods | - | - | pods
+    OPTIONS | /api/v1/pods | - | - | v1 | - | pods | - | - | pods
+    get | /api/v1/pods | - | - | v1 | - | pods | - | - | pods
+    # D1, D3: a trailing slash and an encoded letter change nothing
+    POST | /api/v1/namespaces/n/pods/p/exec/ | create | - | v1 | n | pods | exec | p | pods/p/exec
+    GET | /api/v1/namespaces/n/p%6fds/p/%65xec | get | - | v1 | n | pods | exec | p | pods/p/exec
+    # D6: verbs before the resource
+    GET | /api/v1/proxy/nodes/n/run | proxy | - | v1 | - | nodes | - | n | nodes/n/run
+    POST | /apis/apps/v1/watch/namespaces/n/deployments/d | watch | apps | v1 | n | deployments | - | d | deployments/d
+    # D7: names that are words of the grammar
+    GET | /api/v1/namespaces/n/status | get | - | v1 | n | namespaces | status | n | namespaces/n/status
+    GET | /api/v1/namespaces/pods/pods/exec | get | - | v1 | pods | pods | - | exec | pods/exec
+    POST | /api/v1/namespaces/exec/pods/attach/exec | create | - | v1 | exec | pods | exec | attach | pods/attach/exec
+    GET | /api/v1/namespaces/proxy/pods/proxy/log | get | - | v1 | proxy | pods | log | proxy | pods/proxy/log
+    GET | /api/v1/namespaces/namespaces/namespaces | list | - | v1 | namespaces | namespaces | - | - | namespaces
+    GET | /api/v1/namespaces/n/pods/a.b.c/exec | get | - | v1 | n | pods | exec | a.b.c | pods/a.b.c/exec
+    GET | /api/v1/namespaces/n/status/x | get | - | v1 | n | namespaces | status | n | namespaces/n/status/x
+    # D8: exec elsewhere
+    GET | /apis/x/v9/namespaces/n/pods/p/exec | get | x | v9 | n | pods | exec | p | pods/p/exec
+  `),
+  )(
+    '%s %s',
+    (
+      method = '',
+      target = '',
       verb,
       apiGroup,
       apiVersion,
@@ -428,9 +170,22 @@ describe("RequestInfo of Kubernetes' own cases", () => {
       resource,
       subresource,
       name,
-      parts,
-    });
-  });
+      parts = '',
+    ) => {
+      const info = infoOf(method, target);
+      expect(info).toMatchObject({
+        isResourceRequest: true,
+        verb,
+        apiGroup,
+        apiVersion,
+        namespace,
+        resource,
+        subresource,
+        name,
+        parts: parts.split('/'),
+      });
+    },
+  );
 
   it.each([
     ['/', ''],
