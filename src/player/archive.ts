@@ -207,7 +207,7 @@ export async function readPlayIndex(
   return readBuilt(ask, `${pathOf(id)}/playback?view=1`, signal, isPlayIndex);
 }
 
-/** Returns a document that the recorder builds, or its progress. A full queue of builds is progress, so the page retries. */
+/** Returns a document that the recorder builds, or its progress. A full queue of builds counts as no progress. */
 async function readBuilt<Document>(
   ask: Ask,
   path: string,
