@@ -27,6 +27,7 @@ import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { clusterChecks, type ClusterDoctorParts } from './doctor-clusters.ts';
 import { openApiServer } from './gateway-upstream.ts';
 import { journalPlace } from './journals.ts';
+import { k3sKubeconfig } from './k3s.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -66,7 +67,7 @@ export async function gatewayChecks(
       unixMs,
     }),
     ...(several?.checks ?? [
-      ...onlyCluster(config, options),
+      ...onlyCluster(config, stateDirectory, options),
       grantsCheck(grants, { needs: grantNeeds, only: options.caller }),
     ]),
     recordersCheck({
@@ -96,9 +97,11 @@ export async function gatewayChecks(
 /** Returns the checks of the API server of a gateway with one cluster. */
 function onlyCluster(
   config: GatewayConfig,
+  stateDirectory: string,
   { environment, unixMs = Date.now }: DoctorOptions,
 ): readonly Check[] {
-  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
+  const server = config.k3s ? { ...config, kubeconfig: k3sKubeconfig(stateDirectory) } : config;
+  const api = apiServerChecks({ open: () => openApiServer(server, environment), unixMs });
   return [
     ...api.checks,
     ...permissionChecks({

@@ -43,6 +43,14 @@ export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = 
       if (identity === 'tailscale' && proxyProtocol === 'require') assertPrivateProxyListener(listen.host);
     },
   },
+  {
+    settings: ['k3s', 'vpnAuth', 'clusters', 'mode'],
+    check({ k3s, vpnAuth, clusters, mode }) {
+      if (!k3s && vpnAuth !== undefined) throw new Error('vpnAuth needs k3s=true');
+      if (k3s && (clusters !== undefined || mode !== 'auth'))
+        throw new Error('k3s=true needs mode=auth, and excludes clusters');
+    },
+  },
   { settings: ['accessReview', 'mode'], check: assertReviewable },
   { settings: ['portalRecorders'], check: ({ portalRecorders }) => void splitRecorders(portalRecorders) },
 ];

@@ -11,6 +11,9 @@ import { callerName } from '../tailnet/identity.ts';
 import { openAccessReviews } from './access-review.ts';
 import type { Tailnet } from './tailnet.ts';
 
+/** First segments of the paths that k3s serves to its own nodes on the port of the API server. */
+const K3S_SEGMENTS: ReadonlySet<string> = new Set(['v1-k3s', 'cacerts', 'static']);
+
 /** Opens the gate of a gateway, or of one of its clusters. */
 export function openGate(parts: {
   readonly config: GatewayConfig;
@@ -37,6 +40,7 @@ export function openGate(parts: {
     ...(cluster === undefined ? {} : { cluster }),
     dashboardOrigins: new Set(config.dashboardOrigins),
     claimableGroups: config.claimableGroups,
+    ...(config.k3s ? { refusedSegments: K3S_SEGMENTS } : {}),
     elevations,
     reviews: apiServer && openAccessReviews(config, apiServer),
     onReservedGroup: (group, identity) => {

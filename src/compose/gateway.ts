@@ -79,7 +79,17 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
 export async function startGateway(options: GatewayOptions): Promise<RunningGateway> {
   const stack = new CleanUp();
   try {
-    const gateway = await assemble(options, stack);
+    const { config } = options;
+    await openSettingDirectories(config, ['stateDirectory']);
+    if (!config.k3s) return await assemble(options, stack);
+    const { prepareK3s } = await import('./k3s.ts');
+    const stateDirectory = stateDirectoryOf(options);
+    const prepared = await prepareK3s(options, stateDirectory, stack);
+    const gateway = await assemble({ ...options, config: prepared.config }, stack);
+    const ca = join(stateDirectory, 'ca', 'ca.crt');
+    const trust = gateway.caPem === undefined ? '' : ` --certificate-authority ${ca}`;
+    const command = `tailcast kubeconfig https://${prepared.nodeName ?? gateway.host}:${gateway.port}${trust}`;
+    options.log.info({ command }, 'clients add this cluster to their kubeconfig with this command');
     return gateway;
   } catch (error) {
     await stack.disposeAsync();
@@ -93,7 +103,6 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
 
 async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
   const { config, log } = options;
-  await openSettingDirectories(config, ['stateDirectory']);
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });

@@ -30,6 +30,15 @@ export const GATEWAY_SETTINGS = {
     'YAML file with the clusters behind this gateway, see docs/clusters.md; default: one cluster, from kubeconfig',
     '<file>',
   ),
+  k3s: setting(
+    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse its own paths, see docs/k3s.md',
+    flag,
+    false,
+  ),
+  vpnAuth: textSetting(
+    'for k3s: the string of k3s’ --vpn-auth, or a file with it; default: that of k3s',
+    '<string|/file>',
+  ),
   identity: setting(
     'source of the caller’s identity: tailscaled, or one fixed identity on loopback listeners',
     oneOf('tailscale', 'static'),

@@ -27,6 +27,10 @@ const MAX_BUS_LINE_BYTES = 32 * 1024 * 1024;
 
 export interface Question {
   readonly path: string;
+  /** Default: GET. */
+  readonly method?: string;
+  /** Body of the request. Default: none. */
+  readonly content?: string;
   readonly timeoutMs: number;
   readonly maxBytes: number;
   readonly signal: AbortSignal;
@@ -58,7 +62,7 @@ export async function exchange(
   question: Question,
 ): Promise<LocalApiAnswer> {
   const signal = AbortSignal.any([question.signal, AbortSignal.timeout(question.timeoutMs)]);
-  const response = await ask(socketPath, agent, { path: question.path, signal });
+  const response = await ask(socketPath, agent, { ...question, signal });
   const body = await readBody(response, signal, question.maxBytes);
   return { status: response.statusCode ?? 0, headers: response.headers, body };
 }
@@ -67,25 +71,25 @@ export async function exchange(
 async function ask(
   socketPath: string,
   agent: Agent,
-  { path, signal }: { readonly path: string; readonly signal: AbortSignal },
+  { path, method, content, signal }: Pick<Question, 'path' | 'method' | 'content' | 'signal'>,
 ): Promise<IncomingMessage> {
-  const options = requestOptions(socketPath, path, signal);
+  const options = { ...requestOptions(socketPath, path, signal), method };
   const first = request({ ...options, agent });
   const isStale = watchForStale(first);
   try {
-    return await responseTo(first, signal);
+    return await responseTo(first, signal, content);
   } catch (error) {
     if (!isStale(error)) throw error;
-    return await responseTo(request({ ...options, agent: false }), signal);
+    return await responseTo(request({ ...options, agent: false }), signal, content);
   }
 }
 
-function responseTo(asked: ClientRequest, signal: AbortSignal): Promise<IncomingMessage> {
+function responseTo(asked: ClientRequest, signal: AbortSignal, content = ''): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     asked
       .on('response', resolve)
       .on('error', (error) => reject(signal.aborted ? abortReason(signal) : error))
-      .end();
+      .end(content);
   });
 }
 

@@ -87,6 +87,12 @@ export interface LocalApi {
   watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify>;
   /** Returns the serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
   serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
+  /**
+   * Changes preferences and starts a login with a key. Returns before the login is complete.
+   * @param preferences as in `ipn.MaskedPrefs`
+   * @throws TailcastError `TAILNET_UNAVAILABLE`
+   */
+  login(authKey: string, preferences: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<void>;
   /** Closes idle connections. */
   close(): void;
 }
@@ -155,6 +161,17 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
         signal,
       });
       return { etag: answer.headers.etag ?? '', config: parseJson(answer, socketPath) };
+    },
+    async login(authKey, preferences, signal) {
+      const common = { timeoutMs: statusTimeoutMs, maxBytes: MAX_WHOIS_BYTES, signal };
+      for (const [method, path, body] of [
+        ['PATCH', 'prefs', preferences],
+        ['POST', 'start', { AuthKey: authKey }],
+        ['POST', 'login-interactive', undefined],
+      ] as const) {
+        const content = body === undefined ? '' : JSON.stringify(body);
+        await ask('TAILNET_UNAVAILABLE', { path: `/localapi/v0/${path}`, method, content, ...common }, 204);
+      }
     },
     close() {
       agent.destroy();

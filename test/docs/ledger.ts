@@ -232,6 +232,11 @@ export const LEDGER: readonly Shown[] = [
   },
   { page: 'docs/operate.md', command: 'tailcast doctor gateway --json', runner: 'host' },
   {
+    page: 'docs/k3s.md',
+    command: 'sudo tailcast gateway --k3s',
+    runner: { path: 'test/real/suites/k3s.test.ts', contains: 'k3s: true' },
+  },
+  {
     page: 'docs/operate.md',
     command: 'tailcast doctor recorder --json --store /var/lib/tailcast/recordings',
     runner: 'host',

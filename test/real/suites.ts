@@ -55,6 +55,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/clusters.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   routers: { file: 'suites/routers.test.ts', peers: [] },
   'exec-upstream': {
     file: 'suites/exec-upstream.test.ts',

@@ -9,6 +9,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
+import { text } from 'node:stream/consumers';
 
 export interface LocalApiDouble {
   readonly socketPath: string;
@@ -30,6 +31,8 @@ export interface LocalApiDouble {
     readonly url: string;
     readonly headers: IncomingMessage['headers'];
   }[];
+  /** Requests that change the node, in order: method, path and body. */
+  readonly changes: string[];
   /** Delays every response until this promise resolves. */
   hold: Promise<void> | undefined;
   /** The response to all requests instead. */
@@ -101,6 +104,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     dials: new Map(),
     dialGreeting: '',
     requests: [],
+    changes: [],
     hold: undefined,
     failure: undefined,
     get peak() {
@@ -143,6 +147,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
       response.setHeader('Etag', '"abc"');
       return send(response, 200, JSON.stringify(double.serveConfig));
     }
+    if (['prefs', 'start', 'login-interactive'].includes(path)) return change(path, request, response);
     if (path.startsWith('cert/')) return certificate(url, response);
     if (path === 'watch-ipn-bus') return watch(url, response);
     if (path === 'dial') return send(response, 400, 'bad headers\n');
@@ -155,6 +160,13 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     const body = double.whois.get(address);
     if (body === undefined) return send(response, 404, 'no match for IP:port\n');
     return send(response, 200, typeof body === 'string' ? body : JSON.stringify(body, null, '\t'));
+  }
+
+  async function change(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    double.changes.push(`${request.method} ${path} ${await text(request)}`);
+    // The node is connected after the login.
+    if (path === 'login-interactive') double.status = { ...double.status, BackendState: 'Running' };
+    return send(response, path === 'prefs' ? 200 : 204, path === 'prefs' ? '{}' : '');
   }
 
   function certificate(url: URL, response: ServerResponse): void {

@@ -141,6 +141,8 @@ export interface GateDeps {
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards whose server forwards requests, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
+  /** First segments of paths that the gateway refuses. Default: none. */
+  readonly refusedSegments?: ReadonlySet<string>;
   /** The cluster of all requests of this gate: its rules apply, and callers need one. Default: all rules apply. */
   readonly cluster?: GatewayCluster;
   readonly nowMs: () => number;
@@ -221,7 +223,7 @@ export function createGate(deps: GateDeps): Gate {
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
       // after authentication, so that other clients cannot probe these paths
-      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
+      refuseReserved(target, deps.refusedSegments);
       const id = deps.createId();
       const { rawHeaders } = request;
       const info = parseRequestInfo(request.method, target);
@@ -302,6 +304,14 @@ async function recognise(
   if (standing.impersonation !== undefined) refuseOtherIdentity(request.rawHeaders, standing.impersonation);
   const { cluster } = deps;
   return { id: deps.createId(), identity, ...(cluster === undefined ? {} : { cluster }), ...standing };
+}
+
+/** @throws TailcastError `NOT_FOUND`, `POLICY_REFUSED` */
+function refuseReserved({ segments: [first = ''] }: Target, refused: ReadonlySet<string> = NO_NAMES): void {
+  if (first === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
+  if (refused.has(first)) {
+    throw new TailcastError('POLICY_REFUSED', `the server uses /${first} for its own nodes`);
+  }
 }
 
 /** @throws TailcastError `TOKEN_REQUIRED` */
