@@ -6,7 +6,7 @@ import { exportsOf, readSources, unusedExports, type Source } from './support/ex
 
 const src = resolve(dirname(fileURLToPath(import.meta.url)), '../src');
 
-/** Which folders of `src/` a folder may import, besides itself. A file of `src/` itself stands for itself. */
+/** Folders of `src/` that a folder may import, in addition to itself. A file directly in `src/` is its own entry. */
 const ALLOWED: Record<string, readonly string[]> = {
   errors: ['safe-text'],
   'safe-text': [],
@@ -159,7 +159,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   'node-version': [],
 };
 
-/** Packages that only the named files may import; everything else about them is hidden behind those files. */
+/** Packages that only the named files may import, so that these files hide the rest of the package. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
   fastify: /^(portal\/application|tsrecorder\/serving\/http-server)\.ts$/,
   '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
@@ -174,13 +174,13 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   socks: /^kube\/proxy-tunnel\.ts$/,
 };
 
-/** Files whose functions are pure: no clock, no I/O, no logger. */
+/** Pure files: without clock, I/O and logger. */
 const PURE =
   /^(wire\/|search\/|terminal\/|impersonation\/|access\/(?:rules|request-object)\.ts|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
 /**
- * The rooms of the two big folders, from the top: a room imports itself and rooms further down, types included. Nothing lies
- * beside them: what puts rooms together is in `compose`.
+ * The layers of the two big folders, from the top. A layer imports itself and lower layers, including types. There
+ * are no files outside the layers; `compose` connects the layers.
  */
 const ROOMS: Record<string, readonly string[]> = {
   proxy: ['front', 'session', 'gate', 'upstream'],
@@ -200,15 +200,15 @@ const ROOMS: Record<string, readonly string[]> = {
   ],
 };
 
-/** More than a reader keeps in mind: a room more is a part of one that is there. */
+/** Maximum number of layers that a reader can remember; make a new layer a part of an existing one. */
 const MOST_ROOMS = 12;
 
-/** Roles are put together here, people are talked to, or the cluster is only for show: these have the clocks. */
+/** Files that compose roles, talk to users, or belong to the demo cluster: these may read clocks. */
 const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 
 /**
- * What decides by the time gets a clock as an argument, whose default may be Node's. These read Node's own beside a timer of
- * Node's over the same moments, on one connection, or only to measure.
+ * Code that depends on the time gets a clock as an argument, whose default may be Node's. These files read Node's own
+ * clock next to a timer of Node over the same time, on one connection, or only to measure.
  */
 const READS_CLOCKS: ReadonlySet<string> = new Set([
   'proxy/front/drain.ts',
@@ -220,21 +220,21 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'tsrecorder/files/append-file.ts',
 ]);
 
-/** What the demo cluster may import of `src/`. `run.ts` starts the roles with it. */
+/** Files of `src/` that the demo cluster may import. `run.ts` starts the roles with it. */
 const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/src\/(?:errors|listen)\.ts$/;
 
 /** `src/cli/run-demo.ts` loads it by its path. */
 const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
-/** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */
+/** Exports that only tests use, next to the code that they invert or display. */
 const FOR_TESTS: ReadonlySet<string> = new Set([
   'src/screen/cells.ts screenText',
   'src/tsrecorder/evidence/signing-key.ts generateSigningKey',
 ]);
 
 /**
- * Exported more than once. Each is the same step for another kind of thing, never imported beside its namesake, and nobody has
- * found it a better name yet: the list is to become shorter.
+ * Names that are exported more than once. Each name is the same step for another kind of object, and is never
+ * imported together with its namesake. Shorten this list if there is a better name.
  */
 const NAMESAKES: ReadonlySet<string> = new Set([
   'ANNOTATIONS',
@@ -245,7 +245,7 @@ const NAMESAKES: ReadonlySet<string> = new Set([
   'problemOf',
 ]);
 
-/** The folders of one role each, in a process of which nothing of the others is loaded. */
+/** Folders of one role each; a process of one role loads none of the others. */
 const ROLES: Record<string, readonly string[]> = {
   // the gateway watches AccessRequests with the operator's client and informer
   gateway: ['proxy', 'portal', 'impersonation', 'recording', 'operator'],
@@ -255,7 +255,7 @@ const ROLES: Record<string, readonly string[]> = {
   forwarder: ['forwarder'],
   ingress: ['ingress'],
 };
-/** What is about no half in particular: errors, logs, time, memory, processes. */
+/** Files that belong to no role: errors, logs, time, memory, processes. */
 const FOUNDATIONS = new Set([
   'directories',
   'followed-file',
@@ -271,7 +271,7 @@ const FOUNDATIONS = new Set([
   'secrets',
 ]);
 
-/** Fields by which gateway and recorder understand each other. */
+/** Headers of the protocol between gateway and recorder. */
 const SHARED_NAMES =
   /['"`](x-)?tailcast-(session|offset|part|preamble|frames|waits|resume|annotations|viewer-[a-z-]+)['"`]/;
 
@@ -281,7 +281,7 @@ interface Import {
   readonly file: string;
   readonly specifier: string;
   readonly typeOnly: boolean;
-  /** `import()`: loaded when its line is reached. */
+  /** `import()`: the module is loaded when the line runs. */
   readonly isLater: boolean;
 }
 
@@ -381,7 +381,7 @@ describe('architecture', () => {
 
   it('makes folders that settings name in one place', () => {
     const makes = files.filter((file) => /\bmkdir(Sync)?\([^;]*recursive: true/.test(read(file)));
-    // below what another line has made
+    // below a folder that another line has created
     expect(makes).toEqual(['tsrecorder/search/sqlite/database.ts']);
   });
 
@@ -425,7 +425,7 @@ describe('architecture', () => {
   });
 });
 
-/** What is exported is used by another file of the product or its tools, or in its own file and named by a test. */
+/** Another file of the product or its tools must use each export, or a test must name it. */
 describe('exports', () => {
   const sources = ['src', 'demo', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
 
@@ -477,7 +477,7 @@ function namesakes(
     .filter(({ files }) => files.length > 1);
 }
 
-/** What a room imports of the others, in their order. */
+/** Imports of a layer from other layers, in their order. */
 function importedRooms(
   room: string,
   rooms: readonly string[],
@@ -491,7 +491,7 @@ function importedRooms(
   return rooms.filter((name) => targets.some(([, next]) => next === name));
 }
 
-/** Imports from a room into one above it. */
+/** Imports from a layer into a higher layer. */
 function risingImports(imports: readonly Import[]): string[] {
   return imports.flatMap((found) => {
     const target = targetOf(found);
@@ -502,7 +502,7 @@ function risingImports(imports: readonly Import[]): string[] {
   });
 }
 
-/** Files that import each other, directly or through others: one line for each that is met first. */
+/** Import cycles, direct or indirect: one line for each that is found first. */
 function circles(imports: readonly Import[]): string[] {
   const targets = new Map<string, string[]>();
   for (const found of imports) {
@@ -543,7 +543,7 @@ function violations(imports: readonly Import[]): string[] {
   });
 }
 
-/** The file and all that is loaded with it; what is imported later, or only for its types, is not. */
+/** The file and all files that are loaded with it, without later imports and type imports. */
 function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string> {
   const loaded = new Set([entry]);
   for (const file of loaded) {
@@ -555,7 +555,7 @@ function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string
   return loaded;
 }
 
-/** The imported file of ours. */
+/** The imported file of the repository. */
 function targetOf({ file, specifier }: Pick<Import, 'file' | 'specifier'>): string {
   return relative(src, resolve(src, dirname(file), specifier))
     .split(sep)

@@ -1,4 +1,7 @@
-/** A recorder on the wrong Node would fail at every recording: it must not start, and must not call them damaged. */
+/**
+ * On an unsupported Node, every recording of a recorder would fail: the recorder must not start, and must not report
+ * recordings as damaged.
+ */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +11,7 @@ import { findOldNode } from './support/old-node.ts';
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const SENTENCE = /^tailcast: Node \d+\.\d+\.\d+ is too old; 22\.19 or newer is needed\n$/;
 
-/** Nothing but the sentence may come out, and the role that was asked for must not begin: its options are not even read. */
+/** The only output is the sentence, and the requested role must not start: its options are not even parsed. */
 function expectRefusal(command: string, args: readonly string[]): void {
   const { status, stdout, stderr } = spawnSync(command, [...args, MAIN, 'recorder', '--no-such-option'], {
     encoding: 'utf8',

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { limitBody, STALE_MS, watchForStale } from '../src/stale-connections.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-/** Answers the first request and no other. */
+/** Responds to the first request only. */
 const server = createServer((request, response) => {
   if (request.url === '/one') response.end();
 });

@@ -402,7 +402,7 @@ describe('faults', () => {
         expect.objectContaining({ type: 'Expired', status: 'True', reason: 'Expired' }),
       ]),
     });
-    // time that goes back does not bring the access back
+    // a clock that is set back does not restore the access
     rig.now -= 3_600_000;
     await vi.waitFor(async () => expect(await pendingId(first.ask('GET', PODS, ...as('sre')))).not.toBe(id));
   });

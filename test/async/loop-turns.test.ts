@@ -10,7 +10,7 @@ interface Item {
 
 const byValue = (left: Item, right: Item): number => left.value - right.value;
 
-/** Pieces that rise, fall, or are in no order, longer and shorter than what is sorted at once. */
+/** Ascending, descending and unordered items, more and fewer than are sorted in one turn. */
 const pieces = fc.array(
   fc
     .tuple(fc.constantFrom('up', 'down', 'same', 'none'), fc.nat(600), fc.nat(1000))

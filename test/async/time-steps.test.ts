@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createTimeSteps } from '../../src/async/time-steps.ts';
 
-/** A clock that stands still unless somebody waits. */
+/** A clock that advances only while a caller waits. */
 function createSteps(early = 0) {
   let at = 1000;
   const steps = createTimeSteps({

@@ -4,7 +4,7 @@ import { createLimiter } from '../../src/async/limiter.ts';
 import { createSequence, createSharedStep } from '../../src/async/sequence.ts';
 import { settle } from '../operator/fake-clock.ts';
 
-/** Work that a test ends. */
+/** Work that the test completes. */
 function work(): {
   readonly begun: string[];
   readonly of: (name: string) => () => Promise<string>;
@@ -193,7 +193,7 @@ describe('a fair queue', () => {
     queue.charge('b', 10);
     expect(queue.take((owner) => owner === 'b')).toBeUndefined();
     expect(queue.take()).toBe('a2');
-    // another owner does not have all turns until it has cost as much
+    // another owner gets turns as long as the costs are equal
     queue.add('c1', 'c');
     queue.add('c2', 'c');
     queue.charge('c', 1);

@@ -11,7 +11,7 @@ beforeEach(() => {
   abort = new AbortController();
 });
 
-/** What became of a promise so far. */
+/** State of a promise. */
 function watch<T>(promise: Promise<T>): { readonly seen: () => T | Error | 'waiting' } {
   let seen: T | Error | 'waiting' = 'waiting';
   promise.then(

@@ -1,7 +1,7 @@
 /**
- * The whole gateway between an attacker and an API server that reports raw bytes: built by `startGateway` from settings,
- * as the product is, with a tailscaled double that says who is calling. The PROXY header of each connection chooses the
- * caller, so one gateway serves every identity.
+ * A complete gateway between an attacker and an API server that reports raw bytes. `startGateway` creates it from
+ * settings, as in production, with a double of tailscaled that identifies the caller. The PROXY header of each
+ * connection chooses the caller, so one gateway serves every identity.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -35,7 +35,7 @@ export interface Caller {
 
 /** A caller without recording. */
 export const ALICE: Caller = { address: '100.64.0.4', login: 'alice@example.com', groups: ['devs', 'ops'] };
-/** Everything must be recorded, and there is a recorder. */
+/** Every session must be recorded, and a recorder is available. */
 export const BOB: Caller = { address: '100.64.0.5', login: 'bob@example.com', groups: ['devs'] };
 /** A caller with enforced recording and no available recorder. */
 export const CAROL: Caller = { address: '100.64.0.6', login: 'carol@example.com', groups: ['devs'] };
@@ -219,7 +219,7 @@ async function bodyOf(reader: ByteReader, length: number): Promise<string> {
   }
 }
 
-/** Sends one HTTP/2 request made of exactly these fields. */
+/** Sends one HTTP/2 request with exactly these headers. */
 export async function sendHttp2(
   arena: Pick<Arena, 'port' | 'caPem'>,
   caller: Pick<Caller, 'address'>,

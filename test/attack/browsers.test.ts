@@ -1,6 +1,6 @@
 /**
- * Pages that come through the gateway (ADR 11): what a browser gets under the gateway's name may not act there, and leaves
- * nothing behind. What real Chromium makes of it is in the real suite `browser-pages`.
+ * Pages that come through the gateway (docs/adr/0011): a page below the gateway's hostname has no rights and stores
+ * nothing in the browser. The real suite `browser-pages` tests the behaviour of Chromium.
  */
 import { once } from 'node:events';
 import { connect as connectHttp2, type IncomingHttpHeaders, type OutgoingHttpHeaders } from 'node:http2';

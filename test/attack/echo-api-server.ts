@@ -1,6 +1,6 @@
 /**
- * An API server that believes nothing and keeps everything: it stores the raw bytes of each request it gets, and answers
- * a plain request with the bytes of its head. It has its own small reading of HTTP/1.1 and shares no code with the gateway.
+ * An API server that trusts nothing: it stores the raw bytes of each request, and responds to a plain request with
+ * the bytes of its head. It has its own small HTTP/1.1 parser and shares no code with the gateway.
  */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';

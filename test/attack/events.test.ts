@@ -1,6 +1,7 @@
 /**
- * What a recorder is told of requests: who asked for what, and no password. Every request is made by somebody whose
- * requests must be told, carries `MARK` where a secret would be, and is looked for in everything that the recorder got.
+ * Events about requests at a recorder: caller and resource, but no password. Every caller here needs request events.
+ * Each request contains `MARK` in the place of a secret, and the test searches everything that the recorder got for
+ * `MARK`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { introduce, openArena, type Arena, type Caller } from './arena.ts';
@@ -138,7 +139,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
     json({ spec: { conversion: { webhook: { clientConfig: { url: MARK } } } } }),
   ],
   ['POST', '/apis/apiregistration.k8s.io/v1/apiservices', json({ spec: { group: 'a', caBundle: MARK } })],
-  // programs that are to run
+  // commands that will run
   [
     'POST',
     `${CORE}/pods`,

@@ -1,4 +1,4 @@
-/** Attack corpus C, and B9, B10, B12, B13: how messages are framed, and what the API server may say back. */
+/** Attack corpus C, and B9, B10, B12, B13: framing of messages, and responses of the API server. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ALICE, GATEWAY_HOST, connectAs, openArena, sendHttp1, sendHttp2, type Arena } from './arena.ts';
 import { valuesOf } from './echo-api-server.ts';
@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => arena.close());
 
 describe('HTTP/1.1 messages', () => {
-  /** Refused with and without the fields of an upgrade. */
+  /** Refused with and without upgrade headers. */
   const MALFORMED: readonly (readonly [id: string, what: string, head: string, body?: string])[] = [
     ['C1', 'length and chunks', `${HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n`, '0\r\n\r\n'],
     ['C1', 'two lengths', `${HOST}Content-Length: 4\r\nContent-Length: 5\r\n`, 'abcde'],

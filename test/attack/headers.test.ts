@@ -11,9 +11,9 @@ interface HeaderAttack {
   readonly id: string;
   readonly fields: readonly Field[];
   readonly must: Must;
-  /** HTTP/2 forbids the field itself (RFC 9113 section 8.2.2), so the stream is refused there. */
+  /** HTTP/2 forbids the header itself (RFC 9113 section 8.2.2), so the stream is refused there. */
   readonly connectionField?: true;
-  /** Not a field name at all: nghttp2 drops the field, where Node's HTTP/1.1 parser refuses the message. */
+  /** Not a valid header name: nghttp2 drops the header, and Node's HTTP/1.1 parser rejects the message. */
   readonly droppedByHttp2?: true;
 }
 

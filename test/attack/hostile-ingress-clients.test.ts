@@ -1,6 +1,6 @@
 /**
- * What a caller may send to `tailcast ingress`, over HTTP/1.1 and HTTP/2: the Service gets one request that says who asks, or none. A request of somebody
- * else goes on.
+ * Requests of callers to `tailcast ingress`, over HTTP/1.1 and HTTP/2: the Service gets one request with the caller's
+ * identity, or none. A request of another user continues.
  */
 import { once } from 'node:events';
 import { connect as connectHttp2, constants, type ClientHttp2Session } from 'node:http2';
@@ -102,7 +102,7 @@ describe('a caller over HTTP/1.1', () => {
   ])('with %s is told so, and no Service of it', async (_what, bytes, status) => {
     const text = await send(bytes, END).catch(() => '');
     const [first = ''] = statuses(text).split(',');
-    // a body that is wrong shows only while the request is under way
+    // the invalid body becomes visible only after the request was forwarded
     if (first !== '502') expect(first).toBe(status);
     expect(asked().filter((url) => !['/end', '/x'].includes(url))).toEqual([]);
     if (status !== '400') expect(asked().filter((url) => url === '/x')).toEqual([]);

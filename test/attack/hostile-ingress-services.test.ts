@@ -1,6 +1,7 @@
 /**
- * What a Service may answer to a request that `tailcast ingress` brings, over HTTP/1.1 and HTTP/2 on either side: the answer ends that request, or is
- * delivered without what is not for a client. A request of somebody else goes on, and the next one is answered.
+ * Responses of a Service to a request from `tailcast ingress`, over HTTP/1.1 and HTTP/2 on either side: the response
+ * ends that request, or is delivered without internal headers. A request of another user continues, and the next
+ * request gets its response.
  */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';

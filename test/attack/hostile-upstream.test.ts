@@ -1,7 +1,7 @@
 /**
- * What a pod, a service or an aggregated API may answer with: every shape against a plain request and against one that
- * wants a shell, over HTTP/1.1 and HTTP/2. The answer ends that request, or is delivered; a session of another user goes
- * on byte for byte, and the next request of the same user gets its own answer.
+ * Responses of pods, services and aggregated APIs: every shape for a plain request and for a shell, over HTTP/1.1 and
+ * HTTP/2. The response ends that request, or is delivered. A session of another user continues byte for byte, and the
+ * next request of the same user gets its own response.
  */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';

@@ -13,7 +13,7 @@ export interface Shape {
   readonly verdict: Verdict;
   /** Verdict for a client with HTTP/1.1, which reads only the announced length. Default: as `verdict`. */
   readonly overHttp1?: Verdict;
-  /** The connection is broken, and with it its other watches. */
+  /** The connection breaks together with its other watches. */
   readonly breaks?: true;
 }
 
@@ -211,7 +211,7 @@ export const SHAPES: readonly Shape[] = [
     answer: inParts(begun, (id) => head(id, [[':status', '103']])),
     verdict: 'cut',
   },
-  // how long a body is
+  // length of a body
   { what: 'its length', answer: withFields(['content-length', '4']), verdict: 200 },
   {
     what: 'a body that is short',

@@ -45,7 +45,10 @@ const lower = (fields: readonly Field[]): readonly Field[] =>
 const overHttp2 = (fields: readonly Field[], target = LIST): Promise<Outcome> =>
   sendHttp2(arena, ALICE, [...pseudo(target), ...lower(fields)]);
 
-/** As Go's client sends long header sections: in frames as large as the server announces, after its settings. */
+/**
+ * Sends long header sections like Go's client: in frames of the maximum size that the server announces, after its
+ * settings.
+ */
 async function overHttp2InLargeFrames(fields: readonly Field[], target = LIST): Promise<Outcome> {
   const socket = await connectAs(arena, ALICE, 'h2');
   const { promise, resolve } = Promise.withResolvers<Outcome>();
@@ -77,7 +80,7 @@ function codeOf(body: string): number {
   return (JSON.parse(body) as { code: number }).code;
 }
 
-/** The gateway hears of the end of a connection after its client. */
+/** The gateway notices the end of a connection after its client. */
 async function untilLogged(line: RegExp): Promise<void> {
   await expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
 }

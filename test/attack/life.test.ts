@@ -1,4 +1,7 @@
-/** Attack corpus A13, E4, E7, E8, F11 and policy: how long something may live, how much of it, and what is told of it. */
+/**
+ * Attack corpus A13, E4, E7, E8, F11 and policy: limits on lifetimes and counts, and what the gateway logs about
+ * them.
+ */
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ByteReader } from '../support/byte-reader.ts';

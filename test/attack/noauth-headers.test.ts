@@ -119,7 +119,7 @@ describe('a session', () => {
     const sent = [...WEBSOCKET.slice(0, 4), ...fields];
     const direct = await sendDirectly(sent, EXEC);
     const answer = await sendHttp1(arena, caller, bytesOf(sent, EXEC), async (_socket, reader) => {
-      // output, so that there is a recording
+      // the command prints output, so that there is a recording
       arena.apiServer.requests.at(-1)?.socket.write(Buffer.of(0x82, 2, 1, 0x61));
       await reader.take(4);
     });

@@ -41,7 +41,7 @@ async function gateway(
   options: Partial<RigOptions> = {},
 ): Promise<{ readonly rig: Rig; dial(): Promise<Socket> }> {
   const rig = await openRig({
-    // waits for all of the request
+    // the server waits for the complete request
     upstream: () => undefined,
     bodyStallMs: 300,
     server: { limits: { headersTimeoutMs: 300 } },
@@ -111,7 +111,7 @@ it.each([
   const next =
     begin.length === 0 ? Buffer.from([0]) : encodeFrame(FRAME.continuation, 0, 1, Buffer.from([0x84]));
   let sent = 0;
-  // a frame header is as long as nine bytes
+  // a frame header has nine bytes
   const received = await trickle(socket, bytes, () => (begin.length === 0 && (sent += 1) > 8 ? '' : next));
   // its settings
   expect(received.length).toBeGreaterThan(9);

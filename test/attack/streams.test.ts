@@ -156,7 +156,7 @@ describe('WebSocket sessions', () => {
 });
 
 describe('SPDY sessions', () => {
-  /** error 1, stdin 3, stdout 5 from the client, and the responses of the server */
+  /** the client's streams error 1, stdin 3, stdout 5, and the responses of the server */
   async function opened(session: Session) {
     const client = createSpdyPeer();
     const server = createSpdyPeer();

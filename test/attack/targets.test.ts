@@ -1,4 +1,4 @@
-/** Attack corpus D: request targets that two readers could read differently. */
+/** Attack corpus D: request targets that two parsers could interpret differently. */
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { BOB, GATEWAY_HOST, openArena, type Arena } from './arena.ts';
 import { honest, LIST, send, SPDY, type Transport } from './transports.ts';
@@ -92,7 +92,10 @@ describe('ambiguous targets', () => {
     );
   }
 
-  /** Under enforcement each of these is a session: recorded, so the recorder hears of it before the API server does. */
+  /**
+   * Under enforcement each of these is a session, so the recorder gets its header before the API server gets the
+   * request.
+   */
   const SESSIONS: readonly (readonly [string, string])[] = [
     ['D1', `${POD}/exec/`],
     ['D3', `${POD}/%65xec`],

@@ -1,6 +1,6 @@
 /**
- * Attack corpus F, where the gateway speaks SPDY for a client that speaks WebSocket: what breaks the rules at either end ends the
- * session, nothing of it reaches the other end, and the recording does not say that it is whole.
+ * Attack corpus F, where the gateway speaks SPDY for a client that speaks WebSocket: a violation at either end ends
+ * the session, none of it reaches the other end, and the recording is not marked as complete.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ByteReader } from '../support/byte-reader.ts';

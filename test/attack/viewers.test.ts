@@ -127,7 +127,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
         break;
       }
       expect(page.recordings).toHaveLength(limit);
-      // not in any plain way of writing it
+      // the value is in no plain encoding
       for (const text of [page.next, Buffer.from(page.next, 'base64url').toString('latin1')])
         expect(text).not.toMatch(/nGATE1CNTRL|20\d\d-|[TZ:]\d\d:/);
       cursor = `&cursor=${encodeURIComponent(page.next)}`;

@@ -7,14 +7,14 @@ import type { CaseResult, Row, RunResults } from '../../bench/harness/results.ts
 import { compareRounds, spreadOf, type Rounds } from '../../bench/harness/statistics.ts';
 import type { PeerName } from '../../bench/peers/peer.ts';
 
-/** Rounds whose ratios to `base` have these logarithms. */
+/** Rounds with these logarithms of the ratios to `base`. */
 const away = (base: readonly number[], logs: readonly number[]): number[] =>
   base.map((value, round) => value * Math.exp(logs[round] ?? 0));
 const BASE = [100, 80, 130];
 
 describe('the comparison of rounds', () => {
   it('has the geometric mean and the interval of Student’s t over logarithms', () => {
-    // mean 0.2, standard deviation 0.1, so 4.303 x 0.1 / √3 to each side
+    // mean 0.2, standard deviation 0.1, so the interval is 4.303 x 0.1 / √3 to each side
     const found = compareRounds(away(BASE, [0.1, 0.2, 0.3]), BASE);
     expect(found?.ratio).toBeCloseTo(Math.exp(0.2), 9);
     expect(found?.low).toBeCloseTo(Math.exp(0.2 - 0.248_434), 4);
@@ -41,7 +41,7 @@ describe('the comparison of rounds', () => {
   });
 
   it('has the right interval about nineteen times of twenty', () => {
-    // the same noise around no difference at all, many times
+    // many series with the same noise and without a difference
     let state = 12_345;
     const uniform = (): number => {
       state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fff_ffff;

@@ -10,7 +10,7 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close();
 });
 
-/** Types in three shells of the bench's API server, without TLS. `falsify` sees what the shells read. */
+/** Types in three shells of the bench's API server, without TLS. `falsify` changes the bytes that the shells read. */
 async function type(onSteady: () => void, falsify: (bytes: Buffer) => Buffer): Promise<LoadResult> {
   const server = createServer((socket) => {
     socket.on('error', () => socket.destroy());

@@ -153,7 +153,7 @@ describe('the report', () => {
 
   it('is drawn as bars whose lengths are the ratios', () => {
     const widths = [...chart(run).matchAll(/width="([\d.]+)" height="11"/g)].map((match) => Number(match[1]));
-    // speed, and below it CPU time
+    // the rate, and below it the CPU time
     expect(widths).toHaveLength(4);
     expect((widths[0] ?? 0) / (widths[1] ?? 1)).toBeCloseTo(1.6, 2);
     expect((widths[2] ?? 0) / (widths[3] ?? 1)).toBeCloseTo(0.65, 2);

@@ -15,7 +15,7 @@ afterEach(() => {
 const list = (version: number, name = 'large-0'): string =>
   `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"${version}"},"items":[{"metadata":{"name":"${name}"}}]}\n`;
 
-/** Loads a server that answers like this with what is known. */
+/** Runs the load generator with a server that gives this response, and checks the result. */
 async function load(
   known: string,
   answer: (request: IncomingMessage, count: number) => string,
@@ -23,7 +23,7 @@ async function load(
   let count = 0;
   const server = createServer((request, response) => {
     count += 1;
-    // in two pieces, cut where it hurts most
+    // in two pieces, cut at the worst position
     const text = answer(request, count);
     const cut = text.includes('"items') ? text.indexOf('"items') + 3 : 5;
     response.write(text.slice(0, cut));

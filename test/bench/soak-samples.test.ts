@@ -3,7 +3,7 @@ import { metricOf, trendsOf, type Sample } from '../../bench/soak/samples.ts';
 
 const MEBIBYTE = 1024 ** 2;
 
-/** Two minutes, a sample every two seconds; `heap` gives the floor under a saw-tooth. */
+/** Two minutes with a sample every two seconds; `heap` returns the minimum of a saw-tooth. */
 function run(shape: (seconds: number) => { readonly heap: number; readonly fds: number }): Sample[] {
   return Array.from({ length: 60 }, (_, index) => {
     const seconds = index * 2;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { isSettled, WARM_LIMIT_MS, WARM_TURN_MS, warmUp, type Warmth } from '../../bench/harness/warm.ts';
 
-/** Warms on loads of these rates, on a clock that only they move. The last rate stays. */
+/** Runs the warm-up with loads of these rates; only the loads advance the clock. The last rate is repeated. */
 async function warmOn(
   rates: readonly (number | undefined)[],
   loadMs: number,

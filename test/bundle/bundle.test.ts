@@ -19,7 +19,7 @@ import { createRig, HEADER, openUpload, until, type Rig } from '../tsrecorder/re
 
 const PAGE = '<html><!--bundle--></html>';
 
-/** The blocks of a page, as a browser sees them. */
+/** The blocks of a page, as a browser parses them. */
 function readPage(page: string): { manifest: string; blocks: Map<string, string> } {
   const blocks = new Map<string, string>();
   for (const [, file, piece, text = ''] of page.matchAll(/data-file="(\w+)" data-piece="(\d+)">([^<]*)</g))
@@ -34,7 +34,7 @@ function open(page: string): BundleReader {
   return openBundle(parsed, (file, piece) => blocks.get(`${file} ${piece}`));
 }
 
-/** The bundle of a page with another file in it, as somebody makes it who can edit HTML. */
+/** The bundle of a page with another file in it, as an attacker creates it by editing the HTML. */
 function withFile(page: string, file: string, content: string): BundleReader {
   const { manifest, blocks } = readPage(page);
   const parsed = JSON.parse(manifest) as { files: Record<string, { bytes: number }> };
@@ -47,7 +47,7 @@ function withFile(page: string, file: string, content: string): BundleReader {
   );
 }
 
-/** What the page of a bundle shows, once it is made. */
+/** Text of a bundle's page after it was created. */
 async function answerOf(ask: AnswerBundle, path: string): Promise<string> {
   for (;;) {
     const response = await ask(path, { headers: {} });

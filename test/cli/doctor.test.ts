@@ -100,7 +100,7 @@ describe('tailcast doctor gateway', () => {
       'credential ok',
       'clock ok',
       'may-impersonate ok',
-      // everybody may do everything in the demo cluster, and that is what a gateway must not
+      // all users of the demo cluster have all rights, which a gateway must not have
       'may-nothing-else failed',
       'grants ok',
       'recorders ok',
@@ -214,7 +214,7 @@ describe('tailcast doctor operator', () => {
     const report = JSON.parse(stdout) as Report;
     expect(report.role).toBe('operator');
     const found = Object.fromEntries(report.checks.map(({ id, status }) => [id, status]));
-    // A demo cluster has none of the resources, and nobody listens at that port.
+    // A demo cluster has none of the resources, and the port has no listener.
     expect(found).toMatchObject({
       'api-server': 'ok',
       resources: 'failed',

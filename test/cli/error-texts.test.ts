@@ -1,4 +1,4 @@
-/** What people read when a command fails: what happened, the value, what to do, the code. */
+/** Messages of failed commands: what happened, the value, what to do, and the code. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -10,7 +10,10 @@ import { runProgram } from '../../src/cli/program.ts';
 /** A clipboard write, a title, a cleared screen, C1 and bidi controls, line breaks and a forged line in one text. */
 const HOSTILE =
   'x\x1b]52;c;aGk=\x07\x1b]0;title\x1b\\\x1b[2J\x9b2J\x9d0;t\x9c\x90q\x9c\u202eabc\u2066\u200b\u2028\x7f\b\r\nFORGED line\u0085y';
-/** Every character that could drive a terminal or change the order of a line, except tabs, and line feeds between lines. */
+/**
+ * Every character that could control a terminal or change the order of a line, except tabs, and line feeds between
+ * lines.
+ */
 const DRIVES_TERMINAL =
   // oxlint-disable-next-line no-control-regex -- controls are what this looks for
   /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/u;
@@ -20,7 +23,7 @@ const OTHER_ID = 'nTEST_2026-01-03T03:04:05.000000000Z';
 let server: Server;
 let base: string;
 let folder: string;
-/** The response to each path, or to all of them. */
+/** Response to each path, or to all paths. */
 let respond: (path: string) => { readonly status?: number; readonly body: unknown };
 
 beforeEach(async () => {

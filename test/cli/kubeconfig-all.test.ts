@@ -43,7 +43,7 @@ async function run(
   return printed;
 }
 
-/** As kubectl writes it: lists are not indented. */
+/** In kubectl's format: lists are not indented. */
 const FOREIGN = `apiVersion: v1
 clusters:
 - cluster:

@@ -76,7 +76,7 @@ async function ls(
   return { code, stdout, stderr };
 }
 
-/** The commands that are listed, in their order. */
+/** The listed commands in their order. */
 function commands({ stdout }: Ran): readonly string[] {
   return stdout
     .trim()
@@ -259,7 +259,7 @@ describe('tailcast ls', () => {
 describe('tailcast play', () => {
   const file = join(folder, NODE, '2026-01-04T03:04:05.000000000Z.cast');
 
-  /** Plays at a terminal; each key is pressed once what is before it was seen. */
+  /** Plays at a terminal; each key is pressed after the expected output. */
   async function play(
     steps: readonly (readonly [seen: RegExp, keys: string])[],
     ...args: string[]
@@ -303,7 +303,7 @@ describe('tailcast play', () => {
       [/the word zephyr[^]*8:20\.0/, 'q'],
     ]);
     expect(code).toBe(0);
-    // what could drive the terminal of whoever watches stays out
+    // sequences that could control the viewer's terminal are removed
     expect(stdout).not.toContain('\x1b]52');
   });
 

@@ -24,7 +24,7 @@ describe('tailcast search', () => {
     );
     const option = await run('search', ...recorder, '--', 'sh -i', 'user:a');
     expect(option).toMatchObject({ code: 0 });
-    // the counts may be some seconds old
+    // the counts may be a few seconds old
     await expect
       .poll(() => run('index', 'status', ...recorder), { timeout: 20_000 })
       .toMatchObject({ code: 0, out: expect.stringContaining('state     ready\nsessions  1, of which 0') });

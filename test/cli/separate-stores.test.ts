@@ -1,4 +1,7 @@
-/** A session that went on at a recorder with another store: what the tools say of it, with one of the stores and with both. */
+/**
+ * A session that continued at a recorder with another store: reports of the tools with one of the stores and with
+ * both.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -55,13 +58,13 @@ beforeAll(async () => {
   const before = HEADER + SESSION + '[1,"o","first"]\n';
   await upload.write(before);
   await until(async () => (((await one.list())[0]?.bytes ?? 0) > HEADER.length ? true : undefined));
-  // it is back, without the gateway, and gives the session up
+  // it restarts without the gateway, and ends the session
   one = await one.restart({ timing: { resumeGraceMs: 1, listRefreshMs: 0 } });
   await moved.promise;
   await upload.write(`[2,"o","second"]\n${END}`);
   await upload.end();
   client.close();
-  // what is still on its way into the store is interrupted, too, and does not tell its place in the session yet
+  // a session that is still being stored is interrupted, too, and its place in the session is unknown
   for (const rig of [one, two]) {
     await until(async () => {
       const [listed] = await rig.list();

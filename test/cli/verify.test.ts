@@ -194,7 +194,7 @@ describe('tailcast verify', () => {
     expect(lenient).toMatchObject({ code: 0, stdout: expect.stringMatching(/in what has evidence\n$/) });
     const strict = await run('verify', rig.directory, ...named, '--require-evidence');
     expect(strict).toMatchObject({ code: 1, stdout: expect.stringMatching(/^FAULT {2}no-evidence: /) });
-    // everything about evidence is gone: a key alone proves nothing
+    // all evidence is gone: a key without a log proves nothing
     const path = join(rig.directory, '.evidence', 'keys', key!);
     const pem = await readFile(path, 'utf8');
     const raw = parsePublicKey(pem)!.raw;
@@ -210,7 +210,7 @@ describe('tailcast verify', () => {
     expect((await run('verify', join(directory, 'none'))).code).toBe(2);
     expect((await run('verify', directory, '--key', 'short')).code).toBe(2);
     expect((await run('verify', directory, '--checkpoint', join(directory, 'none'))).code).toBe(2);
-    // there is nothing in it that could be held against anything
+    // the store contains nothing to compare
     expect(await run('verify', directory)).toMatchObject({
       code: 3,
       stdout: expect.stringMatching(/unverified: name the keys of the recorders/),

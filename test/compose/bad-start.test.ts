@@ -1,4 +1,4 @@
-/** What is wrong when a role starts: one sentence that names the thing and how to mend it, and nothing half done. */
+/** Errors at the start of a role: one sentence with the cause and the fix, and no incomplete work. */
 import { execFile, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -34,14 +34,14 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(scratch, { recursive: true }));
 
-/** What a role says before it ends by itself. */
+/** Output of a role before it exits. */
 async function saidBy(
   args: readonly string[],
   { wrapper = [], exits = 1 }: { readonly wrapper?: readonly string[]; readonly exits?: number } = {},
 ): Promise<string> {
   const [program = '', ...rest] = [...wrapper, process.execPath, MAIN, ...args];
   const { code, stderr } = await new Promise<{ code: unknown; stderr: string }>((done) => {
-    // ends what goes on for ever
+    // stops a process that would run forever
     const options = { timeout: 60_000, killSignal: 'SIGKILL' } as const;
     execFile(program, rest, options, (error, _stdout, text) => done({ code: error?.code, stderr: text }));
   });

@@ -1,4 +1,4 @@
-/** What a whole gateway trusts of its API server, and what it shows it, over TLS. */
+/** Trust between a complete gateway and its API server over TLS, in both directions. */
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer, request, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -21,7 +21,7 @@ interface Authority {
 interface Asked {
   readonly path: string | undefined;
   readonly authorization: string | undefined;
-  /** The client showed a certificate. */
+  /** True if the client sent a certificate. */
   readonly certificate: boolean;
   readonly socket: TLSSocket;
 }
@@ -142,7 +142,7 @@ async function readiness({ opsAddress }: RunningGateway): Promise<number> {
 }
 
 it('a gateway trusts the authority of its API server that its file names now, and the former no more', async () => {
-  // as long as the file is the former one, the kept connection does, and no other
+  // while the old file exists, only the keep-alive connection works
   const seen = { one: 200, two: 200, readyMeanwhile: 503, three: 200, kept: true, left: true };
   expect(await Promise.all(['auth', 'noauth'].map(replaceAuthority))).toEqual([seen, seen]);
 });

@@ -1,4 +1,4 @@
-/** A whole gateway within this process, in front of a double of an API server. */
+/** A complete gateway in this process, in front of a double of an API server. */
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ interface Started {
   readonly gateway: RunningGateway;
   readonly upstream: ApiServerDouble;
   readonly log: () => string;
-  /** Starts another one in front of the same API server. */
+  /** Starts another gateway in front of the same API server. */
   start(flags: Readonly<Record<string, unknown>>): Promise<RunningGateway>;
 }
 
@@ -140,7 +140,7 @@ describe('a gateway', () => {
 describe('a gateway whose own account may do too much', () => {
   it('says so when it starts, and goes on', async () => {
     const { gateway, upstream, log } = await start({ checkRights: true });
-    // the double's account may do what it needs and nothing else
+    // the double's account has exactly the rights that it needs
     await expect.poll(() => upstream.requests.join()).toContain('selfsubjectrulesreviews');
     expect(await statusOf(gateway, '/version')).toBe(200);
     expect(log()).not.toContain('own account');

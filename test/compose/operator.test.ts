@@ -1,4 +1,4 @@
-/** Which resources an operator sees to: those that its settings name, as a dry run against a cluster says. */
+/** Resources that an operator manages: those that its settings name, according to a dry run against a cluster. */
 import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runOperator } from '../../src/compose/operator.ts';

@@ -1,4 +1,7 @@
-/** Whom a recorder lets in, started from its settings, with a tailscaled double that knows some and not others. */
+/**
+ * Clients that a recorder accepts, started from its settings, with a tailscaled double that identifies only some of
+ * them.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { connect } from 'node:http2';
 import { once } from 'node:events';
@@ -17,7 +20,10 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** @param tags of the node that calls from 127.0.0.1; undefined: tailscaled knows nothing of it, as behind `serve` */
+/**
+ * @param tags tags of the node that connects from 127.0.0.1; undefined: tailscaled does not know it, as behind
+ * `serve`
+ */
 async function open(settings: Readonly<Record<string, unknown>>, tags: readonly string[] | undefined) {
   const folder = mkdtempSync(join(tmpdir(), 'tc-identities-'));
   closers.push(() => rmSync(folder, { recursive: true, force: true }));
@@ -25,7 +31,7 @@ async function open(settings: Readonly<Record<string, unknown>>, tags: readonly 
   closers.push(() => localApi.close());
   if (tags !== undefined) {
     const body = { ...taggedNode(), Node: { ...(taggedNode()['Node'] as object), Tags: tags } };
-    // loopback is asked for with the port, which the system chooses
+    // for loopback addresses the query contains the port, which the OS chooses
     localApi.whois.get = () => body;
   }
   const config = readSettings(RECORDER_SETTINGS, {
@@ -44,7 +50,7 @@ async function open(settings: Readonly<Record<string, unknown>>, tags: readonly 
   return `http://127.0.0.1:${recorder.address.port}`;
 }
 
-/** Status of an upload of nothing. */
+/** Status of an empty upload. */
 async function upload(url: string): Promise<number> {
   const session = connect(url);
   session.on('error', () => {});

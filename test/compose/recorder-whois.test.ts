@@ -99,9 +99,9 @@ describe('the identities of a recorder', () => {
     await expect.poll(() => localApi.requests.length).toBeGreaterThan(0);
     const uploader = identify(GATEWAY, signal);
     uploader.catch(() => undefined);
-    // tailscaled is asked about the uploader although it has answered none of the viewers
+    // the recorder queries tailscaled about the uploader although the queries about the viewers are still pending
     await expect.poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5'))).toBe(true);
-    // viewers who have waited too long would give their places up
+    // viewers who have waited too long would lose their slots
     expect(answered).toBe(0);
     resolve();
     expect(await uploader).toMatchObject({ kind: 'accepted' });

@@ -34,7 +34,7 @@ describe('the check of the search index', () => {
     writer.put(doc('n_1'), [], false);
     expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} is readable` });
     writer.close();
-    // what was started for it has ended
+    // the process that was started for the check has exited
     await expect.poll(children).toBe(before);
   });
 

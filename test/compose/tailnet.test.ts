@@ -1,4 +1,4 @@
-/** How the parts of the tailnet are put together, over a double of tailscaled. */
+/** The composition of the tailnet parts, with a double of tailscaled. */
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -27,7 +27,7 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** Answers every connection with `hello`. */
+/** Responds to every connection with `hello`. */
 async function greeter(): Promise<number> {
   const server: Server = createServer((socket) => socket.on('error', () => {}).end('hello'));
   server.listen(0, '127.0.0.1');
@@ -175,7 +175,7 @@ describe('certificates', () => {
       'tls=tailscale needs identity=tailscale',
     );
     const { localApi: api } = open('direct');
-    // the double issues none
+    // the double issues no certificates
     await expect(openCertificates(tls, '/none', api, context)).rejects.toMatchObject({
       name: 'TailcastError',
     });

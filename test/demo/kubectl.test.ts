@@ -54,7 +54,7 @@ function freshName(prefix: string): string {
 
 interface Runner {
   run(args: readonly string[], input?: string | Uint8Array): Promise<KubectlResult>;
-  /** Runs and gives standard output as text; fails the test with standard error when kubectl fails. */
+  /** Runs kubectl and returns its standard output as text; fails the test with standard error if kubectl fails. */
   text(args: readonly string[], input?: string): Promise<string>;
   start(args: readonly string[], stdin?: 'ignore' | 'pipe'): RunningKubectl;
   terminal(args: readonly string[]): Promise<KubectlTerminal>;
@@ -265,7 +265,8 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
     it('interrupts with Ctrl-C, resizes, and controls jobs', async () => {
       const terminal = await x.terminal(['exec', '-it', 'shell', '--', 'bash', '--norc']);
       await terminal.waitFor(/default\/shell \$ $/);
-      // A program that has read from the terminal owns it: only then do Ctrl-C and Ctrl-Z reach it, and not the shell.
+      // A program that has read from the terminal owns it: only then does it get Ctrl-C and Ctrl-Z instead of the
+      // shell.
       const runCat = async (): Promise<void> => {
         terminal.clear();
         terminal.type('echo re""ady; cat\r');
@@ -438,7 +439,7 @@ describe.skipIf(newest === undefined)('closing', () => {
   });
 });
 
-/** Whether a process runs; one that has ended but that nobody has waited for does not. */
+/** Returns true if a process is running; an exited process without a wait does not count. */
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { decodeProtobufObject } from '../../demo/protobuf-body.ts';
 
-/** One length-delimited field; what is longer than 127 bytes is not needed here. */
+/** One length-delimited field; lengths above 127 bytes are not needed here. */
 function field(number: number, value: string | Uint8Array): Buffer {
   const bytes = Buffer.from(value);
   return Buffer.concat([Uint8Array.of((number << 3) | 2, bytes.byteLength), bytes]);

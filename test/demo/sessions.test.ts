@@ -25,9 +25,9 @@ function exec(argv: readonly string[], flags: string): string {
 
 interface Session {
   readonly socket: WebSocket;
-  /** What came on a channel so far. */
+  /** Output on a channel so far. */
   text(channel: number): string;
-  /** Every message as it came: whether it was binary, and its bytes. */
+  /** Every message: whether it was binary, and its bytes. */
   readonly messages: (readonly [binary: boolean, bytes: Buffer])[];
   readonly closed: Promise<number>;
 }

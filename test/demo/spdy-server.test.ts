@@ -107,7 +107,7 @@ describe('the SPDY server', () => {
     }
     expect(taken).toBe(false);
     const { input } = peer.streams[0]!;
-    // Nothing here waits for anything outside this process: after so many turns, all that can move has moved.
+    // Nothing here waits for another process, so after this many turns all pending work is done.
     for (let turn = 0; turn < 1_000; turn += 1) await setImmediate();
     expect(input.readableLength).toBeGreaterThan(0);
     expect(input.readableLength).toBeLessThan(4 * payload.byteLength);

@@ -1,4 +1,4 @@
-/** The dashboard and the alerts name only what is measured, and measure all of it. */
+/** The dashboard and the alerts name only existing metrics, and all of them. */
 import { readFileSync } from 'node:fs';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import { describe, expect, it } from 'vitest';
@@ -57,7 +57,7 @@ async function measured(): Promise<{
   const labels = new Map<string, Set<string>>();
   for (const registry of [gateway, recorder, own]) {
     for (const metric of registry.getMetricsAsArray()) {
-      // prom-client's types leave out what a metric was made with
+      // prom-client's types omit the configuration of a metric
       const { labelNames = [] } = metric as { labelNames?: readonly string[] };
       const names = new Set([...labelNames, 'instance']);
       const { type } = (await registry.getMetricsAsJSON()).find(({ name }) => name === metric.name) ?? {};
@@ -71,7 +71,7 @@ async function measured(): Promise<{
   return { labels, text: `${await gateway.metrics()}\n${await recorder.metrics()}` };
 }
 
-/** Every series that an expression names, with what stands in its braces. */
+/** Every series that an expression names, with the text in its braces. */
 function seriesOf(expr: string): readonly { readonly name: string; readonly matchers: string }[] {
   return [...expr.matchAll(/\b((?:tailcast|process|nodejs)_\w+)(?:\{([^}]*)\})?/g)].map(
     ([, name = '', matchers = '']) => ({ name, matchers }),

@@ -5,21 +5,21 @@ import { parse, parseAllDocuments } from 'yaml';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
 import { ROOT } from '../real/chart/render.ts';
 
-/** An image that cannot change: by digest, whatever its tag says. */
+/** Returns true for an image with a digest, whatever its tag is. */
 const PINNED = /@sha256:[0-9a-f]{64}$/;
-/** What everybody builds or mirrors himself, so that nobody here knows its digest. */
+/** Images that users build or mirror themselves, so their digests are unknown here. */
 const OWN = /^(?:images\.tailcast\.example\/tailcast:|\$\{TAILCAST_IMAGE:)/;
 
 function read(path: string): string {
   return readFileSync(join(ROOT, path), 'utf8');
 }
 
-/** Every image that is not ours and not pinned. */
+/** Every image of others that is not pinned. */
 function unpinned(images: readonly string[]): readonly string[] {
   return images.filter((image) => !OWN.test(image) && !PINNED.test(image));
 }
 
-/** What a Dockerfile begins stages with, stages of its own left out. */
+/** Base images of a Dockerfile's stages, without its own stages. */
 function basesOf(dockerfile: string): readonly string[] {
   const stages = new Set<string>();
   const bases: string[] = [];
@@ -30,7 +30,7 @@ function basesOf(dockerfile: string): readonly string[] {
   return bases;
 }
 
-/** Every value of a key `image` that is a text, anywhere. */
+/** Every text value of a key `image`. */
 function imagesOf(value: unknown): readonly string[] {
   if (Array.isArray(value)) return value.flatMap(imagesOf);
   if (typeof value !== 'object' || value === null) return [];

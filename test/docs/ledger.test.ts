@@ -80,7 +80,7 @@ describe('a shown command', () => {
   });
 
   const url = (): string => rig.recorder.url;
-  /** Command → the reader's own words, what is added because there is no demo and no tailnet here, and what it says. */
+  /** Command → values of the reader, added arguments without demo and tailnet, and expected output. */
   const CASES: Readonly<
     Record<string, { words?: () => Words; more?: () => readonly string[]; check: (text: string) => void }>
   > = {

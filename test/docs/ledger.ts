@@ -1,10 +1,10 @@
 /**
- * Every command that README and `docs/` show, and what runs it. `ledger.test.ts` refuses a page that shows one which is
- * not here, and an entry that no page shows; the named tests take the commands from here, so that what is shown is what
- * is run.
+ * Every command in README and `docs/`, with the test that runs it. `ledger.test.ts` fails for a command on a page
+ * that is missing here, and for an entry that no page contains. The named tests read the commands from here, so that
+ * the shown commands are the tested ones.
  */
 
-/** What replaces what a reader would put in: addresses, folders, names. */
+/** Replacements for values of the reader: addresses, folders, names. */
 export type Words = Readonly<Record<string, string>>;
 
 export interface Shown {
@@ -15,8 +15,8 @@ export interface Shown {
 }
 
 /**
- * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that runner.
- * A path: that test does the same in another form, for the reason given.
+ * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that
+ * runner. A path: that test does the same in another form, for the given reason.
  */
 export type Runner =
   | 'tools'
@@ -356,7 +356,7 @@ export const LEDGER: readonly Shown[] = [
   },
 ];
 
-/** The different commands of one runner, in the order in which they are shown. */
+/** Different commands of one runner, in the order of the pages. */
 export function commandsOf(runner: Extract<Runner, string>): readonly string[] {
   return [
     ...new Set(
@@ -366,8 +366,8 @@ export function commandsOf(runner: Extract<Runner, string>): readonly string[] {
 }
 
 /**
- * A shown command as the arguments of a program, with other words where a reader has his own. Every word must occur, so
- * that a changed page is noticed.
+ * Returns a shown command as program arguments, with the reader's values replaced. Every word must occur, so that a
+ * changed page is noticed.
  */
 export function argumentsOf(command: string, words: Words): readonly string[] {
   let text = command;

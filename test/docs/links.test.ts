@@ -1,4 +1,7 @@
-/** Every page of the repository: what it links to is there, headings included, and every page of `docs/` can be found from its index. */
+/**
+ * Checks every page of the repository: the targets of its links and headings exist, and every page of `docs/` can be
+ * reached from its index.
+ */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -17,7 +20,7 @@ function pagesBelow(folder: string): readonly string[] {
   });
 }
 
-/** A page without what is in code, where brackets are no links. */
+/** Returns a page without code, where brackets are not links. */
 function prose(page: string): string {
   return readFileSync(join(root, page), 'utf8')
     .replaceAll(/^ *```[^]*?^ *```/gm, '')
@@ -37,7 +40,7 @@ function linksOf(page: string): readonly Link[] {
   });
 }
 
-/** The anchors of a page's headings, as GitHub makes them. */
+/** Returns the anchors of a page's headings in GitHub's format. */
 function anchorsOf(page: string): ReadonlySet<string> {
   const headings = [...prose(page).matchAll(/^#+ (.+)$/gm)].map(([, text = '']) =>
     text
@@ -49,7 +52,7 @@ function anchorsOf(page: string): ReadonlySet<string> {
   return new Set(headings);
 }
 
-/** Sentences about links that lead nowhere. */
+/** Returns sentences about broken links. */
 function broken(page: string, links: readonly Link[]): readonly string[] {
   return links.flatMap(({ path, anchor }) => {
     if (!existsSync(join(root, path))) return [`${page}: there is no ${path}`];

@@ -53,7 +53,7 @@ function blocks(page: string, language: string): readonly string[] {
   );
 }
 
-/** Lines of shell blocks that begin with one of the words. */
+/** Lines of shell blocks that start with one of the words. */
 function commands(page: string, ...words: readonly string[]): readonly string[] {
   return blocks(page, 'sh')
     .flatMap((block) => block.replaceAll(/\\\n\s*/g, ' ').split('\n'))
@@ -61,7 +61,7 @@ function commands(page: string, ...words: readonly string[]): readonly string[] 
     .filter((line) => words.some((word) => line.startsWith(`${word} `)));
 }
 
-/** The help of a command, or undefined when there is no such command. */
+/** Returns the help of a command; undefined for an unknown command. */
 async function help(...path: readonly string[]): Promise<string | undefined> {
   const stdout = new PassThrough();
   const context = {
@@ -186,7 +186,7 @@ describe('the chart', () => {
 
   it('has the values that pages name', () => {
     const values = parse(read('deploy/chart/tailcast/values.yaml')) as Record<string, unknown>;
-    // `tailscale.acceptRoutes` of a ProxyClass is no value of the chart
+    // `tailscale.acceptRoutes` of a ProxyClass is not a value of the chart
     const pages = PAGES.filter((page) => page !== 'docs/operator-network.md')
       .map(read)
       .join('\n');

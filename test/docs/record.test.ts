@@ -16,7 +16,7 @@ const blocks = (language: string): readonly string[] =>
     (match) => match[1] ?? '',
   );
 
-/** What a policy must allow for each request that the recorder makes. */
+/** Required policy permission for each request of the recorder. */
 const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   AbortMultipartUploadCommand: ['s3:AbortMultipartUpload'],
   CompleteMultipartUploadCommand: ['s3:PutObject'],

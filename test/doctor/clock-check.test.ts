@@ -7,7 +7,7 @@ import { serverClockCheck } from '../../src/doctor/clock-check.ts';
 
 const NOON = Date.UTC(2026, 10, 21, 12);
 
-/** A store that refuses everybody and says what time it is. */
+/** A store that rejects all requests and returns its time. */
 async function examine(date: string | undefined): Promise<CheckFinding | undefined> {
   const server = createServer((_request, response) => {
     response.sendDate = false;

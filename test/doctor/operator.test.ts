@@ -234,7 +234,7 @@ describe('the doctor of an operator', () => {
       await examine();
       const asked = reviews.requests.filter((request) => request.endsWith('selfsubjectaccessreviews'));
       const everywhere = rightsFor(ALL, NAMESPACE).filter(({ namespace }) => namespace === undefined);
-      // One more is about the Secrets of Ingresses.
+      // One more concerns the Secrets of Ingresses.
       expect(asked).toHaveLength(everywhere.flatMap(({ verbs }) => verbs).length + 1);
     });
 
@@ -591,7 +591,7 @@ interface Shipped {
   }[];
 }
 
-/** What the manifest gives to the operator's own account. */
+/** Rights of the operator's own account in the manifest. */
 function shippedRights(file = 'operator'): readonly string[] {
   return parseAllDocuments(readFileSync(`deploy/rbac/${file}.yaml`, 'utf8'))
     .map((document) => document.toJS() as Shipped)

@@ -1,4 +1,4 @@
-/** Files that are copied through gateways, as these are started, in front of a recorder. */
+/** Copies files through gateways with production settings, in front of a recorder. */
 import { randomBytes } from 'node:crypto';
 import { readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

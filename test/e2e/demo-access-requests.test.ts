@@ -1,4 +1,7 @@
-/** Access on request in the demo: plain kubectl asks, the second user of the demo decides with the commands. */
+/**
+ * Access on request in the demo: plain kubectl requests access, and the second user of the demo decides with the
+ * commands.
+ */
 import { execFile, spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -180,7 +180,7 @@ current-context: a
   return path;
 }
 
-/** The process and everything below it. */
+/** Returns the process and its descendants. */
 function groupOf(pid: number): readonly number[] {
   try {
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();

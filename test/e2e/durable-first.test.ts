@@ -1,6 +1,7 @@
 /**
- * Gateway and recorder are killed at the same moment while a shell writes. What the user had seen by then is in the recording:
- * with `--recorder-window 0` at once, else when both are there again. All of them are processes of their own.
+ * Gateway and recorder are killed at the same moment while a shell writes. The recording contains the output that the
+ * user had seen by then: with `--recorder-window 0` immediately, otherwise after both have restarted. Both run in
+ * separate processes.
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -28,8 +29,8 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 }
 
 describe('a gateway that shows only what is durable', () => {
-  // the shell writes some hundred lines a second, so each kill comes at another place in the way of a line
-  // A recorder keeps the session open for a minute before it is interrupted, so there are only two cases.
+  // The shell writes a few hundred lines per second, so each kill hits another position of a line. A recorder keeps
+  // the session open for a minute before it is interrupted, so there are only two cases.
   it.each([17, 41])(
     'has recorded all that was seen when it and its recorder are killed after line %s',
     async (line) => {
@@ -55,9 +56,9 @@ describe('a gateway that shows only what is durable', () => {
   );
 });
 
-/** Bursts: many lines are under way at any moment. */
+/** Bursts: many lines are in transfer at any moment. */
 const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
-/** Fills the pipe: the recorder has most of it before the gateway's disk. */
+/** Fills the pipe: most of the output reaches the recorder before the gateway's disk. */
 const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {

@@ -20,7 +20,7 @@ const CONNECTIONS = 50;
 const MEBIBYTE = 1024 ** 2;
 /** Maximum growth of the gateway's memory. */
 const MAX_GROWTH = 120 * MEBIBYTE;
-/** Loaded into the gateway. */
+/** Preload script for the gateway. */
 const COLLECTOR = fileURLToPath(new URL('collect-on-signal.mjs', import.meta.url));
 const SMALL = '/api/v1/namespaces/default/configmaps/small';
 const BIG = '/api/v1/pods';

@@ -1,6 +1,6 @@
 /**
- * A shell through the gateway, then its recording through the gateway's portal. Gateways and recorder are processes of
- * their own; who is behind a connection is said by doubles of their tailscaleds.
+ * A shell through the gateway, then its recording through the gateway's portal. Gateways and recorder run in separate
+ * processes; doubles of their tailscaleds identify the callers.
  */
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';

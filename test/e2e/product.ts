@@ -1,4 +1,4 @@
-/** The whole product in this process: embedded cluster, recorder, gateway. Everything on loopback, in a scratch folder. */
+/** Gateway, recorder and embedded cluster in this process. All of it uses loopback and a temporary folder. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,17 +17,18 @@ import { writeKubeconfig } from '../support/kubectl.ts';
 
 export interface Product {
   readonly directory: string;
-  /** For kubectl, through the gateway. */
+  /** A kubeconfig through the gateway. */
   readonly kubeconfig: string;
   readonly gatewayUrl: string;
   readonly gatewayCa: string;
   readonly recorderUrl: string;
-  /** The same cluster without the gateway. */
+  /** A kubeconfig for the same cluster without the gateway. */
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * What `work` did, and the recording of its session once it is closed. The session is told by its kind and by a word of
-   * its command or its pod: others (`kubectl cp` makes some) may end later than their clients.
+   * Runs `work`, and returns its result with the recording of its session after it is closed. The session is
+   * identified by its kind and by a word of its command or its pod, because other sessions (such as those of `kubectl
+   * cp`) may end after their clients.
    */
   readonly recorded: <T>(
     session: { readonly kind: string; readonly command?: string; readonly pod?: string },
@@ -125,7 +126,7 @@ export async function startProduct(
   });
   stack.defer(() => gateway.close(500));
   const url = `https://127.0.0.1:${gateway.port}`;
-  // As `tailcast kubeconfig` writes it. Without a token kubectl asks for a user name.
+  // In the format of `tailcast kubeconfig`. Without a token kubectl asks for a user name.
   const kubeconfig = await writeKubeconfig({ directory, url, caPem: gateway.caPem ?? '', token: 'unused' });
   const directKubeconfig = await writeKubeconfig({
     directory,
@@ -164,7 +165,7 @@ export async function startProduct(
             command.includes(session.command ?? '') &&
             (session.pod === undefined || kubernetes?.pod === session.pod),
         );
-        // The sidecar is the last thing that is put in its place.
+        // The sidecar is stored last.
         if (
           found !== undefined &&
           (await fetch(new URL(`/api/v1/recordings/${found.id}/sidecar`, recorder.url))).ok
@@ -191,7 +192,7 @@ export async function startProduct(
   };
 }
 
-/** What the output events of a cast show. */
+/** Text of the output events of a cast. */
 export function outputOf(cast: readonly (readonly unknown[])[]): string {
   return cast
     .filter(([, code]) => code === 'o')
@@ -199,7 +200,7 @@ export function outputOf(cast: readonly (readonly unknown[])[]): string {
     .join('');
 }
 
-/** Raw notes by the offset in the cast of the line they stand for. */
+/** Raw notes by the offset of their line in the cast. */
 function rawByOffset(notes: string): ReadonlyMap<number, Buffer> {
   const found = new Map<number, Buffer>();
   for (const line of notes.split('\n').filter((text) => text !== '')) {

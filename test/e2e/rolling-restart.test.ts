@@ -1,4 +1,4 @@
-/** Gateway and recorders are restarted one after another while a shell runs. All of them are processes of their own. */
+/** Gateway and recorders are restarted one after another while a shell runs. Each runs in its own process. */
 import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** The key of all recorders of the store. The first one makes it. */
+/** The key of all recorders of the store. The first recorder creates it. */
 const evidenceKey = (): string => join(site.directory, 'evidence-key.pem');
 
 function startRecorder(name: string, port = 0): Promise<RoleProcess> {

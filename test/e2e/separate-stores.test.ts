@@ -1,6 +1,6 @@
 /**
- * A gateway whose recorder is killed goes on at another one with a store of its own: what each list says then, and what both
- * stores say together. All of them are processes of their own.
+ * A gateway continues at another recorder, with another store, after its recorder was killed: the lists of each
+ * store, and of both stores together. Each runs in its own process.
  */
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -52,7 +52,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   await stop(first);
   await shell.until('line-150-');
   await shell.over;
-  // it is back, on the same address, and gives up what it had
+  // it restarts on the same address, and ends its sessions
   const back = await startRecorder('one', `127.0.0.1:${first.port}`);
   const ofFirst = await eventually(
     'the first recorder has given the session up',
@@ -104,7 +104,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   const both = await run('verify', ...stores, ...keys.flatMap((key) => ['--key', key]));
   expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: verified') as string });
   expect(both.out).not.toContain('part-');
-  // with the first store alone, nothing is at fault, and it is said where the rest may be
+  // with the first store only, there is no fault, and the report names the place of the rest
   const alone = await run('verify', stores[0] ?? '', '--key', keys[0] ?? '');
   expect(alone.code).toBe(0);
   expect(alone.out).toMatch(

@@ -1,4 +1,4 @@
-/** Signals reach the role however it was started, and no role outlives the process that somebody would stop it by. */
+/** Signals reach the role in every kind of start, and no role outlives the process that a user would stop. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -18,7 +18,7 @@ const MAIN = join(ROOT, 'dist/main.js');
 
 const old = findOldNode();
 
-/** `wrapped`: the role is a process of its own. */
+/** `wrapped`: the role is a separate process. */
 const WAYS: readonly (readonly [name: string, command: readonly string[] | undefined])[] = [
   ['dist/main.js', [PINNED, MAIN]],
   ['scripts/tailcast.mjs', [PINNED, WRAPPER]],
@@ -69,7 +69,7 @@ async function start(command: readonly string[], extra: readonly string[] = []):
   throw new Error(`it did not start: ${said.join('\n')}`);
 }
 
-/** Whether anybody listens there. */
+/** Returns true if the address has a listener. */
 async function listens(port: number): Promise<boolean> {
   const socket = connect({ port, host: '127.0.0.1' });
   try {

@@ -1,4 +1,4 @@
-/** The product as people start it, in processes of their own, around an embedded cluster and in one scratch folder. */
+/** Roles in separate processes with production settings, around an embedded cluster and in one temporary folder. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,9 +13,11 @@ type Flags = Readonly<Record<string, string>>;
 
 export interface Site {
   readonly directory: string;
-  /** One of several recorders with the same store, each with a spool of its `name`; `checkout`: whose sources it runs. */
+  /**
+   * One of several recorders with the same store, each with a spool named `name`; `checkout`: folder of the sources.
+   */
   startRecorder(name: string, flags?: Flags, checkout?: string): Promise<RoleProcess>;
-  /** @param recorders in order of preference, enforced; none: nothing is recorded */
+  /** @param recorders in order of preference, enforced; empty: nothing is recorded */
   startGateway(
     recorders: readonly RoleProcess[],
     flags?: Flags,
@@ -77,7 +79,7 @@ export async function startSite(): Promise<Site> {
       return openExec({ url: `https://127.0.0.1:${gateway.port}`, caPem, pod: 'shell', command });
     },
     async close() {
-      // a test that failed may have left some
+      // a failed test may have left processes
       for (const role of roles) role.signal('SIGKILL');
       await Promise.all(roles.map((role) => role.stop()));
       await cluster.close();

@@ -1,4 +1,4 @@
-/** The soak of `npm run soak`, for a moment: that everything it holds against each other still fits together. */
+/** Runs the soak of `npm run soak` for a moment, to check that its comparisons still work. */
 import { spawn } from 'node:child_process';
 import { mkdtemp, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

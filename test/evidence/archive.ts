@@ -1,4 +1,4 @@
-/** An archive made by two real recorders that share a store, held in memory so that it can be damaged cheaply. */
+/** An archive of two real recorders that share a store, in memory so that tests can damage it quickly. */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,14 +18,14 @@ import { HEADER, openUpload, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 export type Objects = ReadonlyMap<string, Buffer>;
 
 export interface Archive {
-  /** The store as it is in the end, and as it was at some times before. */
+  /** Final content of the store, and its content at earlier times. */
   readonly objects: Objects;
   readonly earlier: readonly Objects[];
   readonly checkpoint: readonly LogHead[];
   readonly keys: readonly PublicKey[];
 }
 
-/** Verifies what is in memory. */
+/** Verifies the archive in memory. */
 export async function verifyObjects(objects: Objects, archive: Archive): Promise<VerifyReport> {
   const bucket = createMemoryBucket();
   for (const [name, content] of objects) bucket.objects.set(name, { content, modifiedAtMs: 0 });
@@ -38,7 +38,7 @@ export async function verifyObjects(objects: Objects, archive: Archive): Promise
   });
 }
 
-/** Ten sessions, long and short, with notes and without; one cut, one removed, one of somebody else. */
+/** Ten sessions, long and short, with and without notes; one cut, one removed, one of another user. */
 export async function buildArchive(): Promise<Archive> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-evidence-'));
   try {

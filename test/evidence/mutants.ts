@@ -1,4 +1,4 @@
-/** Ways to damage an archive, each with what verification must say about it. */
+/** Ways to damage an archive, each with the expected result of the verification. */
 import { createHash } from 'node:crypto';
 import type { Finding } from '../../src/tsrecorder/evidence/finding.ts';
 import { encodeSegment, keyName, parseEntry, parseSegment } from '../../src/tsrecorder/evidence/log-entry.ts';
@@ -8,7 +8,7 @@ import type { Archive, Objects } from './archive.ts';
 export interface Mutant {
   readonly name: string;
   readonly objects: Objects;
-  /** One fault must be like this. */
+  /** One fault must match this. */
   readonly isNamedBy: (finding: Finding) => boolean;
 }
 
@@ -27,7 +27,7 @@ export function createRandom(seed: number): Random {
   };
 }
 
-/** A mutant of a random kind; undefined when the dice gave one that changes nothing. */
+/** Returns a mutant of a random kind; undefined if the random choice changes nothing. */
 export function createMutant(
   archive: Archive,
   kind: keyof typeof MUTATIONS,
@@ -169,7 +169,7 @@ export const MUTATIONS = {
   forgeLog: (archive, random) => forgeLog(archive, random, true),
 } satisfies Record<string, Mutate>;
 
-/** Changes a log entry and makes hashes good again; with `sign`, signatures too, with a key of one's own. */
+/** Changes a log entry and repairs hashes; with `sign`, also the signatures, with an untrusted key. */
 function forgeLog(archive: Archive, random: Random, sign: boolean): Mutant | undefined {
   const log = logOf(pick(names(archive, SEGMENTS), random))!;
   const segments = names(archive, SEGMENTS).filter((name) => logOf(name) === log);
@@ -231,7 +231,7 @@ function swapSessions(archive: Archive, random: Random, suffixes: readonly strin
 
 interface Change {
   readonly content: Buffer;
-  /** Where the first byte differs. */
+  /** Position of the first different byte. */
   readonly at: number;
 }
 
@@ -290,7 +290,7 @@ function truncate(bytes: Buffer, random: Random): Change {
   return { content: bytes.subarray(0, at), at };
 }
 
-/** Whether a finding is about the object, and if it says a place, about the place. */
+/** Returns true if a finding is about the object, and about the place if it has one. */
 function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer, at = 0): boolean {
   if (finding.severity !== 'fault') return false;
   if (logOf(name) !== undefined) return isAboutSegment(finding, name, before, at);
@@ -300,7 +300,7 @@ function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer
   if (after === undefined || !/\.(cast|notes)$/.test(name)) return true;
   const { bytes, object } = finding;
   if (object !== name || bytes === undefined) return false;
-  // of two equal lines one is too many, and either may be named
+  // one of two equal lines is superfluous, and the report may name either
   const slack = Math.abs(after.length - (before?.length ?? 0));
   return bytes.start <= at && at <= bytes.end + slack && bytes.end - bytes.start < 2 * 4096 + 200;
 }
@@ -333,7 +333,7 @@ function pick<T>(list: readonly T[], random: Random): T {
   return list[random(list.length)]!;
 }
 
-/** Another one than it is, at whatever time of the day the archive was built. */
+/** Another value than the current one, whatever the time of the archive is. */
 function otherHour(hour: string): string {
   return String((Number(hour) + 1) % 24).padStart(2, '0');
 }

@@ -1,5 +1,6 @@
 /**
- * Thousands of damaged archives: each must be found, and its place named. Prints one line per kind and a closing line.
+ * Verifies thousands of damaged archives: each fault must be found with its place. Prints one line per kind and a
+ * closing line.
  *
  *   node test/evidence/run.ts [mutants per kind] [seed]
  */

@@ -1,4 +1,4 @@
-/** What a log says whose key nobody named, and what a store must not be believed. */
+/** Logs with an untrusted key, and stores with forged content. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import {
   encodeEntry,
@@ -15,7 +15,7 @@ import { buildArchive, verifyObjects, type Archive, type Objects } from './archi
 
 const LOG = 'ab'.repeat(16);
 
-/** A log with a good signature of a key of one's own, key included. */
+/** A log with a valid signature of an untrusted key, including the key. */
 function strangersLog(...events: readonly LogEvent[]): Objects {
   return logOf(LOG, ...events);
 }
@@ -108,7 +108,7 @@ describe('a log under another key', () => {
         { kind: 'witness', head: { ...archive.checkpoint[0]!, hash: 'f'.repeat(64) } },
       ),
     ]);
-    // that it is there is said, and nothing else
+    // the report contains only its existence
     expect((await faultsOf(objects)).map(({ code, log }) => [code, log])).toEqual([['log-key-unknown', LOG]]);
   });
 });

@@ -56,7 +56,7 @@ export function createFaultyDisk(folder: string, below: string): FaultyDisk | un
   };
 }
 
-/** @param synced a line for each sync: inode and length of the file. */
+/** @param synced file with one line for each sync: inode and length of the file. */
 function cutPower(below: string, synced: string): number {
   const lengths = new Map<number, number>();
   for (const line of synced.trim().split('\n')) {

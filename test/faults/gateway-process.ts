@@ -1,7 +1,8 @@
 /**
- * The recording half of a gateway in a process of its own, to be killed: `node gateway-process.ts <json>`. It writes its
- * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to. A session whose recorder is
- * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered.
+ * The recording part of a gateway in its own process, for tests that kill it: `node gateway-process.ts <json>`. Its
+ * sessions write as fast as their recorder acknowledges. The process reports over IPC, and ends the sessions on
+ * request. A session that lost its recorder permanently ends with the gateway's final message, and is reported as
+ * confirmed when that message is delivered.
  */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -140,7 +141,7 @@ async function run(session: number): Promise<void> {
   const report = (confirmed: boolean): void => {
     const now = performance.now();
     const latest = lost === undefined ? acknowledged() : acked;
-    // no byte is unacknowledged
+    // every byte is acknowledged
     if (latest > acked || latest === written) {
       if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
       ackedAt = now;

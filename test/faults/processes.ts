@@ -15,16 +15,16 @@ export interface RecorderProcess {
   readonly url: string;
   readonly address: string;
   readonly port: number;
-  /** Resident memory, in MB. Linux only. */
+  /** Resident memory in MB. Linux only. */
   memoryMb(): number;
   kill(signal?: NodeJS.Signals): Promise<void>;
   list(): Promise<readonly Recording[]>;
   cast(id: string): Promise<string>;
-  /** Undefined while the store does not have them. */
+  /** Undefined until the store contains them. */
   notes(id: string): Promise<string | undefined>;
 }
 
-/** @param environment added to that of this process. */
+/** @param environment variables in addition to those of this process. */
 export async function startRecorder(
   plan: RecorderPlan,
   environment: Readonly<Record<string, string>> = {},
@@ -76,7 +76,7 @@ export async function startRecorder(
 
 export interface GatewayProcess {
   reports(): readonly SessionReport[];
-  /** Makes it end its sessions. Resolves when they have ended. */
+  /** Ends the sessions of the process. Resolves when the sessions have ended. */
   finish(): Promise<readonly SessionReport[]>;
   kill(): Promise<void>;
 }
@@ -91,7 +91,7 @@ export function startGateway(plan: GatewayPlan): GatewayProcess {
   return {
     reports: () => latest,
     async finish() {
-      // sessions that were cut end by themselves
+      // interrupted sessions end automatically
       if (child.connected) child.send('end');
       await ended;
       return latest;

@@ -9,7 +9,7 @@ export interface RecorderPlan {
   readonly port: number;
   readonly directory: string;
   readonly spoolDirectory: string;
-  /** One for all recorders of a bucket: they trust each other by it. */
+  /** Key of all recorders of a bucket, which trust each other by it. */
   readonly evidenceKey?: string;
   readonly s3?: {
     readonly endpoint: string;

@@ -1,11 +1,12 @@
 /**
- * Kills recorders and gateways under load at random points, spoils the traffic to S3, fills disks, and looks what is left.
+ * Kills recorders and gateways under load at random points, injects faults into the S3 traffic, fills disks, and
+ * checks what remains.
  *
  *   node test/faults/run.ts [--runs 100] [--minutes 10] [--seed 1] [--store disk|s3] [--scenario <name>]
  *
- * Ends with `<n> passed, <n> failed, <n> skipped`, after all runs or when the time is over, whichever comes first; each
- * store has half of both. Hundreds: `--runs 400 --minutes 60`. The seed decides what is played and when; the machine's own timing
- * is part of it as well, so a seed brings a failure back often and not always.
+ * Prints `<n> passed, <n> failed, <n> skipped` after all runs or when the time is over; each store gets half of both.
+ * For hundreds of runs: `--runs 400 --minutes 60`. The seed determines scenarios and times, but not the timing of the
+ * machine, so the same seed repeats a failure often but not always.
  */
 import { parseArgs } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
@@ -28,7 +29,7 @@ const { values } = parseArgs({
   },
 });
 
-/** Mulberry32: small, and good enough to choose moments. */
+/** Mulberry32: a small generator that is good enough to choose times. */
 function createRandom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

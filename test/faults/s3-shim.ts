@@ -1,8 +1,8 @@
 /**
- * Stands between a recorder and a real S3 server and spoils some of the traffic, at the level of HTTP.
+ * An HTTP proxy between a recorder and a real S3 server that injects faults.
  *
- * `error`: 500 · `slowDown`: 503 · `expired`: 403 as for credentials that are over · `afterwards`: the request is carried
- * out, and its answer is lost in a timeout · `cutRequest`/`cutResponse`: the connection breaks in the middle.
+ * `error`: 500 · `slowDown`: 503 · `expired`: 403 as for expired credentials · `afterwards`: the request is executed,
+ * and its response is lost in a timeout · `cutRequest`/`cutResponse`: the connection breaks in the middle.
  */
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -15,7 +15,7 @@ export interface S3Shim extends AsyncDisposable {
   /** Chance of a fault per request. */
   rate: number;
   faults: readonly Fault[];
-  /** How often each fault was done. */
+  /** Number of injected faults by kind. */
   readonly done: Map<Fault, number>;
 }
 

@@ -21,7 +21,7 @@ import {
 import { spoolTampered } from './tampered-spools.ts';
 import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
 
-/** Every session is one recording, in one of `states`, with every acknowledged byte. */
+/** Every session has one recording, in one of `states`, with every acknowledged byte. */
 async function expectAll(
   recorder: RecorderProcess,
   reports: readonly SessionReport[],
@@ -47,7 +47,7 @@ async function expectAll(
   }
 }
 
-/** A session that runs has no notes yet, and one that is over has them when it is in the store. */
+/** A running session has no notes yet, and a finished session has them when it is in the store. */
 async function judgeStoredNotes(
   recorder: RecorderProcess,
   { id, state }: Recording,
@@ -117,7 +117,7 @@ const bothKilled: Scenario = async (stage) => {
   await expectAll(second, reports, ['interrupted']);
 };
 
-/** The gateway dies: its sessions are finished as interrupted, with all that was acknowledged. */
+/** The gateway is killed: its sessions are finished as interrupted, with all acknowledged output. */
 const gatewayKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   const recorder = await site.recorder('one', 0, { resumeGraceMs: 500 });
@@ -158,8 +158,9 @@ const recorderGone: Scenario = async (stage) => {
 };
 
 /**
- * Gateway and only recorder die, at the same moment or the gateway while its sessions wait for one, and maybe a gateway that was
- * delivering what they left; both come back. Every byte that the gateway would have shown is in the recordings.
+ * The gateway and the only recorder are killed, at the same moment or the gateway while its sessions wait for a
+ * recorder; perhaps also a gateway that was delivering their output. Both restart. Every byte that the gateway would
+ * have shown is in the recordings.
  */
 const allGone: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -285,7 +286,7 @@ const bucketFails: Scenario = async (stage) => {
   }
 };
 
-/** The same with sessions that are brought there in parts, each of which may fail. */
+/** The same with sessions that are stored in parts, each of which may fail. */
 const bucketFailsForLarge: Scenario = async (stage) => {
   const { s3 } = stage;
   if (s3 === undefined) return;
@@ -310,7 +311,7 @@ const bucketFailsForLarge: Scenario = async (stage) => {
   }
 };
 
-/** The bucket fails, and the recorder dies while it brings sessions there. */
+/** The bucket fails, and the recorder is killed while it stores sessions there. */
 const killedWhileStoring: Scenario = async (stage) => {
   const { s3 } = stage;
   if (s3 === undefined) return;
@@ -402,7 +403,7 @@ const diskBroken: Scenario = async (stage) => {
     disk.fail((['w', 's', 'all'] as const)[Math.floor(stage.random() * 3)] ?? 'all');
     await within('a session ends because of the disk', 30_000, async () => {
       const reasons = gateway.reports().flatMap(({ lost }) => lost ?? []);
-      // the sentence that `errorText` has for EIO
+      // the sentence of `errorText` for EIO
       if (reasons.some((reason) => reason.includes('the disk reported an error'))) return true;
       throw new Error(`ended: ${reasons.join(', ')}`);
     });
@@ -619,7 +620,7 @@ export const SCENARIOS = {
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
-/** Scenarios for each kind of store, round after round. */
+/** Scenarios for each kind of store, in rounds. */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
   disk: [
     'recorderKilled',
@@ -644,7 +645,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'spoolTampered',
     'recorderReplaced',
     'diskBroken',
-    // takes as long as ten other scenarios
+    // one such run takes as long as ten other scenarios
     'slowDisk',
   ],
   s3: [

@@ -18,7 +18,7 @@ import type { SessionReport } from './workload.ts';
 /** Parts of a scenario. */
 export interface Stage {
   readonly random: () => number;
-  /** An S3 server behind a shim; undefined plays on a directory. */
+  /** An S3 server behind a shim; undefined: a directory. */
   readonly s3: { readonly shim: S3Shim; readonly region: string; readonly bucket: string } | undefined;
 }
 
@@ -43,7 +43,7 @@ export const S3_PART_BYTES = 5 * 1024 ** 2;
 export interface Site extends AsyncDisposable {
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
-  /** Private key of all recorders: they trust each other by it. */
+  /** Private key of all recorders, which trust each other by it. */
   readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;

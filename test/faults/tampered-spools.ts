@@ -13,17 +13,17 @@ import { judgeCast } from './workload.ts';
 
 /** Changes of the spool of a stopped recorder, and the sessions that each loses. */
 const TAMPERINGS = {
-  /** The files of one session go. */
+  /** The files of one session are removed. */
   remove({ spool }, [one = '']) {
     for (const suffix of ['.cast', '.notes']) rmSync(join(spool, one + suffix));
     return [one];
   },
-  /** They are cut to less than was acknowledged. */
+  /** The files are cut to less than the acknowledged length. */
   truncate({ spool, copy, random }, [one = '']) {
     truncateSync(join(spool, `${one}.cast`), Math.floor(statSync(join(copy, `${one}.cast`)).size * random()));
     return [one];
   },
-  /** Two sessions change places. */
+  /** Two sessions are swapped. */
   swap({ spool }, [one = '', two = '']) {
     const [first, second] = [join(spool, `${one}.cast`), join(spool, `${two}.cast`)];
     renameSync(first, `${first}.moved`);
@@ -31,13 +31,13 @@ const TAMPERINGS = {
     renameSync(`${first}.moved`, second);
     return [one, two];
   },
-  /** A session is put back to an older copy. */
+  /** A session is replaced by an older copy. */
   putBack({ spool, copy }, [one = '']) {
     for (const suffix of ['.cast', '.notes'])
       copyFileSync(join(copy, one + suffix), join(spool, one + suffix));
     return [one];
   },
-  /** Everything is, the log included. */
+  /** All files are replaced by older copies, including the log. */
   putAllBack({ spool, copy }, all) {
     rmSync(spool, { recursive: true });
     renameSync(copy, spool);
@@ -61,8 +61,8 @@ const TAMPERING_NAMES = Object.keys(TAMPERINGS) as readonly Tampering[];
 let tampered = 0;
 
 /**
- * Recorder and gateway die, and before the recorder comes back somebody was at its spool: an auditor who has its key is told of every
- * session that lost something, as lost, and of no other.
+ * Recorder and gateway are killed, and an attacker changes the spool before the recorder restarts. An auditor with
+ * the recorder's key gets a report about every session that lost output, and about no other.
  */
 export const spoolTampered: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -75,11 +75,11 @@ export const spoolTampered: Scenario = async (stage) => {
   const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
   await somewhere(stage, gateway.reports);
   const ids = new Map((await recorder.list()).map(({ command, id }) => [command, id]));
-  // without the lock of the process that has it
+  // without the lock of the process that holds it
   cpSync(spool, copy, { recursive: true, filter: (path) => !path.endsWith('/owner') });
   await markedBeyond(store, key, copy);
   await Promise.all([recorder.kill(), gateway.kill()]);
-  // one after another, so that a few runs have had them all
+  // in turn, so that a few runs cover all of them
   const name = TAMPERING_NAMES[tampered % TAMPERING_NAMES.length] ?? 'remove';
   tampered += 1;
   const sessions = [...ids.values()].toSorted(() => stage.random() - 0.5);

@@ -28,7 +28,7 @@ export const CUT_END = END.replace('completed', 'interrupted');
 /** The gateway's report about a session. */
 export interface SessionReport {
   readonly session: number;
-  /** Bytes handed to the upload, the last word included when it is confirmed. */
+  /** Bytes handed to the upload, including the final message if it is confirmed. */
   readonly written: number;
   /** Bytes that the user has seen without an acknowledgement. */
   readonly shown: number;
@@ -36,16 +36,16 @@ export interface SessionReport {
   readonly acked: number;
   /** True if a recorder acknowledged the complete session, also after its end. */
   readonly confirmed: boolean;
-  /** The upload gave up. */
+  /** True if the upload has given up. */
   readonly lost: string | undefined;
-  /** Longest time without a new acknowledgement while something was owed. */
+  /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;
 }
 
 /** Lines that must or may be stored after the header, in order. */
 function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
   readonly line: string;
-  /** Byte of the session at which it ends. */
+  /** Position in the session at which it ends. */
   readonly offset: number;
   readonly owed: boolean;
 }> {
@@ -53,7 +53,7 @@ function* expectedLines({ session, confirmed, written, acked }: SessionReport): 
   for (const line of sessionLines(session)) {
     const isHeader = offset === 0;
     offset += line.length;
-    // the last word of a gateway that was killed is older than its last byte: only confirmed ones know their end
+    // the final message of a killed gateway is older than its last byte: only confirmed sessions have a known end
     if (confirmed && offset > written - END.length) return;
     if (!isHeader) yield { line, offset, owed: confirmed || offset <= acked };
   }
@@ -63,7 +63,7 @@ function* expectedLines({ session, confirmed, written, acked }: SessionReport): 
 export function judgeCast(cast: string, report: SessionReport): string | undefined {
   const stored = cast.split('\n');
   if (stored.pop() !== '') return 'it ends inside of a line';
-  // the header was stamped: the line is longer than it was
+  // the recorder adds fields to the header, so the line is longer than before
   if (stored.shift()?.includes(`"command":"session ${report.session}"`) !== true)
     return 'the header is another';
   let index = 0;

@@ -12,7 +12,7 @@ afterEach(async () => {
   for (const close of open.splice(0).toReversed()) await close();
 });
 
-/** A target, and a forwarder whose dial reaches it. */
+/** A target, and a forwarder that connects to it. */
 async function site(
   onConnection: (socket: Socket) => void,
   more: {
@@ -39,7 +39,7 @@ async function site(
     host: '127.0.0.1',
     ports: [0],
     async dial() {
-      // As tailscaled's: whoever ends it ends both directions.
+      // As in tailscaled, the end of one direction ends both.
       const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: false });
       await once(socket, 'connect');
       return socket;
@@ -153,7 +153,7 @@ describe('the forwarder', () => {
   it('gives a client that has ended all of its answer, however slowly it reads', async () => {
     const { client, outcomes } = await site(
       (socket) => {
-        // as tailscaled: the end of one direction is the end of both
+        // as in tailscaled, the end of one direction ends both
         socket.on('end', () => socket.destroy());
         socket.write(Buffer.alloc(16 * 1024 * 1024));
         socket.once('data', () => socket.end());
@@ -184,7 +184,7 @@ describe('the forwarder', () => {
     client();
     await called.promise;
     await forwarder.close();
-    // its sockets are closed a turn later
+    // its sockets are closed one turn later
     for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
     wait.resolve();
     await expect.poll(() => target.destroyed).toBe(true);

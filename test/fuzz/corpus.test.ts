@@ -5,7 +5,7 @@ import { fuzz, replay } from '../../fuzz/engine.ts';
 import { ensure, type FuzzTarget } from '../../fuzz/target.ts';
 import { TARGETS } from '../../fuzz/targets.ts';
 
-/** A verification run must say the same today and tomorrow: it searches with one seed, and by inputs, not by time. */
+/** A verification run must be repeatable: it uses one seed, and a number of inputs instead of a time. */
 const VERIFYING = (process.env['CI'] ?? '') !== '';
 const SEARCH = VERIFYING ? { seconds: 3, maxRuns: 2000 } : { seconds: 2 };
 
@@ -35,7 +35,7 @@ describe.each(TARGETS.map((target) => ({ name: target.name, target })))(
 describe('the fuzzer', () => {
   const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-  /** Fails on inputs that hold two exclamation marks in a row behind an `x`. */
+  /** Fails for inputs with two exclamation marks in a row after an `x`. */
   const target: FuzzTarget = {
     name: 'none',
     words: ['!'],

@@ -461,7 +461,7 @@ function subprotocolsOf(headers: readonly string[]): string {
 
 const REFUSALS: ReadonlySet<string> = new Set(['HEADER_REFUSED', 'IMPERSONATION_REFUSED']);
 
-/** The upstream list, or undefined when the request is refused for a header; any other failure is thrown. */
+/** Returns the upstream headers; undefined if a header is refused; rethrows any other error. */
 function builtOrRefused(
   build: (raw: readonly string[]) => RawHeaders,
   raw: readonly string[],

@@ -380,7 +380,7 @@ describe('the server of Ingresses', () => {
   it('takes fields of so many bytes, and no more', async () => {
     const most = 128 * 1024 - 1;
     const fields = ['Host', 'plain.example.org', 'Connection', 'close', 'X-Long'];
-    // What counts are the target, names and values.
+    // The comparison covers target, names and values.
     const rest = most - '/'.length - fields.join('').length;
     const wish = (value: string): string =>
       `GET / HTTP/1.1\r\nHost: plain.example.org\r\nConnection: close\r\nX-Long: ${value}\r\n\r\n`;

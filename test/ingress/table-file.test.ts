@@ -55,7 +55,7 @@ async function open(): Promise<void> {
 }
 const host = (): string | undefined => file.current?.secure[0];
 const errors = (): string[] => lines.filter((line) => line.includes('"level":"error"'));
-/** As Kubernetes puts a Secret in place. */
+/** In the layout of a mounted Secret. */
 async function put(text: string): Promise<void> {
   await writeFile(`${path}.new`, text);
   await rename(`${path}.new`, path);

@@ -58,14 +58,14 @@ describe('a Service that closes a connection at the moment it is asked over it',
   });
 
   interface Service {
-    /** The first line of each request, as it came; and over which connection. */
+    /** The first line of each request, and the number of its connection. */
     readonly asked: string[];
     ask(change: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
   }
 
   /**
-   * Answers the first request of each connection until it is asked for the second one of the first; then it does what `act`
-   * says, and to whoever comes over another connection what `others` says.
+   * Responds to the first request of each connection until the first connection gets its second request; then `act`
+   * handles that request, and `others` handles the requests of other connections.
    */
   async function service({
     act = (socket) => void socket.destroy(),
@@ -167,7 +167,7 @@ describe('a Service that closes a connection at the moment it is asked over it',
 
   it('is asked once over a connection that nobody has used before', async () => {
     const { asked, ask } = await service({ act: () => {}, others: (socket) => void socket.destroy() });
-    // it has the one that was kept
+    // it uses the keep-alive connection
     const stays = ask({ path: '/stays' });
     await expect(ask({})).rejects.toMatchObject({ code: 'ECONNRESET' });
     expect(asked.toSorted()).toEqual(['GET /one 1', 'GET /stays 1', 'GET /two 2']);
@@ -188,7 +188,7 @@ describe('a Service that speaks HTTP/2', () => {
     ask(change?: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
   }
 
-  /** Answers everything but `/two`: that it does as `act` says. */
+  /** Responds to every path except `/two`, which `act` handles. */
   async function service(
     act: (stream: ServerHttp2Stream, connection: number) => void,
     limits: UpstreamLimits = {},

@@ -100,7 +100,7 @@ function open({ cluster = {}, user = {} }: Parts = {}): Promise<ApiServer> {
   });
 }
 
-/** One request as the upstream client makes it. */
+/** One request in the form of the upstream client. */
 async function call(api: ApiServer): Promise<Record<string, unknown>> {
   const authorization = await api.authorization();
   return new Promise((resolve, reject) => {
@@ -197,7 +197,7 @@ describe('an API server from a kubeconfig', () => {
     file('client.key', named.keyPem);
     const api = await open({ user: { 'client-certificate': 'client.pem', 'client-key': 'client.key' } });
     await call(api);
-    // now with the chain behind it
+    // now with the complete chain
     const chain = `${named.certificatePem.trim()}\n${authority.certificatePem.trim()}`;
     file('client.pem', chain);
     nowMs += 60_000;
@@ -466,7 +466,7 @@ describe('an API server from inside a pod', () => {
     const half = join(directory, 'half');
     mkdirSync(half);
     writeFileSync(join(half, 'ca.crt'), authority.certificatePem);
-    // at start, and not to the first user
+    // at the start, and not for the first user
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: half }, ...clocks }),
     ).rejects.toThrow(/cannot read the service-account token/);

@@ -268,7 +268,7 @@ describe('what is judged is what is forwarded', () => {
   });
 });
 
-/** What is wrong with an accepted target, by readers that share no code with ours. */
+/** Finds errors in an accepted target, with parsers that share no code with tailcast. */
 function problemsOf(raw: string, target: Target): readonly string[] {
   const [rawPath = ''] = raw.split('?', 1);
   const app = /^\/api\/[^/]+\/(?:nodes|namespaces\/[^/]+\/(?:pods|services))\/[^/]+\/proxy\//.test(rawPath);
@@ -278,7 +278,7 @@ function problemsOf(raw: string, target: Target): readonly string[] {
     printable: !/\p{Cc}/u.test(target.path),
     'no dot segment': !/(?:^|[/\\])\.{1,2}(?:$|[/\\])/.test(target.path),
     'nothing a second decoding would change': app || !/\/\/|[\\;%]/.test(target.path),
-    // what an intermediary that normalises as browsers do would forward
+    // the target as an intermediary with a browser's normalisation would forward it
     'already normal': app || decodeURIComponent(new URL(`http://h${raw}`).pathname) === target.path,
   };
   return Object.keys(checks).filter((name) => checks[name] !== true);

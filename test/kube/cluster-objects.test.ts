@@ -1,4 +1,4 @@
-/** Clusters in API objects: what a writer of such an object can and cannot make the gateway do. */
+/** Clusters in API objects: allowed and forbidden effects of such objects on the gateway. */
 import { describe, expect, it } from 'vitest';
 import { describeCluster, isForeignHost } from '../../src/kube/cluster-objects.ts';
 import { guardedLookup } from '../../src/kube/guarded-lookup.ts';

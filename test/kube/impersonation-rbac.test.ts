@@ -22,7 +22,7 @@ interface Rule {
 const rulesOf = (objects: readonly unknown[]): readonly Rule[] =>
   (objects[1] as { readonly rules: readonly Rule[] }).rules;
 
-/** One line per right, so that it does not matter how rules are put together. */
+/** One line per right, so that the grouping of rules does not matter. */
 const rights = (objects: readonly unknown[]): readonly string[] =>
   rulesOf(objects)
     .flatMap(({ apiGroups = [''], resources, nonResourceURLs = [], verbs, resourceNames = ['*'] }) =>

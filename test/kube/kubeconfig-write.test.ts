@@ -201,7 +201,7 @@ describe('writing the file', () => {
     writeFileSync(path, 'kind: Pod\n');
     const failure: unknown = await writeKubeconfig(path, [ENTRY]).catch((error: unknown) => error);
     expect(failure).toMatchObject({ code: 'CONFIG_INVALID' });
-    // what is wrong with it, and not that nothing could be written
+    // the error itself, and not that the file cannot be written
     expect(String(failure)).not.toContain('cannot be written');
     expect(readFileSync(path, 'utf8')).toBe('kind: Pod\n');
     expect(existsSync(`${path}.lock`)).toBe(false);

@@ -27,7 +27,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** What answers behind the proxies. */
+/** The server behind the proxies. */
 function startEcho(): Promise<number> {
   return listen(createServer((socket) => void socket.pipe(socket)));
 }
@@ -56,7 +56,7 @@ async function startConnectProxy(port: number, status = 200): Promise<{ port: nu
   return { port: await listen(server), asked };
 }
 
-/** A SOCKS5 server in bytes, answering one byte at a time. */
+/** A SOCKS5 server that sends its responses one byte at a time. */
 async function startSocksProxy(
   port: number,
   options: { readonly method?: number; readonly login?: number; readonly code?: number } = {},
@@ -214,7 +214,7 @@ describe('the gateway’s connection through a proxy', () => {
         open: openProxyTunnel(`${scheme}://127.0.0.1:${proxy.port}`, 'proxy-url', target),
         tls: { ca: authority.caPem },
       });
-      // as the pool opens them: such a connection is read like any other stream
+      // as the pool opens connections: the connection is then read like any other stream
       const socket = await connector.connect(() => expect.unreachable());
       closing.push(() => socket.destroy());
       expect(socket.authorized).toBe(true);

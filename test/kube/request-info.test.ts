@@ -9,7 +9,7 @@ function infoOf(method: string, target: string): RequestInfo {
   return parseRequestInfo(method, parseTarget(target));
 }
 
-/** Everything a case does not name is empty. */
+/** Fields that a case does not name are empty. */
 const EMPTY = {
   isResourceRequest: true,
   clusterPrefix: '',

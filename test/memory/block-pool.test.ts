@@ -13,7 +13,7 @@ import {
 import { collectEarly } from '../../src/memory/stream-garbage.ts';
 
 const MB = 1024 * 1024;
-/** Whole collections, and of these the ones that were asked for. */
+/** Full collections, and the number of requested ones. */
 let whole: boolean[];
 let observer: PerformanceObserver;
 
@@ -34,7 +34,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Keeps 256 MB of blocks while as much garbage passes. @returns how often the whole heap was looked through */
+/** Keeps 256 MB of blocks while the same amount of garbage is created. @returns number of full collections */
 async function flood(): Promise<number> {
   whole = [];
   const kept: Buffer[] = [];
@@ -76,7 +76,7 @@ it('gives back what nobody wants, by and by', async () => {
   const pool = await import('../../src/memory/block-pool.ts');
   for (const block of Array.from({ length: (32 * MB) / BLOCK_BYTES }, pool.takeBlock)) pool.giveBlock(block);
   const before = process.memoryUsage().arrayBuffers;
-  // what was wanted since is kept at first
+  // recently used blocks are kept at first
   await vi.advanceTimersByTimeAsync(60_000);
   vi.useRealTimers();
   await expect.poll(() => whole).toContain(true);
@@ -85,7 +85,7 @@ it('gives back what nobody wants, by and by', async () => {
 
 it('leaves blocks to the collector of V8 where it may not collect', () => {
   collectEarly(false);
-  // free ones go first
+  // free blocks are released first
   const blocks = Array.from({ length: 8192 }, takeBlock);
   expect(blocks.at(-1)!.buffer).toBeInstanceOf(ArrayBuffer);
   dropBlocks(blocks.length);

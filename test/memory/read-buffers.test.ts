@@ -11,7 +11,7 @@ afterEach(async () => {
 const payload = randomBytes(6_000_000);
 const digest = createHash('sha256').update(payload).digest('hex');
 
-/** Answers every request with the payload: chunks of odd sizes for `/chunks`, a length otherwise. */
+/** Responds to every request with the payload: chunks of odd sizes for `/chunks`, otherwise with a length. */
 async function openPayloadRig(): Promise<Rig> {
   const rig = await openRig({
     upstream: (connection) => {
@@ -79,7 +79,7 @@ describe('read buffers', () => {
         let pauses = 0;
         for await (const chunk of answer.body) {
           hash.update(chunk);
-          // a slow reader lets blocks wait in every queue on the way
+          // a slow reader fills every queue on the path
           if (index % 3 === 0 && pauses++ % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 3));
         }
         return hash.digest('hex');

@@ -1,4 +1,4 @@
-/** The checks that keep the clusters of one gateway apart, and how to take each out. */
+/** The checks that keep the clusters of one gateway apart, and their removals. */
 import { inFile, type Mutation } from './mutation.ts';
 
 const CHOICE = [

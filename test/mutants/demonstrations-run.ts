@@ -1,6 +1,6 @@
 /**
- * Takes the fix of each demonstrated hole out, in a copy, and wants its test to fail; then each line that no test noticed once:
- * npm run test:demonstrations [-- --only 7|lines]
+ * Removes the fix of each demonstrated hole in a copy, and expects its test to fail; then does the same with each
+ * line that no test covered once: npm run test:demonstrations [-- --only 7|lines]
  */
 import { spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ function makeCopy(): string {
   return copy;
 }
 
-/** Returns the number of passed tests of a check in the copy and the failed ones, or undefined if they cannot run. */
+/** Returns the number of passed tests of a check in the copy and the failed ones; undefined if they cannot run. */
 async function runTests(
   copy: string,
   { testFile, test }: Check,
@@ -56,7 +56,7 @@ async function runTests(
   return { passed: named('passed').length, failed: named('failed') };
 }
 
-/** Tests that pass with all fixes in. */
+/** Tests that pass with all fixes. */
 const sound = new Set<string>();
 
 /** @returns the test that fails, or the problem */

@@ -1,9 +1,10 @@
 /**
- * Each check between a client and the API server, and how to take it out. A mutation names the text it replaces, which must
- * be in its file exactly once: code that has changed needs its mutation changed with it, and `run.ts` says so.
+ * Each check between a client and the API server, and its removal. A mutation names the text that it replaces, which
+ * must occur once in its file. Change the mutation together with that code; `run.ts` reports mutations that no longer
+ * match.
  *
- * Not here: checks that stand behind another one on purpose (the last look at a request line before it is written, for
- * instance). Taking one of those out changes nothing that could be seen from outside.
+ * This list omits checks that are redundant on purpose, such as the last check of a request line before it is
+ * written. The removal of one of those has no visible effect.
  */
 import { inFile, type Mutation } from './mutation.ts';
 import { ACCESS } from './access-mutations.ts';
@@ -613,7 +614,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...PORTAL,
 ];
 
-/** Suites that run first for a file, because they most likely fail. All suites run if needed. */
+/** Suites that run first for a file, because they are the most likely to fail. All suites run if necessary. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...CLUSTER_SUITES,
   ...PORTAL_SUITES,

@@ -1,4 +1,4 @@
-/** The checks of the portal, and of the recorder that is asked through it. */
+/** The checks of the portal, and of the recorder behind it. */
 import { inFile, type Mutation } from './mutation.ts';
 
 export const PORTAL: readonly Mutation[] = [

@@ -1,4 +1,4 @@
-/** The checks that read a request below a cluster prefix and its body for an event, and how to take each out. */
+/** The checks that parse a request below a cluster prefix and its body for an event, and their removals. */
 import { inFile, type Mutation } from './mutation.ts';
 
 const INFO = inFile(

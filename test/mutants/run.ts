@@ -1,17 +1,18 @@
 /**
- * Takes out one check after the other and asks the tests whether they notice.
+ * Removes one check after the other, and runs the tests to see if one fails.
  *
  *   npm run test:mutants:named                     all of them
  *   npm run test:mutants:named -- --only headers   those whose file or name contains the word
  *   npm run test:mutants:named -- --fresh          without what an earlier run over the same files found out
  *   npm run test:mutants:named -- --list           names them
  *
- * Works on a copy in a temporary folder; of the work tree only `node_modules/.cache/tailcast-mutants.jsonl` is written: what
- * was found out, and about which files. A run that was stopped goes on there, as long as no file has changed. When one has,
- * each mutation is judged again, but the test that noticed it the last time is asked first, alone.
+ * Works on a copy in a temporary folder. The only written file of the work tree is
+ * `node_modules/.cache/tailcast-mutants.jsonl` with the results and the hashes of their files. A stopped run
+ * continues there if no file has changed. After a change, each mutation is tested again, starting with the test that
+ * detected it the last time.
  *
- * Fails when a mutation does not fit its file any more, when the tests fail without any mutation, or when fewer than 98 %
- * are noticed.
+ * Fails if a mutation no longer matches its file, if the tests fail without a mutation, or if fewer than 98 % are
+ * detected.
  */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -36,7 +37,7 @@ import { ALL_SUITES, FIRST_SUITES, MUTATIONS, type Mutation } from './mutations.
 
 const REQUIRED = 0.98;
 const COPIED = ['src', 'test', 'scripts', 'deploy', 'package.json', 'tsconfig.json', 'vitest.config.ts'];
-/** A slow machine must not look like a check that was noticed. */
+/** A slow machine must not look like a detected mutation. */
 const RETRIES = 1;
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
@@ -47,17 +48,17 @@ const { values } = parseArgs({
 const only = values.only;
 const chosen = MUTATIONS.filter(({ name, file }) => only === undefined || `${file} ${name}`.includes(only));
 
-/** One line of the journal: what became of a mutation. */
+/** One line of the journal: the result of a mutation. */
 const finding = z.object({
-  /** Of everything that was copied. */
+  /** Hash of all copied files. */
   tree: z.string(),
   mutation: z.string(),
-  /** The test that failed; absent: none did. */
+  /** The failed test; undefined if all passed. */
   by: z.object({ file: z.string(), test: z.string() }).optional(),
 });
 type Finding = z.infer<typeof finding>;
 
-/** In the place of a mutation: the tests pass as everything is. */
+/** Result without a mutation: the tests pass. */
 const UNCHANGED = 'none';
 
 async function main(): Promise<number> {
@@ -69,7 +70,7 @@ async function main(): Promise<number> {
   const copy = mkdtempSync(join(tmpdir(), 'tailcast-mutants-'));
   try {
     for (const name of COPIED) {
-      // the peers of the real tests bring trees of their own, and none of those tests is run here
+      // the peers of the real tests have their own trees, and none of those tests runs here
       const wanted = (path: string): boolean =>
         !/\/(?:node_modules|test\/(?:real|mutants))(?:\/|$)/.test(path);
       if (existsSync(join(root, name)))
@@ -122,7 +123,10 @@ async function tryOut(
   return { by };
 }
 
-/** The first test that fails with the mutation: the one of the last time, the likeliest suites, all of them. */
+/**
+ * Returns the first test that fails with the mutation; tries the test of the last time, the likeliest suites, then
+ * all.
+ */
 async function noticedBy(
   copy: string,
   { file, find, replace }: Mutation,
@@ -156,7 +160,7 @@ const report = z.object({
   ),
 });
 
-/** `undefined` when every test of the suites passes; only `test` is run if it is named. */
+/** `undefined` if every test of the suites passes; with `test`, only that test runs. */
 async function firstFailure(
   copy: string,
   { suites, test }: { readonly suites: readonly string[]; readonly test?: string },
@@ -179,7 +183,7 @@ async function firstFailure(
     child.once('exit', resolve);
   });
   if (code === 0) return undefined;
-  // what does not even load has no tests to name
+  // a suite that cannot be loaded has no test names
   const nameless = { file: suites.join(' '), test: `vitest ended with ${code}` };
   if (!existsSync(output)) return nameless;
   const { testResults } = report.parse(JSON.parse(readFileSync(output, 'utf8')));
@@ -194,7 +198,7 @@ async function firstFailure(
     : { file: relative(copy, broken.name), test: broken.message.split('\n', 1)[0] ?? '' };
 }
 
-/** As `--testNamePattern` reads it; the report's own `fullName` joins with blanks, which it never matches. */
+/** In the format of `--testNamePattern`; the report's `fullName` is joined with blanks, which never match. */
 function patternName(suites: readonly string[], title: string): string {
   return [...suites, title].join(' > ');
 }
@@ -219,7 +223,7 @@ function hashOfTree(folder: string): string {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** The last finding about each mutation. A line that was cut off is left out. */
+/** The last result of each mutation. An incomplete line is skipped. */
 function readJournal(): ReadonlyMap<string, Finding> {
   const found = new Map<string, Finding>();
   if (!existsSync(journalFile)) return found;

@@ -80,7 +80,7 @@ describe('the changes to a file', () => {
 });
 
 describe('a file with all of its changes', () => {
-  /** What `f` answers for 0, 1 and 2, with one change switched on. */
+  /** Results of `f` for 0, 1 and 2, with one change enabled. */
   const code = `
     const MOST = 1;
     let calls = 0;
@@ -120,7 +120,7 @@ describe('a file with all of its changes', () => {
       const changed = code.slice(0, start) + replacement + code.slice(end);
       expect(answers(switched, keyOf(mutant)), replacement).toBe(answers(changed, undefined));
     }
-    // not all of them by doing nothing
+    // not every change removes the effect
     const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
     expect(seen.size).toBeGreaterThan(6);
   });
@@ -322,7 +322,7 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // two are as near
+  // two are equally near
   expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
     'test/recording/request-event.test.ts',
   );

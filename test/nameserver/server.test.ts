@@ -28,7 +28,7 @@ let stop: AbortController;
 let following: Promise<void>;
 const closing: (() => Promise<void>)[] = [];
 
-/** As a kubelet puts a ConfigMap in place: a folder beside, and a link that is exchanged. */
+/** Replaces the file like a kubelet updates a ConfigMap: a new folder, and a replaced link. */
 let generation = 0;
 function publish(text: string): void {
   generation += 1;
@@ -141,7 +141,7 @@ describe('the nameserver', () => {
     const dialPatient = async (): Promise<Socket> => {
       const socket = connect(patient.address.port, '127.0.0.1');
       await once(socket, 'connect');
-      // one byte of a question
+      // one byte of a query
       socket.write(Buffer.of(0));
       return socket;
     };
@@ -179,7 +179,7 @@ describe('the nameserver', () => {
     closing.push(async () => void taken.close());
     const options = { host: '127.0.0.1', port, answer: () => undefined };
     await expect(openNameServer(options)).rejects.toMatchObject({ code: 'EADDRINUSE' });
-    // the other socket has been let go
+    // the other socket was released
     await expect(openNameServer(options)).rejects.toMatchObject({ syscall: 'bind' });
   });
 });

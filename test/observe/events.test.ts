@@ -12,7 +12,7 @@ function setUp() {
   const metrics = createMetrics();
   const valuesOf = async (name: string): Promise<unknown> => {
     const metric = (await metrics.registry.getMetricsAsJSON()).find((candidate) => candidate.name === name);
-    // series that are there from the start say nothing here
+    // series that exist from the start prove nothing here
     const seen = metric?.values.filter(
       ({ labels, value }) => value !== 0 || Object.keys(labels).length === 0,
     );

@@ -1,7 +1,7 @@
 /**
- * As much of an API server as the operator's tests need, over real HTTP on loopback: objects in memory, lists with label
- * selectors and pages, watches with bookmarks, the patches that the operator sends, finalizers, preconditions, and
- * garbage collection by owner references. Controllers there are none: tests play their part.
+ * The part of an API server that the operator's tests need, over real HTTP on loopback: objects in memory, lists with
+ * label selectors and pages, watches with bookmarks, the patches that the operator sends, finalizers, preconditions,
+ * and garbage collection by owner references. There are no controllers: tests simulate them.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
@@ -55,11 +55,11 @@ export interface ApiServerDouble {
   interfere: Interference | undefined;
   put(path: string, object: object): StoredObject;
   remove(path: string): void;
-  /** Ends every watch that is open, in good order or by cutting the connection. */
+  /** Closes every open watch, either normally or by breaking the connection. */
   endWatches(how: 'end' | 'cut'): void;
   bookmark(): void;
   readonly watches: number;
-  /** Makes every resource version up to now too old to watch from. */
+  /** Expires every resource version up to now for watches. */
   compact(): void;
   close(): Promise<void>;
 }
@@ -337,7 +337,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   };
 }
 
-/** Whether an object is in a collection, which may be that of all namespaces. */
+/** Returns true if an object is in a collection, which may cover all namespaces. */
 function isIn(key: string, collection: string): boolean {
   if (key.startsWith(`${collection}/`)) return true;
   const at = collection.lastIndexOf('/');
@@ -347,7 +347,7 @@ function isIn(key: string, collection: string): boolean {
   );
 }
 
-/** Services that name no address get one. */
+/** Services without an address get one. */
 function giveAddress(object: StoredObject): void {
   if (object.kind !== 'Service') return;
   const spec = (object['spec'] ??= {}) as { type?: string; clusterIP?: string; clusterIPs?: string[] };
@@ -397,7 +397,7 @@ async function read(request: IncomingMessage): Promise<SeenRequest> {
   };
 }
 
-/** Maps are merged and lists replaced, which is enough for objects that one manager states. */
+/** Maps are merged and lists replaced, which is sufficient for objects with one field manager. */
 function applied(before: StoredObject | undefined, { body, query }: SeenRequest): StoredObject {
   const next = structuredClone(before ?? { metadata: {} }) as StoredObject;
   merge(next, body as object);

@@ -26,7 +26,7 @@ export interface Bench {
   readonly control: ControlDouble;
   readonly clock: FakeClock;
   readonly signal: AbortSignal;
-  /** As a process that has just started has them; `limit` is how many writes it lives for, to both servers. */
+  /** A new process with them; `limit` is its maximum number of writes to both servers. */
   deps(limit?: number): ReconcilerDeps;
   /** Writes to both servers so far. */
   readonly writes: number;
@@ -40,7 +40,7 @@ export interface Bench {
   data(path: string, key: string): string | undefined;
   /** Simulates a started pod, which reports its device like containerboot. */
   startPod(name: string, uid?: string): void;
-  /** Plays its tailscaled, which has joined with its rules in. */
+  /** Simulates its tailscaled, which has joined and installed its rules. */
   join(
     name: string,
     node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
@@ -50,7 +50,7 @@ export interface Bench {
   close(): Promise<void>;
 }
 
-/** A machine's key in both halves, as tailscaled and control servers write them. */
+/** A machine's key in the formats of tailscaled and of control servers. */
 export const MACHINE = {
   privateKey: 'privkey:40ab1b58e9076c7a4d9d07291f5edf9d1aa017eb949624ba683317f48a640369',
   publicKey: 'mkey:50d20b455ecf12bc453f83c2cfdb2a24925d06cf2598dcaa54e91af82ce9f765',

@@ -144,7 +144,7 @@ describe('a dry run', () => {
 });
 
 describe('the operator', () => {
-  /** Runs it until it watches all that is expected. */
+  /** Runs until all expected watches are open. */
   async function watched(expected: readonly string[], flags: Record<string, unknown>): Promise<string[]> {
     const config = readSettings(OPERATOR_SETTINGS, {
       flags: new Map(

@@ -1,5 +1,6 @@
 /**
- * Resources as people wrote them for the reference's operator, and the StatefulSets that ours makes of them.
+ * Resources from users of the reference's operator (Tailscale's), and the StatefulSets that tailcast's operator
+ * creates for them.
  *
  *   node test/operator/goldens.ts      writes test/operator/goldens/ anew; look at the difference before committing it
  */
@@ -64,7 +65,7 @@ export const RECORDER = {
   },
 };
 
-/** A group of gateways as the reference's documentation shows one. */
+/** A group of gateways as in the reference's documentation. */
 export const PROXY_GROUP = {
   apiVersion: 'tailscale.com/v1alpha1',
   kind: 'ProxyGroup',
@@ -93,7 +94,7 @@ export function goldens(): Readonly<Record<'recorder' | 'proxy-group', DesiredSt
   };
 }
 
-/** @throws Error when there is no such file */
+/** @throws Error if the file does not exist */
 export function readGolden(name: keyof ReturnType<typeof goldens>): DesiredStatefulSet {
   return JSON.parse(readFileSync(pathOf(name), 'utf8')) as DesiredStatefulSet;
 }

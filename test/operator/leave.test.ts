@@ -68,7 +68,7 @@ const service = (name: string, annotations: object, spec: object): void =>
     spec: { ports: [{ port: 80 }], ...spec },
   });
 
-/** Everything is there, and its nodes have joined. */
+/** All objects exist, and their nodes have joined. */
 async function everything(): Promise<void> {
   for (const [path, object] of Object.entries(RESOURCES)) {
     const name = path.split('/').at(-1) ?? '';

@@ -276,7 +276,7 @@ describe('the name of a node', () => {
       `the tailnet name shop belongs to ${owner.replace('shop: ', '')}: choose another name`,
     );
     const made = bench.left().filter((path) => !before.includes(path));
-    // The nodes of a group are there for its other members.
+    // The nodes of a group exist for its other members.
     expect(made.filter((path) => !/\/g-dev/.test(path))).toEqual([]);
   });
 

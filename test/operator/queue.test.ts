@@ -7,7 +7,7 @@ interface Work {
   readonly clock: FakeClock;
   readonly started: string[];
   readonly failures: { readonly key: string; readonly retryInMs: number }[];
-  /** Ends the oldest piece of work of the key. */
+  /** Completes the oldest pending work of the key. */
   finish(key: string, result?: number | Error): Promise<void>;
   stop(): Promise<void>;
 }

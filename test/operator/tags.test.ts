@@ -50,7 +50,7 @@ function depsWith(
 const SERVICE = { type: 'ClusterIP', clusterIP: '10.96.0.10', ports: [{ port: 80 }] };
 const BACKEND = { service: { name: 'web', port: { number: 80 } } };
 
-/** Kinds that authors of namespaces write, each with a pass over one that names tags. */
+/** Kinds that namespace users create, each with a pass over an object with tags. */
 const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Promise<unknown>][] = [
   [
     'Service',

@@ -1,4 +1,4 @@
-/** A front with a portal on loopback, and a recorder that is spied on behind it. */
+/** A front with a portal on loopback, and an instrumented recorder behind it. */
 import { EventEmitter, once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
@@ -18,7 +18,7 @@ import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 export const LIST = '/-/recordings/api/v1/recordings';
 export const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
 export const CAST = `${LIST}/${ID}/cast`;
-/** How a client of either protocol is told that an answer is not whole. */
+/** How each protocol reports an incomplete response to the client. */
 export const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
 const PAGES: readonly (readonly [name: string, text: string])[] = [
   ['index.html', '<!doctype html>'],
@@ -41,25 +41,25 @@ export interface PortalRig {
   readonly rig: Rig;
   readonly recorder: RecorderSpy;
   client(name: 'h1' | 'h2'): Client;
-  /** Ends the access of everybody who looks. */
+  /** Ends the access of all viewers. */
   revoke(): void;
-  /** Ends the portal as the end of its gateway does. */
+  /** Stops the portal like the exit of its gateway. */
   shutDown(): void;
   readonly watched: () => number;
   readonly log: readonly unknown[];
-  /** Resolves when so many requests have come to their end. */
+  /** Resolves when this number of requests has finished. */
   accounted(lines: number): Promise<void>;
   /** Connections to recorders, in order. */
   readonly dialled: readonly Socket[];
 }
 
-/** What ends with the test, in order of opening. */
+/** Resources that are closed after the test, in the order of opening. */
 export const stack: (() => unknown)[] = [];
 afterEach(async () => {
   for (const end of stack.splice(0).toReversed()) await end();
 });
 
-/** A front with a portal whose recorders are those named, `recorder` standing for the spy. */
+/** A front with a portal and these recorders; `recorder` is the instrumented one. */
 export async function openPortalRig(
   recorders: readonly string[] = ['recorder'],
   limits: Partial<PortalLimits> = {},

@@ -203,7 +203,7 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     };
     const answer = await client(protocol).open({ path: CAST });
     answer.body.on('error', () => undefined);
-    // nobody reads; so it stands still, and is cut
+    // the client does not read, so the response stalls and is cut
     await recorder.requests[0]?.gone;
     expect(taken).toBeLessThan(64 * chunk.length);
   });
@@ -290,7 +290,7 @@ describe('one connection', () => {
   it('asks as often as it likes, one after another', async () => {
     const { rig, recorder } = await openPortalRig();
     const { socket, until } = await rawClient(rig);
-    // more than may wait at once
+    // more than the maximum of pending requests
     for (let asked = 1; asked <= 20; asked++) {
       socket.write(`GET ${LIST} HTTP/1.1\r\nHost: gateway.test\r\n\r\n`);
       await until((text) => text.split('{"recordings":[]}').length === asked + 1);
@@ -308,7 +308,7 @@ describe('recorders', () => {
     const { ask } = client('h1');
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 1]);
-    // those that failed a moment ago come last
+    // recorders that failed recently are tried last
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 2]);
   });
@@ -387,7 +387,7 @@ describe('a live view', () => {
     const viewer = view(portal);
     await once(viewer, 'open');
     const [recorder] = portal.recorder.live;
-    // all at once: what the viewer still says finds nobody there any more
+    // all at once: the viewer's later messages have no receiver
     recorder!.end(Buffer.of(0x81, 2, 0x68, 0x69, 0x88, 2, 0x03, 0xe8));
     await once(viewer, 'close');
     await portal.accounted(1);

@@ -1,4 +1,6 @@
-/** What `@fastify/http-proxy`, `@fastify/reply-from`, undici and Fastify do by themselves, and must not do here. */
+/**
+ * Default behaviour of `@fastify/http-proxy`, `@fastify/reply-from`, undici and Fastify that must not happen here.
+ */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer, type Socket } from 'node:net';
@@ -6,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { ACCEPTED, startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 import { CAST, CUT, field, ID, LIST, openPortalRig, stack } from './portal-rig.ts';
 
-/** The head of a question, whole: what the recorder is told and nothing else. */
+/** The complete head of a request: the recorder gets exactly these headers. */
 const HEAD = [
   ['Host', 'localhost'],
   ['tailscale-user-login', 'alice@example.com'],
@@ -23,7 +25,7 @@ async function another(): Promise<RecorderSpy> {
   return recorder;
 }
 
-/** A recorder that says exactly these bytes; `%` stands for the viewer whom it was told. */
+/** A recorder that sends exactly these bytes; `%` is replaced by the viewer of the request. */
 async function speaking(bytes: string, then: (socket: Socket) => void = () => {}): Promise<string> {
   const server = createServer((socket) => {
     socket.on('error', () => {});
@@ -113,7 +115,7 @@ describe.each(['h1', 'h2'] as const)('a question over %s', (protocol) => {
     ] as const) {
       recorder.requests.length = 0;
       const { status } = await ask({ path: LIST, headers: [name, value] });
-      // Node itself refuses an expectation that it does not know
+      // Node rejects an unknown expectation
       if (name === 'Expect' && status === 417) continue;
       expect([name, status]).toEqual([name, 200]);
       expect(recorder.requests.map(({ headers }) => headers)).toEqual([HEAD]);
@@ -221,7 +223,7 @@ describe.each(['h1', 'h2'] as const)('an answer over %s', (protocol) => {
       [`HTTP/1.1 200 OK\r\n%x: ${'a'.repeat(20_000)}\r\n${secret}`, 503],
       [`HTTP/1.1 200 OK\r\n%content-length: 5\r\n${secret}`, 503],
       [`HTTP/1.1 200 OK\r\n%transfer-encoding: chunked\r\n${secret}`, 503],
-      // nobody could see where it breaks off
+      // a client could not detect where it was cut
       ['HTTP/1.1 200 OK\r\n%\r\nsecret', 503],
       ['HTTP/1.0 200 OK\r\n%\r\nsecret', 503],
       ['secret', 503],

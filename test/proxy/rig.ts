@@ -108,7 +108,7 @@ export interface RigOptions {
   readonly bodyStallMs?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
-  /** Watches beyond so many share connections; none: all have their own. */
+  /** Number of watches above which connections are shared; undefined: each watch has its own. */
 }
 
 let sharedPki: Promise<Pki> | undefined;

@@ -46,7 +46,7 @@ async function start(deps: Partial<UpgradeDeps>, recorded = true) {
   return { rig, server: server.promise, recorder };
 }
 
-/** What the kernel waits for on the gateway's end of a connection, as the timer column of `/proc/net/tcp` says. */
+/** State of the gateway's connection in the kernel, from the timer column of `/proc/net/tcp`. */
 async function kernelTimerOf(port: number, peerPort: number | undefined): Promise<string> {
   const hex = (number = 0): string => `:${number.toString(16).toUpperCase().padStart(4, '0')}`;
   const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n');
@@ -74,7 +74,7 @@ describe('a session', () => {
     const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).pause();
-    // more than fits on the way to an API server that does not read, so that the gateway does not read either
+    // more than fits on the path to an API server that does not read, so that the gateway stops reading, too
     const pasted = clientMessage(0, new Uint8Array(1024 * 1024));
     for (let count = 0; count < 32; count += 1) client.socket.write(pasted);
     await client.reader.untilClosed();
@@ -101,7 +101,7 @@ describe('a session', () => {
       await client.reader.until(() => client.reader.bytes.includes('half of it'));
       upstream[leave]();
       await client.reader.untilClosed();
-      // which kubectl would take for a success if there were nothing
+      // kubectl would treat a missing status as success
       const words = 'closed the connection before it said how the command ended';
       expect(client.reader.bytes.toString('latin1')).toContain(words);
       expect(await rig.until('sessionEnded')).toMatchObject({
@@ -116,7 +116,7 @@ describe('a session', () => {
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
     upstream.write(serverMessage(1, utf8('half of it')));
-    // a status, and no close frame behind it
+    // a status without a following close frame
     upstream.write(serverMessage(3, STATUS_SUCCESS));
     upstream.end();
     await client.reader.untilClosed();

@@ -52,7 +52,7 @@ async function recordedRig(
   return { rig, recorder };
 }
 
-/** Reproducible random numbers, so that a failing segmentation can be seen again. */
+/** Reproducible random numbers, so that a failing segmentation can be repeated. */
 function createRandom(seed: number): (below: number) => number {
   let state = seed + 0x9e37_79b9;
   return (below) => {
@@ -62,7 +62,7 @@ function createRandom(seed: number): (below: number) => number {
   };
 }
 
-/** Writes `bytes` in segments of random size, waiting for the socket where it asks for it. */
+/** Writes `bytes` in segments of random size, with waits for `drain`. */
 async function writeSegments(socket: Duplex, bytes: Buffer, maxSegment: number, seed: number): Promise<void> {
   const random = createRandom(seed);
   for (let offset = 0; offset < bytes.length;) {
@@ -78,7 +78,7 @@ function sha256(): Hash {
   return createHash('sha256');
 }
 
-/** What a recording says the process wrote, byte for byte. */
+/** Output of the process according to a recording, byte for byte. */
 function recordedBytes(recorder: RecorderDouble): Buffer {
   const parts: Buffer[] = [];
   let raw: string | undefined;
@@ -93,7 +93,7 @@ function recordedBytes(recorder: RecorderDouble): Buffer {
   return Buffer.concat(parts);
 }
 
-/** What came over SPDY, but for the pings of a gateway to a terminal. */
+/** Data over SPDY without the gateway's pings to a terminal. */
 function withoutPings(bytes: Buffer): Buffer {
   const frames: Uint8Array[] = [];
   for (let at = 0; at < bytes.length;) {
@@ -245,7 +245,7 @@ describe('bulk through a recorded session', () => {
     );
     recorder.set({ acks: 'alive' });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    // Blocked: the gateway took no more than the limit, one chunk and what the kernel holds on both sides.
+    // Blocked: the gateway accepted no more than the limit, one chunk and the kernel buffers on both sides.
     let last = -1;
     while (written !== last || client.reader.size === 0) {
       last = written;
@@ -295,7 +295,7 @@ describe('bulk through a recorded session', () => {
       upload!.ack(upload!.size);
       await client.reader.until(() => client.reader.bytes.includes(word));
     }
-    // what is never acknowledged is never shown
+    // unacknowledged output is never shown
     server.write(serverMessage(1, utf8('three')));
     await recorder.until(() => upload!.lines().some((line) => line.endsWith('"three"]')));
     recorder.set({ v2: false, v1: false, upgrade: 'close' });

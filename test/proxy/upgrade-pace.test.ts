@@ -1,4 +1,4 @@
-/** Floods on a terminal whose client is slow: what is on its way to it is bounded by what it has answered. */
+/** Floods on a terminal with a slow client: its acknowledgements limit the output in transfer. */
 import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -36,14 +36,14 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** One protocol: what both ends say, and how a client reads what it gets. */
+/** One protocol: the messages of both ends, and a parser for the client. */
 interface Protocol {
   readonly request: Parameters<typeof askUpgrade>[1];
   readonly subprotocol: string;
-  /** Of the client, before the flood. */
+  /** Bytes from the client before the flood. */
   readonly hello: Uint8Array;
   readonly flood: Uint8Array;
-  /** @returns a reader: bytes of output in a chunk, and the answers to the pings in it */
+  /** @returns a parser: output bytes in a chunk, and the responses to its pings */
   reader(): (chunk: Uint8Array) => { readonly output: number; readonly answers: readonly Uint8Array[] };
 }
 
@@ -101,7 +101,7 @@ const SPDY: Protocol = {
   },
 };
 
-/** An API server that floods as soon as the client has said hello, and keeps what the client says. */
+/** An API server that floods after the client's first bytes, and stores the client's later bytes. */
 async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; heard: () => Buffer }> {
   const heard: Buffer[] = [];
   const recorder = await startRecorderDouble();
@@ -148,7 +148,7 @@ describe.each([
     });
     socket.write(protocol.hello);
     await reader.until(() => output >= 64 * 1024);
-    // as long as nothing is answered nothing more is on its way than was taken at once
+    // without responses, no more output is in transfer than was accepted at once
     await delay(300);
     expect(output).toBeLessThan(MIB / 2);
     answering = true;

@@ -30,7 +30,7 @@ afterEach(() => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** A recorder that acknowledges when the test says so. */
+/** A recorder that acknowledges on request. */
 function createConnection() {
   let events: ConnectionEvents | undefined;
   const connection: RecorderConnection = {
@@ -55,7 +55,7 @@ function createConnection() {
 
 function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
   const disk = { isFull: false };
-  // a journal that is not removed goes on where it is
+  // a journal that is not removed continues in the same file
   const own = directory;
   const room: JournalRoom = {
     directory: () => own,
@@ -79,7 +79,7 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
   return { upload, recorder, burstBudget, disk };
 }
 
-/** What the next process would find. Files that were given up go a moment later, maybe while they are read. */
+/** Content that the next process would find. Abandoned files are removed a moment later, maybe during a read. */
 async function left(): Promise<{ readonly from: number; readonly to: number }> {
   for (;;) {
     const paths = readdirSync(directory)
@@ -98,7 +98,7 @@ function line(bytes: number, fill = 'x'): Buffer {
   return Buffer.from(`${fill.repeat(bytes - 1)}\n`);
 }
 
-/** @returns whether a writer may go on, as soon as it may */
+/** @returns true if a writer may continue, as soon as possible */
 function watch(wait: void | Promise<void>): { done: boolean } {
   const state = { done: wait === undefined };
   if (wait !== undefined) {
@@ -157,7 +157,7 @@ describe('a flood', () => {
     const { upload, recorder, burstBudget } = createRig();
     void upload.write(line(64 * KIB));
     let written = 64 * KIB;
-    // longer than one that does not keep up may take
+    // longer than the maximum delay of a slow recorder
     for (let turn = 0; turn < 30; turn += 1) {
       void upload.write(line(64 * KIB));
       vi.advanceTimersByTime(10);

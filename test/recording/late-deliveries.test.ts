@@ -28,7 +28,7 @@ async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<Re
 
 type Told = readonly [event: keyof LateEvents, about: unknown];
 
-/** Records what it is told. */
+/** Records the calls. */
 function listener() {
   const told: Told[] = [];
   const waiters = new Set<() => void>();
@@ -78,7 +78,7 @@ describe('an upload whose recorder is lost for good', () => {
     return client;
   }
 
-  /** An upload, and the recorder that has it as yet. */
+  /** An upload, and the received part at the recorder. */
   async function openUpload(
     client: RecorderClient,
     events: LateEvents,
@@ -215,7 +215,7 @@ describe('an upload whose recorder is lost for good', () => {
   });
 });
 
-/** A recorder that acknowledges as told. */
+/** A recorder with configured acknowledgements. */
 function connectionTo(
   act: (events: Parameters<RecorderConnection['attach']>[0]) => void,
 ): RecorderConnection {
@@ -240,7 +240,7 @@ function preamble(): Preamble {
 }
 
 describe('late deliveries', () => {
-  /** With a clock that only pauses move; each pause is handed to the test, which ends it. */
+  /** Only pauses advance the clock; the test ends each pause. */
   function setUp(open: LateDeps['open'], limits: LateDeps['limits'] = {}) {
     const clock = { ms: 0 };
     const pauses: number[] = [];
@@ -265,7 +265,7 @@ describe('late deliveries', () => {
       late,
       clock,
       pauses,
-      /** Ends the pause that is, or the next one. */
+      /** Ends the current pause, or the next one. */
       async goOn(): Promise<void> {
         if (paused.length === 0) await arrived.promise;
         arrived = Promise.withResolvers();
@@ -312,7 +312,7 @@ describe('late deliveries', () => {
     late.take(end(events, { sessionId: 'b' }));
     for (let round = 0; round < 4; round += 1) await goOn();
     await untilPaused();
-    // random() is 0: half of each
+    // random() returns 0: half of each
     expect(pauses).toEqual([500, 1000, 2000, 2500, 2500]);
     broken = false;
     await goOn();

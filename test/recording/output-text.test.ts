@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { describe, expect, it } from 'vitest';
 import { OutputText } from '../../src/recording/output-text.ts';
 
-/** The lines when the bytes come in these pieces; what is not text in hex. */
+/** Lines for bytes in these pieces; bytes that are not text as hex. */
 function linesOf(pieces: readonly Uint8Array[], maxLineBytes = 100): readonly string[] {
   const lines: string[] = [];
   const output = new OutputText(maxLineBytes);
@@ -53,7 +53,7 @@ describe('the text of an output stream', () => {
     push('a9ffe282', true);
     push('acff', true);
     expect(lines).toEqual(['ff', 'c3a9ffe282', 'acff']);
-    // what is whole is not asked about
+    // complete characters need no check
     expect(asked).toEqual(['ff', 'c3a9ff']);
   });
 

@@ -1,4 +1,4 @@
-/** Uploads over upgraded connections: which recorders get them, and what becomes of those that break. */
+/** Uploads over upgraded connections: the recorders that accept them, and the handling of broken connections. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
@@ -56,7 +56,7 @@ function client({ limits, ...deps }: Partial<RecorderClientDeps> = {}): Recorder
 const open = (from: RecorderClient, ...doubles: readonly RecorderDouble[]): Promise<RecorderUpload> =>
   from.open({ recorders: doubles.map(({ address }) => address), sessionId: 's1' }, never);
 
-/** One frame with output of so many bytes. */
+/** One frame with that many bytes of output. */
 function frame(bytes: number): Uint8Array {
   const batch = new FrameBatch();
   batch.output(1, randomBytes(bytes), 'exact');
@@ -267,7 +267,7 @@ describe('a recorder that does not upgrade', () => {
       upload.abort();
       expect(double.probes).toEqual(['v2', 'upgrade', 'upgrade']);
       await expect(open(from, double)).rejects.toThrow(`answered ${status}`);
-      // it is asked over HTTP/2 again whether it upgrades
+      // the client checks again over HTTP/2 whether the recorder supports upgrades
       expect(double.probes).toEqual(['v2', 'upgrade', 'upgrade', 'v2', 'upgrade']);
     },
   );
@@ -289,7 +289,7 @@ describe('a recorder that does not upgrade', () => {
     double.set({ silent: true });
     const upload = await open(from, double, other);
     expect(upload.address).toBe(other.address);
-    // the upgrade, HTTP/2 for what is left of the time, v1
+    // the upgrade, HTTP/2 for the rest of the time, v1
     expect(double.connections).toBe(2 + 3);
     upload.abort();
   });
@@ -336,7 +336,7 @@ describe('no upgrade is asked for', () => {
   });
 });
 
-/** Opens an upgraded connection to whoever does this with it. */
+/** Opens an upgraded connection to a server with this handler. */
 async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConnection> {
   const server = createServer((socket) => {
     socket.on('error', () => undefined);
@@ -355,7 +355,7 @@ async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConne
   );
 }
 
-/** What is told of a connection until it ends. */
+/** Messages about a connection until it ends. */
 function watch(connection: RecorderConnection): { readonly told: unknown[]; readonly over: Promise<void> } {
   const told: unknown[] = [];
   const over = Promise.withResolvers<void>();
@@ -394,7 +394,7 @@ describe('an upgraded connection', () => {
           await expect(opened).rejects.toBeInstanceOf(NotUpgradedError);
           continue;
         }
-        // a reset may take what came before it along
+        // a reset may discard earlier data
         const connection = await opened.catch((error: unknown) => error);
         if (connection instanceof Error) {
           expect([how, connection]).toEqual(['resetAndDestroy', expect.any(NotUpgradedError)]);

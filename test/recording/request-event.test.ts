@@ -205,7 +205,7 @@ describe('API request events', () => {
     for (let round = 0; round < 5; round += 1) await events.record(request([double.address]));
     expect(double.events).toHaveLength(5);
     expect(double.probes).toEqual(['event']);
-    // Node frees the probe's connection a moment after its answer, so the first event may have one of its own.
+    // Node releases the probe's connection a moment after its response, so the first event may have its own.
     expect(double.connections).toBeLessThanOrEqual(2);
   });
 

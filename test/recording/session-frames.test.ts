@@ -15,7 +15,7 @@ type Step =
   | { readonly kind: 'wait'; readonly ms: number }
   | { readonly kind: 'flush' };
 
-/** What the sink of a session gets, as it comes. */
+/** Frames at the sink of a session, in order. */
 async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): Promise<Buffer[]> {
   const written: Buffer[] = [];
   let nowMs = 0;
@@ -56,14 +56,14 @@ async function expectSame(steps: readonly Step[], tty: boolean): Promise<void> {
     return lines;
   });
   const sent = await uploadOf(steps, tty, false);
-  // write by write: frames of one write are the lines of one write
+  // write by write: frames of one write contain the lines of one write
   expect(made.map(String)).toEqual(sent.map(String));
   expect(Buffer.concat(made).equals(Buffer.concat(sent))).toBe(true);
 }
 
 const output = fc.oneof(
   fc.uint8Array({ minLength: 1, maxLength: 120 }),
-  // characters that are cut anywhere
+  // characters that are cut at any position
   fc
     .tuple(fc.string({ unit: 'grapheme', maxLength: 40 }), fc.nat(8), fc.nat(8))
     .map(([text, from, back]) =>

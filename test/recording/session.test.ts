@@ -139,7 +139,7 @@ describe('recording session without a terminal', () => {
         'prüfe ',
         '€\n',
       ]);
-      // to a recorder that shows everything, and on a terminal, characters stay whole
+      // for a recorder that serves viewers live, and on a terminal, characters are not split
       for (const options of [{ sink: new SessionSink(false) }, { tty: true }]) {
         const other = begin({ limits, ...options });
         other.session.resize({ columns: 80, rows: 24 });

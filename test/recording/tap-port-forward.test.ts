@@ -26,7 +26,7 @@ function open(
   });
 }
 
-/** What kubectl sends for two connections: an error and a data stream each. */
+/** kubectl's streams for two connections: an error and a data stream each. */
 function conversation(...ports: readonly string[]): Buffer {
   const deflater = deflaters();
   return Buffer.concat(
@@ -68,7 +68,7 @@ describe('port-forward tap', () => {
   });
 
   it.each(['spdy', 'tunnel'] as const)('refuses a port on whichever stream it comes (%s)', (transport) => {
-    // zeros in front count for nothing, and of several values the kubelet reads the first
+    // leading zeros are ignored, and the kubelet uses the first of several values
     for (const ports of [['22'], ['80', '22'], ['022'], [`${'0'.repeat(30)}22`], ['22\0' + '80'], ['22\0']]) {
       const bytes = conversation(...ports);
       const tap = createPortForwardInput(transport, refuse);

@@ -79,7 +79,7 @@ describe('SPDY tap, heartbeats', () => {
       expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
       expect(look(ping.subarray(at))).toBe(answer);
     }
-    // as kubectl writes it
+    // in kubectl's format
     for (const [piece, begun] of [
       ['8003', 2],
       ['0006', 4],
@@ -91,7 +91,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(ping.subarray(5))).toBe(answer);
     expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('kept 19');
     expect(look(ping.subarray(7))).toBe(answer + answer);
-    // A data frame begins like a ping.
+    // A data frame starts like a ping.
     const key = client.data(3, utf8('x'));
     expect(look(key.subarray(0, 3))).toBe('goes');
     expect(look(key.subarray(3))).toBe('goes');
@@ -100,7 +100,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
     expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
     expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
-    // a size in pieces, from where it can be told; as kubectl writes it, the second
+    // a size in pieces, after it is recognisable; the second in kubectl's format
     const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
     for (let at = 4; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
@@ -118,7 +118,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(long.subarray(135))).toBe('waits');
     expect(look(long.subarray(0, 136))).toBe('goes');
     expect(look(long.subarray(136))).toBe('goes');
-    // the answer to a heartbeat of the server
+    // the response to a heartbeat of the server
     expect(look(hex('800300060000000400000002'))).toBe('waits');
     expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
     expect(look(client.data(3, utf8('x'), true))).toBe('goes');
@@ -277,7 +277,7 @@ describe('SPDY tap, server to client', () => {
     const two = opened();
     expect(() => two.down(two.server.open(2, 'stdout'))).toThrow(/server opened/);
     const three = opened();
-    three.down(three.server.data(3, utf8(''), true)); // ending stdin is no output
+    three.down(three.server.data(3, utf8(''), true)); // the end of stdin is not output
   });
 
   it('reads the exit code when the error stream ends', () => {
@@ -538,7 +538,7 @@ describe('SPDY segmentation', () => {
   });
 });
 
-/** Header blocks of one direction as zlib makes them: each refers back to what the ones before it said. */
+/** Header blocks of one direction as zlib creates them: each refers to the content of earlier blocks. */
 function createCompressor(): (name: string, value: string) => Uint8Array {
   let history = Buffer.from(SPDY_DICTIONARY);
   let first = true;
@@ -589,7 +589,7 @@ function play(sizes: readonly number[]): readonly string[] {
   return session.seen;
 }
 
-/** Cuts `bytes` into parts of the given sizes, over and over. */
+/** Cuts `bytes` into parts of the given sizes, repeatedly. */
 function split(bytes: Buffer, sizes: readonly number[]): Buffer[] {
   const parts: Buffer[] = [];
   for (let offset = 0, turn = 0; offset < bytes.length; turn += 1) {

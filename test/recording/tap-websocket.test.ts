@@ -44,7 +44,7 @@ function taps(subprotocol = 'v5.channel.k8s.io') {
   };
 }
 
-/** The code a fresh tap throws for `bytes`. */
+/** Error code of a new tap for `bytes`. */
 function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
   try {
     taps()[direction](bytes);
@@ -88,7 +88,7 @@ describe('WebSocket tap, heartbeats', () => {
     expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
     expect(look(clientMessage(4, SIZE))).toBe('waits');
     expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
-    // an answer to the server
+    // a response to the server
     expect(look(hex('8a8001020304'))).toBe('waits');
     const named = encodeWebSocketFrame({
       opcode: OPCODE.ping,

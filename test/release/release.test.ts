@@ -28,7 +28,7 @@ import { ERROR_TABLE } from '../../src/errors.ts';
 const manifest = readManifest();
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 type Values = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-/** What Argo CD's Application and Flux's HelmRelease have of a chart's values. */
+/** Fields of Argo CD's Application and Flux's HelmRelease for a chart's values. */
 interface Example {
   readonly spec: {
     readonly values?: Values;

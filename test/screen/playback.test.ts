@@ -66,7 +66,7 @@ describe('a playback', () => {
         bytes: bytes.length,
         read: async (start, end) => {
           asked.push(start);
-          // the screen is on its way until then
+          // the screen is loading until then
           if (start === offset) given('one two ');
           return bytes.subarray(start, end);
         },
@@ -100,7 +100,7 @@ describe('a playback', () => {
       await playback.seek(playback.state.position);
       playback.play();
     }
-    // a seek is a new beginning: idle time is measured from it
+    // a seek is a new start for idle time
     expect(playback.state.position).toBeLessThan(2);
     playback.tick(0.25);
     while (playback.state.waiting) await new Promise(setImmediate);
@@ -137,7 +137,7 @@ describe('a playback', () => {
     expect(stoppedAt).toBeLessThan(100);
     expect(playing).toBe(false);
     expect(text()).not.toContain('end');
-    // a screen that is stopped stays as it is
+    // a stopped screen stays unchanged
     await playback.seek(1001);
     expect(playback.state.stoppedAt).toBe(stoppedAt);
     const offset = HEADER.length + lines.indexOf('[500');
@@ -204,7 +204,7 @@ describe('a playback', () => {
     await playback.seek(70);
     expect(screenText(terminal.emulator)).toBe('one two three four');
     expect(playback.state).toMatchObject({ seconds: 71, ended: false, problem: undefined });
-    // what it is known to last is over, and so is all that there is by now
+    // playback has reached the known duration and the last available event
     await playback.seek(71);
     expect(playback.state.ended).toBe(true);
     playback.grow(72);

@@ -7,7 +7,7 @@ import { MAX_SIZE, shownSize } from '../../src/terminal/size.ts';
 
 const SIZE = { columns: 20, rows: 6, withoutTerminal: false };
 
-/** What programs write: text of several widths, and every sequence that changes more than the cells. */
+/** Output of programs: text of several widths, and every sequence that changes more than cells. */
 const PIECES = [
   'plain text',
   'a line that is longer than the terminal is wide\r\n',
@@ -82,18 +82,18 @@ describe('a snapshot', () => {
       }),
       {
         numRuns: 400,
-        // what the first row goes on has left the screen, and the row comes down again
+        // the continuation of the first row has left the screen, and the row comes back
         examples: [
           ['a line that is longer than the terminal is wide\r\n\x1b[2S', '\x1bM'],
-          // a cursor beside a row of blanks, which go below the alternate screen
+          // a cursor next to a row of blanks, which is below the alternate screen
           ['\x1b[6;20Hz\x1b[2S', '\x1b[?47h'],
-          // a cursor saved on an alternate screen that was left
+          // a cursor that was saved on an alternate screen before leaving it
           ['\x1b[?1049hplain text\x1b[?1049h\x1b[?47l', '\x1b[?47h\x1b8'],
           ['\x1b[?1049ha line that is longer than the terminal is wide\r\n\x1b[2S', '\x1b[1L'],
         ],
       },
     );
-    // one that is hardly ever there would prove nothing
+    // a character that rarely occurs would prove nothing
     expect(taken).toBeGreaterThan(340);
   });
 

@@ -1,4 +1,6 @@
-/** Commands of one checkout that are begun at the same moment: a checkout of doubles, in which `tsc` ends when the test says so. */
+/**
+ * Commands of one checkout that start at the same moment: a checkout with doubles, in which `tsc` ends on request.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
@@ -28,7 +30,7 @@ beforeEach(async () => {
   const program = (name: string, code: string): Promise<void> =>
     writeFile(join(bin, name), `#!${process.execPath}\n${code}`, { mode: 0o755 });
   await program('npm', '');
-  // of what runs on the pinned Node, only the build of the demo
+  // of the programs on the pinned Node, only the build of the demo
   await program(
     'node',
     `const fs = require('node:fs');
@@ -61,11 +63,11 @@ interface Build {
   readonly said: string[];
   readonly seen: Promise<string>;
   readonly code: Promise<unknown>;
-  /** Resolves when it says that it waits. */
+  /** Resolves when the command reports that it waits. */
   readonly waits: Promise<RegExpExecArray>;
 }
 
-/** A command that prints what it finds in `dist`. */
+/** A command that prints the content of `dist`. */
 function build(): Build {
   const child = spawn(process.execPath, ['scripts/run.mjs', 'build', '--', 'look'], {
     cwd: checkout,
@@ -94,7 +96,7 @@ async function compiler(): Promise<Socket> {
   return socket;
 }
 
-/** Rejects when one more compiler begins before `event`. */
+/** Rejects if another compiler starts before `event`. */
 async function alone<T>(event: Promise<T>): Promise<T> {
   const over = new AbortController();
   try {

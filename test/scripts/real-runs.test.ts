@@ -1,4 +1,4 @@
-/** Which suites of `npm run test:real` run together. */
+/** Groups of suites in `npm run test:real` that run together. */
 import { expect, it } from 'vitest';
 import { runsOf, SUITES } from '../real/suites.ts';
 

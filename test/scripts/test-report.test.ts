@@ -1,4 +1,4 @@
-/** What CI says in the end, read from what this vitest writes. */
+/** CI's closing lines for the reports of this vitest. */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

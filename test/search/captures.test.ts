@@ -1,9 +1,14 @@
-/** What real programs showed on a real terminal, against the screen of xterm: which words, and when they stood there. */
+/**
+ * Real programs on a real terminal, compared with the screen of xterm: words, and the times at which they were
+ * visible.
+ */
 import { describe, expect, it } from 'vitest';
 import { castFixture, readCastLines } from '../support/search-text.ts';
 import { createTerminalOracle } from '../support/terminal-oracle.ts';
 
-/** Words by capture: some stood there for a blink, others were replaced, scrolled away or left on the other screen. */
+/**
+ * Words by capture: some were visible for a moment, others were replaced, scrolled away or left on the other screen.
+ */
 const WORDS = {
   vim: ['transient acknowledged word', 'kestrel7', 'falcon7'],
   less: ['alabaster0', 'yarrow0', 'quicksilver6', 'nightjar7'],
@@ -13,7 +18,7 @@ const WORDS = {
 } as const;
 const TOLERANCE = 0.5;
 
-/** From when until when a word stood on the screen of xterm. */
+/** Start and end of a word's time on the screen of xterm. */
 async function shownBetween(
   lines: readonly string[],
   word: string,
@@ -26,7 +31,7 @@ async function shownBetween(
     const [seconds, code, text] = JSON.parse(line) as [number, string, string];
     if (code !== 'o') continue;
     if (isShown) shown.at(-1)![1] = seconds;
-    // a whole write may show a word and take it away again
+    // one write may show a word and remove it again
     for (const piece of text.replaceAll('\x1b', '\0\x1b').split('\0')) {
       expect(await oracle.write(piece)).toBe(true);
       const isThere = oracle.screen().some((row) => row.includes(word));
@@ -50,7 +55,7 @@ describe.each(Object.entries(WORDS))('a capture of %s', (name, words) => {
         shown.some(([from, to]) => at >= from - TOLERANCE && at <= to + TOLERANCE),
         `${at} ${JSON.stringify(shown)}`,
       ).toBe(true);
-    // and the first of them is not one of the next time that it stood there
+    // and the first of them does not belong to the next time at which the word was visible
     expect(seconds[0]).toBeLessThanOrEqual(shown[0]![1] + TOLERANCE);
   });
 });

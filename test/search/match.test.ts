@@ -1,4 +1,4 @@
-/** The queries of alerts against the embedded index: both must find the same. */
+/** Alert queries and the embedded index must give the same results. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -60,7 +60,7 @@ describe('a rule', () => {
         ),
         { numRuns: 220 },
       );
-      // that many of the rules were true of something; of 150 archives it hung on the seed
+      // a minimum of rules matched; with 150 archives the number depended on the seed
       expect(matched).toBeGreaterThan(300);
     } finally {
       reader.close();
@@ -85,7 +85,7 @@ describe('a rule', () => {
     expect(watch(query('needle'), everything, 1_060_001).match(over, needle, true)).toEqual([]);
     expect(watch(query('needle'), everything, 1_060_000).match(over, needle, true)).toHaveLength(1);
     expect(watch(query('needle'), everything, 2_000_000).match(over, needle, false)).toHaveLength(1);
-    // what was read of it may be longer than what is written of it
+    // the parsed query may be longer than its shortest text
     const longer = [...needle, moment(120, 'later')];
     expect(watch(query('needle'), everything, 1_120_000).match(over, longer, true)).toHaveLength(1);
   });

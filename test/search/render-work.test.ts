@@ -8,7 +8,7 @@ import { createRandom, runSeed } from '../support/random.ts';
 
 const FREE = 5e6;
 const PER_CHARACTER = 100;
-/** Work of one step beyond the budget: a step that reads and gives out all rows of the largest screen. */
+/** Work of one step over the budget: a step that reads and emits all rows of the largest screen. */
 const LAST_STEP = 1e7;
 /** CPU nanoseconds per work unit: ten times the most expensive step. */
 const MAX_NS = 250;

@@ -6,7 +6,7 @@ import { createTerminalOracle, terminalPiece, withFewMarks } from '../support/te
 function screenOf({ screen }: RowJournal): readonly string[] {
   return Array.from({ length: screen.rows }, (_, y) => {
     const row = screen.row(y);
-    // what is given out is the part that was written, and that may be read another way
+    // only the written part is emitted, and it may be interpreted differently
     return row.text(0, row.end) + row.text(row.end, row.columns).trimEnd();
   }).map((text) => text.trimEnd());
 }
@@ -23,12 +23,13 @@ describe('the screen of the row journal', () => {
       const oracle = createTerminalOracle(columns, rows);
       let sent = '';
       for (let step = 0; step < 60; step += 1) {
-        // NOTE: without wrap-around xterm goes on with a wide character that had no room as if it stood there
+        // NOTE: without wrap-around, xterm continues after a wide character that did not fit as if it were on the
+        // screen
         const left = round % 2 === 0 ? /\?7/ : /[日한👍\u{1f468}]/u;
         const pieces = Array.from({ length: 1 + random.below(4) }, () => terminalPiece(random));
         const text = pieces.filter((piece) => !left.test(piece)).join('');
         sent += text;
-        // xterm 6 fails when the last cell of its last row is erased up to
+        // xterm 6 fails if the last cell of its last row is erased
         if (!(await oracle.write(text))) break;
         journal.write(step, text);
         writes += 1;

@@ -5,7 +5,7 @@ import { castFixture, readCastLines, readWrites, type Write } from '../support/s
 import { terminalPiece } from '../support/terminal-oracle.ts';
 import { WorkBudget } from '../../src/work-budget.ts';
 
-/** The second at which a word could first be read. */
+/** The time in seconds at which a word was first visible. */
 function secondOf(lines: readonly string[], word: string): number | undefined {
   return readCastLines(lines).rows.find(({ text }) => text.includes(word))?.at;
 }
@@ -145,14 +145,14 @@ describe('a row journal', () => {
     const vim = castFixture('vim');
     // typed, then deleted
     expect(secondOf(vim, 'transient acknowledged word')).toBeDefined();
-    // read, then replaced by :%s
+    // first visible, then replaced by :%s
     for (const word of ['kestrel7', 'falcon7']) expect(secondOf(vim, word), word).toBeDefined();
     expect(secondOf(vim, 'kestrel7')).toBeLessThan(secondOf(vim, 'falcon7')!);
     const less = castFixture('less');
     for (const word of ['alabaster0', 'yarrow0', 'quicksilver6', 'nightjar7'])
       expect(secondOf(less, word), word).toBeDefined();
     const shell = castFixture('shell');
-    // shown for 50 ms, and what was corrected with backspace
+    // visible for 50 ms, and text that was corrected with backspace
     for (const word of ['secret-in-a-blink', 'kubectll', 'kubectl get pods', '60'])
       expect(secondOf(shell, word), word).toBeDefined();
     const tmux = castFixture('tmux');
@@ -266,7 +266,7 @@ describe('what output may cost', () => {
     const budget = new WorkBudget({ free: 5e7, perCharacter: 0 });
     const journal = new RowJournal({ columns: 1000, rows: 500, onRow: () => undefined, budget });
     for (let count = 0; count < 20_000 && !journal.isStopped; count += 1) journal.write(count, output);
-    // one more than the limit by what one sequence may do
+    // one sequence may exceed the limit by its own work
     expect(journal.isStopped).toBe(true);
     expect(budget.spent).toBeLessThan(5e7 + 1e7);
   });

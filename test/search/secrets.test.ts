@@ -1,10 +1,10 @@
-/** Secrets are replaced wherever in a line they stand: a quick look that passes over one would be a leak. */
+/** Secrets are replaced at any position of a line: a fast check that misses one would be a leak. */
 import { expect, it } from 'vitest';
 import { replaceSecrets, replaceSecretWords, SECRET } from '../../src/secrets.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 
 const LONG = 'A1b2C3d4E5f6G7h8I9j0';
-/** One for each beginning of a shape, and whether its letters may be of either case. */
+/** One for each prefix of a shape, and whether its letters may have either case. */
 const SHAPES: readonly (readonly [text: string, secret: string, anyCase: boolean])[] = [
   ['AKIAABCDEFGHIJKLMNOP', 'AKIAABCDEFGHIJKLMNOP', false],
   ['ASIAABCDEFGHIJKLMNOP', 'ASIAABCDEFGHIJKLMNOP', false],

@@ -1,10 +1,10 @@
-/** However output is cut into writes, and casts into pieces, the rows are the same. */
+/** The rows do not depend on the sizes of writes and of cast pieces. */
 import { describe, expect, it } from 'vitest';
 import { createRandom, runSeed } from '../support/random.ts';
 import { castFixture, readWrites, type Write } from '../support/search-text.ts';
 import { terminalPiece } from '../support/terminal-oracle.ts';
 
-/** All ways to cut characters into writes: 2 to the power of their number less one. */
+/** All ways to cut characters into writes: 2 to the power of their number minus one. */
 function* segmentations(characters: readonly string[]): Generator<readonly string[]> {
   for (let cuts = 0; cuts < 2 ** (characters.length - 1); cuts += 1) {
     const pieces: string[] = [];

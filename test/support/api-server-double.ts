@@ -18,18 +18,18 @@ export interface Access {
 export interface ApiServerDouble {
   readonly port: number;
   readonly caPem: string;
-  /** As `kube/api-server` would describe it. */
+  /** API server in the form of `kube/api-server`. */
   readonly apiServer: ApiServer;
   version: Record<string, unknown> | undefined;
   username: string;
-  /** Status of all responses instead. */
+  /** Status of all responses instead of the normal ones. */
   failure: number | undefined;
-  /** Added to the real time in `Date`. */
+  /** Offset of `Date` from the real time. */
   skewMs: number;
   allowed: (access: Access) => boolean;
   rules: readonly Record<string, unknown>[];
   incomplete: boolean;
-  /** Of tailscale.com/v1alpha1, with their subresources; undefined: it does not know the group. */
+  /** Resources of tailscale.com/v1alpha1 with their subresources; undefined: the group is unknown. */
   resources: readonly string[] | undefined;
   /** Of gateway.networking.k8s.io/v1, likewise. */
   gatewayResources: readonly string[] | undefined;

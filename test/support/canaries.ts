@@ -1,6 +1,5 @@
 /**
- * Secrets of every shape that is known, as they come onto the screens of sessions, for tests that look for them
- * everywhere else.
+ * Secrets of every known shape, as they appear on the screens of sessions, for tests that search for them elsewhere.
  */
 
 /** Present in each secret and in no other text. */

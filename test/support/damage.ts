@@ -41,7 +41,7 @@ export function join(...parts: readonly Uint8Array[]): Uint8Array {
   return new Uint8Array(Buffer.concat(parts));
 }
 
-/** Cuts bytes as a network might. */
+/** Cuts bytes at random positions. */
 export function segments(random: Random, bytes: Uint8Array): readonly Uint8Array[] {
   if (random.oneIn(3)) return [bytes];
   const most = bytes.length > 2_000 ? 400 : random.pick([1, 3, 20, 400]);

@@ -1,21 +1,21 @@
-/** An exec session as a client over WebSocket has it (`v5.channel.k8s.io`). */
+/** An exec session from the view of a WebSocket client (`v5.channel.k8s.io`). */
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
 
 export interface ExecClient {
-  /** Everything the command has written so far. */
+  /** Output of the command so far. */
   readonly output: string;
   /** Content of the error channel: a `metav1.Status`. */
   readonly status: { readonly status: string; readonly message?: string } | undefined;
   write(text: string): void;
-  /** Resolves when the output holds `text`. @throws Error when the session ends before */
+  /** Resolves when the output contains `text`. @throws Error if the session ends before */
   until(text: string): Promise<void>;
-  /** Resolves when the connection is over. */
+  /** Resolves when the connection is closed. */
   readonly over: Promise<void>;
   close(): void;
 }
 
-/** A refusal before the session began. */
+/** A refusal before the session started. */
 export class RefusedError extends Error {
   readonly httpStatus: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;

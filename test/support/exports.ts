@@ -12,8 +12,7 @@ export interface Source {
 }
 
 /**
- * `file name` of each export of `src` and `demo` that nothing but tests needs. A type that its own file uses may be
- * named by all.
+ * `file name` of each export of `src` and `demo` that only tests use. A type that its own file uses may be exported.
  */
 export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
@@ -47,7 +46,7 @@ export function exportsOf({ text }: Source): readonly { readonly name: string; r
   }));
 }
 
-/** `file name` of each import of one of our files; `file *` where all of it may be used. */
+/** `file name` of each import of a file of the repository; `file *` if all of it may be used. */
 function importsOf({ file, text }: Source): string[] {
   const target = (specifier: string): string =>
     relative(root, resolve(root, dirname(file), specifier))

@@ -12,7 +12,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 export interface FarPeers {
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
-  /** Of the API server; without it there is no TLS. */
+  /** TLS of the API server; undefined: none. */
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 

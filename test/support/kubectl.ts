@@ -34,15 +34,15 @@ export function explainMissingKubectl(): void {
   );
 }
 
-/** How a kubectl speaks: the transport of exec and attach, and of port-forward. */
+/** Transports of a kubectl: for exec and attach, and for port-forward. */
 export type Transport = 'spdy' | 'websocket';
 
-/** The transports this kubectl can be made to use, for exec, attach and cp. */
+/** Transports that this kubectl supports for exec, attach and cp. */
 export function execTransports({ minor }: Kubectl): readonly Transport[] {
   return minor >= 29 ? ['spdy', 'websocket'] : ['spdy'];
 }
 
-/** The transports this kubectl can be made to use for port-forward. */
+/** Transports that this kubectl supports for port-forward. */
 export function forwardTransports({ minor }: Kubectl): readonly Transport[] {
   return minor >= 30 ? ['spdy', 'websocket'] : ['spdy'];
 }
@@ -174,7 +174,7 @@ export interface KubectlTerminal {
   readonly pid: number;
   type(text: string): void;
   resize(columns: number, rows: number): void;
-  /** Everything on the screen so far. */
+  /** All output on the terminal so far. */
   screen(): string;
   /** Discards the output so far, so that the next `waitFor` matches only later output. */
   clear(): void;
@@ -183,13 +183,13 @@ export interface KubectlTerminal {
   kill(): void;
 }
 
-/** Whether there is a package for pseudo-terminals. */
+/** Returns true if a package for pseudo-terminals is installed. */
 export const hasTerminals = await import('@lydell/node-pty').then(
   () => true,
   () => false,
 );
 
-/** Starts kubectl in a pseudo-terminal, or returns undefined where there is no package for that. */
+/** Starts kubectl in a pseudo-terminal; returns undefined without a package for that. */
 export async function openKubectlTerminal(
   options: KubectlOptions,
   args: readonly string[],

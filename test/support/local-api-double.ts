@@ -35,7 +35,7 @@ export interface LocalApiDouble {
   readonly changes: string[];
   /** Delays every response until this promise resolves. */
   hold: Promise<void> | undefined;
-  /** The response to all requests instead. */
+  /** Response to all requests instead of the normal ones. */
   failure: { readonly status: number; readonly body: string } | undefined;
   /** Highest number of concurrent requests. */
   readonly peak: number;
@@ -181,7 +181,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
       return send(response, 400, 'rate limit with peer changes\n');
     response.writeHead(200, { 'Content-Type': 'application/json' });
     response.flushHeaders();
-    // Mask bit 2: the daemon begins with the state it is in.
+    // Mask bit 2: the daemon first sends its state.
     if ((mask & 2) !== 0)
       response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
     // Mask bit 8: the network map comes first.

@@ -1,4 +1,4 @@
-/** Number of event-loop turns during `act`, and thus of chances for other work. */
+/** Number of event-loop turns during `act`, and thus of opportunities for other work. */
 export async function turnsDuring(act: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let isOver = false;

@@ -1,4 +1,4 @@
-/** Randomness that a seed repeats: `TEST_SEED` replays a run, and each run prints its own. */
+/** Random values from a seed: `TEST_SEED` repeats a run, and each run prints its seed. */
 import { randomInt } from 'node:crypto';
 
 export interface Random {
@@ -8,7 +8,7 @@ export interface Random {
   /** True once in `times` on average. */
   oneIn(times: number): boolean;
   bytes(length: number): Uint8Array;
-  /** Between 0 and `max` items. */
+  /** Returns between 0 and `max` items. */
   list<T>(max: number, make: () => T): T[];
 }
 

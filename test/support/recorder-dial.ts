@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
 
-/** Dials `ip:port` on loopback, as composition does without a tailnet. */
+/** Connects to `ip:port` on loopback, like the composition without a tailnet. */
 export const dialLoopback: DialRecorder = (address, signal) => {
   const at = address.lastIndexOf(':');
   const opened = Promise.withResolvers<Socket>();
@@ -12,7 +12,7 @@ export const dialLoopback: DialRecorder = (address, signal) => {
   return opened.promise;
 };
 
-/** Never connects: an address that drops packets. */
+/** An address that drops packets, so a connection never succeeds. */
 export const dialBlackHole: DialRecorder = (_address, signal) => {
   const opened = Promise.withResolvers<Socket>();
   signal.addEventListener('abort', () => opened.reject(signal.reason), { once: true });

@@ -1,6 +1,6 @@
 /**
- * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory and
- * misbehaves on request. It shares no code with the recorder of this project.
+ * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory,
+ * and misbehaves on request. It shares no code with the recorder of this project.
  */
 import { isUtf8 } from 'node:buffer';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 
 export interface RecorderBehaviour {
-  /** Speaks HTTP/2 at all. Default true. */
+  /** True if it supports HTTP/2. Default true. */
   readonly v2?: boolean;
   /** Speaks `/record`. Default true. */
   readonly v1?: boolean;
@@ -44,13 +44,13 @@ export interface DoubleUpload {
   push(chunk: Buffer): void;
   /** The client sent the end of the body. */
   ended: boolean;
-  /** The client broke off. */
+  /** True if the client disconnected early. */
   aborted: boolean;
   /** Complete lines so far. */
   lines(): string[];
-  /** Sends an acknowledgement by hand. */
+  /** Sends an acknowledgement on request of the test. */
   ack(bytes: number): void;
-  /** Sends an error frame and ends. */
+  /** Sends an error frame and ends the response. */
   fail(text: string): void;
   /** Ends the response without an error frame. */
   endEarly(): void;
@@ -58,7 +58,7 @@ export interface DoubleUpload {
   cut(): void;
   /** Lengths of the messages of an upgraded upload, including the end. */
   readonly records?: readonly number[];
-  /** Of an upgraded upload: sends these bytes. */
+  /** Sends these bytes on an upgraded connection. */
   say?(bytes: Buffer): void;
 }
 
@@ -68,10 +68,10 @@ export interface RecorderDouble {
   readonly uploads: DoubleUpload[];
   readonly events: string[];
   readonly probes: string[];
-  /** TCP connections so far. */
+  /** Number of TCP connections so far. */
   readonly connections: number;
   set(behaviour: RecorderBehaviour): void;
-  /** Closes every connection, as a server does with idle ones. */
+  /** Closes every connection, as servers do with idle connections. */
   cutIdle(): void;
   /** Resolves when `test` returns true. Tests it again after each event. */
   until(test: () => boolean): Promise<void>;
@@ -305,7 +305,7 @@ export function framed(...texts: readonly (string | Buffer)[]): Buffer {
   );
 }
 
-/** The records of an acknowledgement, or of any other text. */
+/** The records of an acknowledgement, or of another text. */
 export function recordOf(text: string): Buffer {
   const bytes = Buffer.from(text);
   const lead = Buffer.alloc(4);
@@ -379,7 +379,7 @@ function takeUpgraded(
   });
 }
 
-/** Lines of the complete frames, as a recorder would store them. */
+/** Lines of the complete frames, in the form in which a recorder stores them. */
 function linesOfFrames(frames: Buffer): string[] {
   const lines: string[] = [];
   for (let at = 0; at + 5 <= frames.length;) {

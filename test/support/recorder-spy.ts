@@ -20,13 +20,13 @@ export interface SpiedRequest {
 export interface RecorderSpy {
   readonly address: string;
   readonly requests: SpiedRequest[];
-  /** Sockets of live views now open. */
+  /** Number of open sockets of live views. */
   readonly live: Set<Duplex>;
   /** True if it accepts the viewer that the gateway names. */
   trusting: boolean;
   /** Sends a response instead of an empty list. */
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
-  /** Refuses WebSockets with this. */
+  /** Status that rejects WebSockets. */
   liveStatus: number | undefined;
   /** Response to the handshake of a WebSocket; `never`: no response. */
   handshake: string | undefined;

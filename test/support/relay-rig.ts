@@ -1,4 +1,4 @@
-/** A relay between two pairs of sockets, of which the test holds the outer ends. */
+/** A relay between two pairs of sockets; the test holds the outer ends. */
 import { startRelay, type RelayOptions } from '../../src/proxy/session/relay.ts';
 import { NO_BYTES, urgentInput, type ClientInput, type OutputMark } from '../../src/recording/tap.ts';
 import { ByteReader } from './byte-reader.ts';
@@ -15,7 +15,7 @@ export function closeRelays(): void {
   }
 }
 
-/** Two sockets that are connected, until {@link closeRelays}. */
+/** Two connected sockets, until {@link closeRelays}. */
 export async function openPair(): Promise<SocketPair> {
   const pair = await socketPair();
   pairs.push(pair);
@@ -49,12 +49,12 @@ export async function relayed(options: Partial<RelayOptions> = {}) {
 
 type Parse = (chunk: Uint8Array) => void | Promise<void>;
 
-/** A tap of which a test says what it does with output and input. It counts deliveries of output. */
+/** A tap with configured results for output and input. It counts deliveries of output. */
 export function tap(output: Parse = () => undefined, input: Parse = () => undefined) {
   const state = {
     deliveries: 0,
     heldBytes: 0,
-    /** True if frames may follow what was delivered. */
+    /** True if frames may follow the delivered output. */
     betweenFrames: true,
     /** Fields of its results for input. */
     inputIs: {} as Partial<ClientInput>,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** The checkout that this is. */
+/** Folder of this checkout. */
 export const CHECKOUT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** One line of its log. */
@@ -13,17 +13,17 @@ export type LogLine = Readonly<Record<string, unknown>> & { readonly msg?: strin
 
 export interface RoleProcess {
   readonly pid: number;
-  /** Port that it serves on. */
+  /** Port of its service. */
   readonly port: number;
   /** `http://host:port` of health and metrics. */
   readonly ops: string;
   readonly lines: readonly LogLine[];
-  /** The first line, past or future, that fits. */
+  /** Returns the first matching line, past or future. */
   line(fits: (line: LogLine) => boolean): Promise<LogLine>;
-  /** Value of a metric with exactly these labels; 0 when it is not there. */
+  /** Value of a metric with exactly these labels; 0 if it does not exist. */
   metric(name: string): Promise<number>;
   signal(signal: NodeJS.Signals): void;
-  /** Ends it as a service manager does. @returns the exit code */
+  /** Stops it like a service manager. @returns the exit code */
   stop(): Promise<number | null>;
 }
 

@@ -8,7 +8,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** Short: paths of sockets are. */
+/** The path is short, because paths of sockets have a maximum length. */
 const PREFIX = 'tctest-';
 /** Names that only tailcast uses. Other files in the home or temporary folder do not count. */
 const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
@@ -27,7 +27,7 @@ export function namesThatTestsMayNotMake(home: string, temporary: string, root: 
   ]);
 }
 
-/** Once: the projects of a run share their set-up. */
+/** Runs once, because the projects of a run share their set-up. */
 let begun = false;
 
 export default function setUp(): (() => void) | undefined {
@@ -36,7 +36,7 @@ export default function setUp(): (() => void) | undefined {
   const temporary = tmpdir();
   const before = namesThatTestsMayNotMake(homedir(), temporary, ROOT);
   const scratch = mkdtempSync(join(temporary, PREFIX));
-  // the processes that run the tests are started with it
+  // test processes inherit the setting
   process.env['TMPDIR'] = scratch;
   return () => {
     process.env['TMPDIR'] = temporary;

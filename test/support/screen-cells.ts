@@ -5,12 +5,12 @@ import type { Screen } from '../../src/search/terminal/screen.ts';
 
 export type CellRows = readonly (readonly (readonly [text: string, columns: number])[])[];
 
-/** Of the emulator of the player. */
+/** Returns the cells of the player's emulator. */
 export function emulatorCells(emulator: Emulator): CellRows {
   return readScreen(emulator).map(({ cells }) => trimmed(cells.map(({ text, width }) => [text, width])));
 }
 
-/** Of the screen that transcript and search read. */
+/** Returns the cells of the emulator for transcript and search. */
 export function journalCells(screen: Screen): CellRows {
   return Array.from({ length: screen.rows }, (_, y) => {
     const row = screen.row(y);
@@ -28,7 +28,7 @@ function trimmed(cells: readonly (readonly [string, number])[]): readonly (reado
   return cells.slice(0, cells.findLastIndex(([text]) => text !== ' ') + 1);
 }
 
-/** The same, as text that a person can compare: `日` in two columns is `日‹2›`. */
+/** Returns them as readable text: `日` in two columns is `日‹2›`. */
 export function cellsText(rows: CellRows): readonly string[] {
   const lines = rows.map((cells) =>
     cells.map(([text, columns]) => (columns === 1 ? text : `${text}‹2›`)).join(''),

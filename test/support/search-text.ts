@@ -7,7 +7,7 @@ import { RowJournal } from '../../src/search/row-journal.ts';
 import type { JournalRow } from '../../src/search/text-journal.ts';
 import type { JournalCommand } from '../../src/search/shell-marks.ts';
 
-/** Output at a second. */
+/** Output at a time in seconds. */
 export type Write = readonly [seconds: number, text: string];
 
 export interface Read {
@@ -54,7 +54,7 @@ export function readCastLines(lines: readonly string[], text: IndexedText = 'all
   return { moments, rows, isPartial: cast.isPartial || cut.isPartial };
 }
 
-/** Lines of a recording made of a real program on a real terminal. */
+/** Events of a recording of a real program on a real terminal. */
 export function castFixture(name: string): readonly string[] {
   const path = join(import.meta.dirname, '../fixtures/casts', `${name}.cast`);
   return readFileSync(path, 'utf8').trimEnd().split('\n');

@@ -20,10 +20,10 @@ export class SessionSink implements Pick<
   ended = false;
   /** Reason with which the session was abandoned. */
   left: string | undefined;
-  /** Set: every write waits for it. */
+  /** If set, every write waits for it. */
   wait: Promise<void> | undefined;
   policy: DeliveryPolicy = 'bestEffort';
-  /** Set: every write throws it. */
+  /** If set, every write throws it. */
   error: Error | undefined;
 
   constructor(annotations = true) {

@@ -1,7 +1,7 @@
-/** The two directions of a tap, as a test reads them one after another. */
+/** The two directions of a tap, which a test reads one after another. */
 import { NO_BYTES, type ClientInput, type OutputMark, type Tap } from '../../src/recording/tap.ts';
 
-/** Output: the last mark is the place up to which everything is delivered. */
+/** Output: the last mark is the position up to which everything is delivered. */
 export class OutputSide {
   readonly #tap: Pick<Tap, 'output' | 'mark'>;
   betweenFrames: boolean | undefined;
@@ -27,7 +27,7 @@ export class OutputSide {
   }
 }
 
-/** Input: keeps between two chunks what the tap wants to have kept. */
+/** Input: keeps the bytes that the tap requests between two chunks. */
 export class InputSide {
   readonly #tap: Pick<Tap, 'input'>;
   kept: Uint8Array = NO_BYTES;
@@ -42,7 +42,7 @@ export class InputSide {
     return input;
   }
 
-  /** Returns how much of a chunk is kept, the responses to a heartbeat, or whether the chunk waits. */
+  /** Returns the kept part of a chunk, the responses to a heartbeat, or that the chunk waits. */
   fateOf(chunk: Uint8Array): string {
     const { kind, kept, responses } = this.push(chunk);
     if (kept.length > 0) return `kept ${kept.length}`;

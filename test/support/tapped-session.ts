@@ -8,7 +8,7 @@ export class SeenSession implements TappedSession {
   flushes = 0;
   room: Promise<void> | undefined;
   readonly #parts: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-  /** False for large outputs, of which only the bytes are kept. */
+  /** False for large outputs, of which only the bytes are stored. */
   detailed = true;
 
   get outputs(): Record<'stdout' | 'stderr', Buffer> {

@@ -89,7 +89,7 @@ export const oddTarget: fc.Arbitrary<string> = fc
   )
   .map(([start, segments, end, query]) => `${start}${segments.join('/')}${end}${query}`);
 
-/** Undefined when the target is refused for not being canonical; any other failure is thrown. */
+/** Returns undefined for a target that is not canonical; rethrows any other error. */
 export function targetOf(raw: string): Target | undefined {
   try {
     return parseTarget(raw);

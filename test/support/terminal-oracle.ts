@@ -1,11 +1,11 @@
-/** The screen of xterm, against which our reading of terminal output is held. */
+/** The screen of xterm, for comparison with tailcast's terminal emulator. */
 import xterm from '@xterm/headless';
 import { CLUSTER_WIDTHS } from '../../src/screen/cluster-widths.ts';
 import { ControlFilter } from '../../src/terminal/control-filter.ts';
 import type { Random } from './random.ts';
 
 export interface TerminalOracle {
-  /** Resolves when the screen shows it. @returns false when xterm itself failed on it. */
+  /** Resolves when the screen shows the output. @returns false if xterm failed to parse it */
   write(text: string): Promise<boolean>;
   resize(columns: number, rows: number): void;
   /** Rows from top to bottom, without trailing spaces. */
@@ -195,7 +195,7 @@ function parameters(random: Random): string {
   return random.oneIn(3) ? `${one()};${one()}` : one();
 }
 
-/** Rows without the marks beyond the second on one character: we keep a bounded number of them. */
+/** Rows without the third and later marks on a character, because tailcast keeps a bounded number of them. */
 export function withFewMarks(rows: readonly string[]): readonly string[] {
   return rows.map((row) => row.replaceAll(/([\p{M}\u200d]{2})[\p{M}\u200d]+/gu, '$1'));
 }

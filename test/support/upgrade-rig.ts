@@ -86,7 +86,7 @@ export async function startApiServerDouble(script: UpgradeScript): Promise<ApiSe
   return double;
 }
 
-/** The 101 of an API server that chose `subprotocol`. */
+/** The 101 response of an API server that chose `subprotocol`. */
 export function switching(
   request: IncomingMessage,
   subprotocol: string | undefined,
@@ -112,7 +112,7 @@ export interface Rig {
   readonly accessLines: readonly AccessEntry[];
   /** Metrics of completed upgrades. */
   readonly finished: readonly RequestCount[];
-  /** The gateway's ends of connections that are open. */
+  /** The gateway's ends of open connections. */
   readonly clients: ReadonlySet<Socket>;
   /** Open connections of the gateway to the API server. */
   readonly upstreams: ReadonlySet<Socket>;
@@ -227,7 +227,7 @@ export async function startRig(options: {
   };
 }
 
-/** Admits everybody as Alice, with the real classification. */
+/** Admits all callers as Alice, with the real classification. */
 function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
   let count = 0;
   return {

@@ -1,4 +1,4 @@
-/** The reader of frames that `ws` is made of, which its types leave out: an oracle of another make. */
+/** The frame receiver of `ws`, which its types omit: an independent oracle. */
 import * as ws from 'ws';
 
 export interface WsReceiver {

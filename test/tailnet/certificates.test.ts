@@ -33,7 +33,7 @@ async function servedNames(source: CertificateSource): Promise<string | undefine
   return (await source.fallback()).leaf.subjectAltName;
 }
 
-/** Asks until a background reload has shown, or the test's own time is up. */
+/** Retries until a background reload is visible, or the time of the test is over. */
 async function eventually<T>(read: () => Promise<T>, expected: T): Promise<void> {
   while ((await read()) !== expected) await new Promise(setImmediate);
 }
@@ -75,7 +75,7 @@ describe('certificates from files', () => {
       log: createLogger({ level: 'info', destination }),
       checkEveryMs: 0,
     });
-    // A key that is not the certificate's, as in the middle of a rotation.
+    // A key that does not match the certificate, as during a rotation.
     await writeFile(paths().keyPath, (await authority.issue(['x'])).keyPem);
     await eventually(async () => {
       await source.fallback();

@@ -72,7 +72,7 @@ async function listen(
   return listener.address.port;
 }
 
-/** Answers every chunk with itself, and ends when the client does. */
+/** Echoes every chunk, and closes when the client does. */
 function echo({ socket }: Arrival): void {
   socket.pipe(socket);
 }
@@ -98,7 +98,7 @@ async function tls(port: number, options: ConnectionOptions = {}): Promise<TLSSo
   return socket;
 }
 
-/** Resolves when the socket has closed, in whatever way. */
+/** Resolves when the socket is closed, normally or by an error. */
 function closed(socket: Socket): Promise<boolean> {
   socket.resume();
   if (socket.closed) return Promise.resolve(true);
@@ -237,7 +237,7 @@ describe('a TLS connection', () => {
   it('destroyed by the other side does not end the process', async () => {
     const arrived = Promise.withResolvers<Arrival>();
     const port = await listen({}, (arrival) => {
-      // A reset right after the handshake shows as an end, which the owner must answer with its own.
+      // A reset right after the handshake appears as an end, which the owner must answer with its own.
       echo(arrival);
       arrived.resolve(arrival);
     });
@@ -315,7 +315,7 @@ describe('an unfinished handshake', () => {
 });
 
 describe('a connection that must begin with a PROXY header', () => {
-  /** Sends the header and goes on with TLS on the same connection. */
+  /** Sends the header and then TLS on the same connection. */
   async function tlsAfter(port: number, header: string | Buffer): Promise<TLSSocket> {
     const socket = plain(port);
     socket.write(header);
@@ -345,7 +345,7 @@ describe('a connection that must begin with a PROXY header', () => {
 
   it('loses no byte, however header and TLS are cut', async () => {
     const port = await listen({ proxyProtocol: 'require' }, echo);
-    // A relay that cuts the client's bytes where it is told to, so that header and hello share segments or do not.
+    // A relay that cuts the client's bytes at given positions, so that header and hello share segments or do not.
     for (const sizes of [[1], [7], [HEADER.length - 1, 2], [HEADER.length + 5], [100_000]]) {
       const upstream = plain(port);
       const { port: relayPort, close } = await startCuttingRelay(upstream, HEADER, sizes);

@@ -326,10 +326,10 @@ describe('dialling through the tailnet', () => {
     cleanups.push(() => void daemon.close());
     const idle = createLocalApi({ socketPath: join(directory, 's') });
     await idle.status(never, { peers: false });
-    // the second one finds its connection closed, and the third answers in its place
+    // the second request finds its connection closed, and a third one gets the response
     await idle.status(never, { peers: false });
     expect([asked, connections]).toEqual([3, 2]);
-    // on a connection of its own there is nothing to try again
+    // a separate connection is not retried
     expect(await failureOf(idle.status(never, { peers: false }))).toMatchObject({ name: 'TailcastError' });
     expect(asked).toBe(4);
     idle.close();

@@ -106,7 +106,7 @@ describe('watching the tailnet', () => {
     daemon.dropWatchers();
     await changed;
     const back = changes.next.promise;
-    // What changes between the two buses is only seen if somebody looks once the new one is there.
+    // Changes between the two buses are found only by a check after the new bus is open.
     await Promise.all([arrived, back]);
     const again = changes.next.promise;
     daemon.notify({ SelfChange: {} });

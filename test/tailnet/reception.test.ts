@@ -16,7 +16,7 @@ afterEach(async () => {
   await once(server, 'close');
 });
 
-/** A reception that sees its connections come from `remoteAddress`; resolves with the peer, or `closed`. */
+/** A reception whose connections come from `remoteAddress`; resolves with the peer, or `closed`. */
 async function arrive(
   remoteAddress: string,
   options: { readonly proxyProtocol: 'off' | 'require'; readonly trustedProxies?: readonly string[] },

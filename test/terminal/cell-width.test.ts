@@ -3,7 +3,7 @@ import { PICTOGRAPHIC_PATTERN, rangesOf, ZERO_WIDTH_PATTERN } from '../../script
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../../src/terminal/cell-width.ts';
 import { PICTOGRAPHIC, ZERO_WIDTH } from '../../src/terminal/code-points.ts';
 
-/** Columns of a text that begins a line. */
+/** Columns of a text at the start of a line. */
 function columnsOf(text: string): number {
   let columns = 0;
   let before: Cluster = CLUSTER.none;
@@ -18,7 +18,7 @@ function columnsOf(text: string): number {
 
 describe('cell widths', () => {
   it('have the data of Unicode 17', () => {
-    // another Node may have the data of another version
+    // another Node may contain another version of Unicode
     const isSame = process.versions['unicode'] === '17.0';
     expect(isSame ? ZERO_WIDTH : []).toEqual(isSame ? rangesOf(ZERO_WIDTH_PATTERN) : []);
     expect(isSame ? PICTOGRAPHIC : []).toEqual(isSame ? rangesOf(PICTOGRAPHIC_PATTERN) : []);

@@ -1,4 +1,4 @@
-/** The two emulators, the one of the player and the one of transcript and search, show the same cells. */
+/** The two emulators, of the player and of transcript and search, show the same cells. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -90,7 +90,7 @@ describe('both emulators', () => {
     for (const line of lines.slice(1)) {
       const action = line === '' ? undefined : read(line);
       if (action?.kind === 'resize') {
-        // after a new size the player wraps lines anew, and the reader does not
+        // after a resize the player wraps lines again, and the reader does not
         if (events > 0) break;
         terminal.resize(action.size);
         journal = new RowJournal({ ...action.size, onRow: () => undefined });

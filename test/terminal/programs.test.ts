@@ -1,4 +1,7 @@
-/** Recordings of real programs: what tmux showed of them, our emulators show. Made by test/fixtures/programs/make.ts. */
+/**
+ * Recordings of real programs: both emulators show the screen that tmux showed. Made by
+ * test/fixtures/programs/make.ts.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

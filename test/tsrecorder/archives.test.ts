@@ -21,7 +21,7 @@ afterEach(async () => {
   rig = undefined;
 });
 
-/** Some frames of lines, so that no two are alike and some do not compress. */
+/** Frames of lines that are all different, some of which do not compress. */
 const LINES = Array.from(
   { length: 9_000 },
   (_, at) =>
@@ -34,7 +34,7 @@ async function castOf(from: Rig, id: string, headers = {}): Promise<string> {
   return (await from.get(`/api/v1/recordings/${id}/cast`, headers)).body;
 }
 
-/** Of all findings, those that are faults. */
+/** Returns the findings that are faults. */
 async function faultsOf(
   store: RecordingStore,
 ): Promise<readonly { readonly code: string; readonly message: string }[]> {

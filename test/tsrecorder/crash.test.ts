@@ -139,7 +139,7 @@ describe('a recorder that is killed', () => {
         total += acked;
       }
     }
-    // how much a busy machine acknowledges before it is killed is no promise
+    // the amount that a busy machine acknowledges before it is killed is undefined
     expect(total).toBeGreaterThan(100_000);
     await rig.recorder.close();
     const store = await createDiskStore(directory, { readOnly: true });
@@ -195,7 +195,7 @@ describe('a recorder that is killed', () => {
       spool,
       names.find((name) => name.endsWith('.notes'))!,
     );
-    // as if the second line had not reached the disk, and the journal were ahead
+    // as if the second line had not reached the disk, and the journal were ahead of it
     const kept = `${STORED_HEADER}[1,"o","a"]\n`;
     await truncate(cast, kept.length + 4);
     const journal = await readFile(notes, 'utf8');

@@ -18,7 +18,7 @@ const STREAM = '{"kind":"stream","name":"stderr"}\n';
 const EXIT = '{"kind":"exit","code":3}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":6}\n';
 const PREAMBLE = HEADER + SESSION;
-/** A session line by line; the cast of it is the same without its object lines, after the stored header. */
+/** A session line by line; its cast is the same without object lines, after the stored header. */
 const LINES = [
   HEADER,
   SESSION,
@@ -37,7 +37,7 @@ const LINES = [
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
 
-/** Its journal, after the first line: each object line, and where in the cast it stood. */
+/** Its journal after the first line: each object line, and its position in the cast. */
 const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] => {
   if (index === 0 || line.startsWith('[')) return [];
   const before = LINES.slice(1, index).filter((earlier) => earlier.startsWith('['));
@@ -60,7 +60,7 @@ async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
 
 const lengthOf = (lines: readonly string[]): number => lines.join('').length;
 
-/** Lines `[from, to)` of the session, as the `number`th upload of it; `from` 0 is a first one. */
+/** Lines `[from, to)` of the session as its `number`th upload; `from` 0 for the first. */
 function openPart(rig: Rig, number: number, from: number): Upload {
   const offset = lengthOf(LINES.slice(0, from));
   const preamble = from === 0 ? '' : PREAMBLE;
@@ -75,7 +75,7 @@ function openPart(rig: Rig, number: number, from: number): Upload {
   return upload;
 }
 
-/** Brings lines `[from, to)`, waits until they are acknowledged, and is cut unless they are the last. */
+/** Uploads lines `[from, to)`, waits for their acknowledgement, and disconnects unless they are the last. */
 async function uploadPart(rig: Rig, number: number, from: number, to: number): Promise<void> {
   const upload = openPart(rig, number, from);
   if (to > from) upload.write(LINES.slice(from, to).join(''));
@@ -215,7 +215,7 @@ describe('a session that goes on at another recorder', () => {
       state: 'interrupted',
       problem: `${missing} bytes of the upload are with another recorder, or lost`,
     });
-    // bring the two archives together
+    // copy both archives into one
     const [beginning] = await one.list();
     await until(async () => {
       const { status } = await one.get(`/api/v1/recordings/${beginning!.id}/sidecar`);
@@ -257,7 +257,7 @@ describe('a session that goes on at another recorder', () => {
 });
 
 describe('a session that was over when its recorder was lost', () => {
-  /** Brings everything, has it acknowledged, and never hears that it is kept. */
+  /** Uploads everything, gets its acknowledgement, but never the confirmation that it is stored. */
   async function bringAll(rig: Rig): Promise<void> {
     const upload = openPart(rig, 1, 0);
     upload.write(LINES.join(''));

@@ -1,4 +1,4 @@
-/** Uploads of frames: the recorder makes the lines, and goes on wherever the gateway does. */
+/** Uploads of frames: the recorder creates the lines, and continues where the gateway continues. */
 import { isUtf8 } from 'node:buffer';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,7 @@ interface Place {
   readonly frames: number;
 }
 
-/** Both forms of a recording, and where they are whole. */
+/** Both forms of a recording, and the positions at which they are complete. */
 function bothOf(items: readonly Item[]): {
   readonly frames: Buffer;
   readonly lines: Buffer;
@@ -120,7 +120,7 @@ describe('a recorder that is sent frames', () => {
       expect(ack).toEqual({ ack: whole.lines, ...(whole.frames === 0 ? {} : { frames: whole.frames }) });
       first.close();
       await first.over;
-      // from an acknowledgement that is older than what is durable, as where the last one was lost
+      // continues from an acknowledgement that is older than the durable bytes, as if the last one was lost
       const from = PLACES[sent % (PLACES.indexOf(whole) + 1)]!;
       const second = openUpload(rig.recorder, fieldsOf(name, from, 2));
       expect((await second.headers)['tailcast-offset']).toBe(String(whole.lines));
@@ -129,7 +129,7 @@ describe('a recorder that is sent frames', () => {
       await second.over;
       expect(second.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
     };
-    // in the header, which is long, not at every one
+    // in the header, which is long, not every position
     const cuts = Array.from({ length: FRAMES.length + 1 }, (_byte, index) => index).filter(
       (sent) => sent < 8 || sent > PLACES[1]!.frames - 3,
     );
@@ -161,7 +161,7 @@ describe('a recorder that is sent frames', () => {
       upload.end();
       await upload.over;
       expect(upload.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
-      // it is over: everything is acknowledged as it comes, and nothing of it is stored again
+      // the session is finished: all data is acknowledged on arrival, and none of it is stored again
       const again = openUpload(rig.recorder, fieldsOf(`s-${index}`, PLACES[3]!, 3));
       again.write(FRAMES.subarray(PLACES[3]!.frames));
       again.end();
@@ -256,7 +256,7 @@ function put(batch: EventBatch, item: Item): void {
   else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
 
-/** A line in a frame is longer than the line. */
+/** A line in a frame is longer than the line itself. */
 function writesFrames(upload: RecorderUpload): boolean {
   const batch = upload.createBatch();
   batch.lines('{}\n');
@@ -277,7 +277,7 @@ describe('a gateway and its recorders', () => {
 
   const addressOf = ({ recorder }: Rig): string => `127.0.0.1:${recorder.address.port}`;
 
-  /** Writes items as a session would. */
+  /** Writes items like a session. */
   function write(upload: RecorderUpload, items: readonly Item[]): void | Promise<void> {
     const batch = upload.createBatch();
     for (const item of items) put(batch, item);
@@ -373,7 +373,7 @@ describe('a gateway and its recorders', () => {
     const { port } = rig.recorder.address;
     await rig.recorder.close();
     await upload.lost;
-    // nobody takes it any more: the rest is on disk alone
+    // no recorder accepts it any more, so the rest is only on disk
     const rest = upload.createBatch();
     for (const item of ITEMS.slice(3)) put(rest, item);
     upload.leave(rest.takePieces());

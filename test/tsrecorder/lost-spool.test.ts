@@ -21,7 +21,7 @@ interface Killed {
   readonly acked: number;
 }
 
-/** Two sessions that were acknowledged, and their recorder killed. */
+/** Uploads two sessions, and kills their recorder after the acknowledgements. */
 async function killRecorder(lines = 3): Promise<Killed> {
   const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-lost-'));
   const child = fork(PROGRAM, [directory], { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });

@@ -1,4 +1,4 @@
-/** A recorder on loopback for tests, and the two ways to upload to it. */
+/** A recorder on loopback for tests, and clients for both upload protocols. */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2';
@@ -60,7 +60,7 @@ export interface Answer {
 /** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
-  // the key of the recorder that has its spool in the default place
+  // the key of a recorder with the default spool
   const evidenceKey = join(`${root}.spool`, 'evidence', 'key.pem');
   if (options.spoolDirectory !== undefined) await mkdir(dirname(evidenceKey), { recursive: true });
   const recorder = await createRecorder({
@@ -134,17 +134,17 @@ export interface Upload {
   readonly over: Promise<void>;
   write(text: string | Uint8Array): void;
   end(): void;
-  /** Resolves as soon as an ack frame fulfils the condition. */
+  /** Resolves when an acknowledgement satisfies the condition. */
   ack(condition: (ack: Ack) => boolean): Promise<Ack>;
-  /** Breaks the connection off. */
+  /** Breaks the connection. */
   close(): void;
   /** Resets the upload. */
   reset(): void;
 }
 
 /**
- * Opens an upload over a connection of its own: of lines over HTTP/2, or of a session, which has a name, over an upgraded connection.
- * Lines that are written to the latter become frames, unless `headers` say that frames are written.
+ * Opens an upload on its own connection: lines over HTTP/2, or a named session over an upgraded connection. Lines of
+ * an upgraded upload become frames, unless `headers` declare frames.
  */
 export function openUpload(
   recorder: Pick<RunningRecorder, 'url'>,
@@ -157,7 +157,7 @@ export function openUpload(
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
 
-/** Encodes complete lines as frames after a preamble. An incomplete line waits for its rest. */
+/** Encodes complete lines as frames after a preamble. An incomplete line waits for the rest. */
 function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
   let preambleLeft = preambleBytes;
   let rest: Buffer = Buffer.alloc(0);
@@ -172,12 +172,12 @@ function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
   };
 }
 
-/** The same without the place in frames. */
+/** The same without the position in frames. */
 function withoutFrames({ ack, error }: Ack): Ack {
   return { ack, ...(error === undefined ? {} : { error }) };
 }
 
-/** The response data of both protocols. */
+/** Response data of both protocols. */
 function createAnswer(onlyLines = false) {
   const acks: Ack[] = [];
   const waiting = new Set<() => void>();
@@ -322,7 +322,7 @@ export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> 
   }
 }
 
-/** Signs holds and releases with the key of the recorder of a rig. */
+/** Signs holds and releases with the key of the rig's recorder. */
 export async function holdSigner({ directory }: Pick<Rig, 'directory'>): Promise<HoldSigner> {
   const key = await loadSigningKey(join(`${directory}.spool`, 'evidence', 'key.pem'), false);
   return { key, trusted: new Map([[key.public.id, key.public]]), nowMs: Date.now() };

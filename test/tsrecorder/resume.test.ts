@@ -4,7 +4,7 @@ import { createRig, HEADER, openUpload, STORED_HEADER, until, UPLOADER, type Rig
 const SESSION = { 'tailcast-session': 's-1' };
 const line = (count: number): string => `[${count},"o","line ${count}\\r\\n"]\n`;
 
-/** Uploads header and two lines, then loses the connection in the middle of the third. */
+/** Uploads the header and two lines, then loses the connection during the third line. */
 async function cutUpload(rig: Rig): Promise<number> {
   const upload = openUpload(rig.recorder, SESSION);
   upload.write(HEADER + line(1) + line(2) + line(3).slice(0, 7));

@@ -16,18 +16,18 @@ export function concat(...parts: readonly Uint8Array[]): Uint8Array {
   return new Uint8Array(Buffer.concat(parts));
 }
 
-/** Plain numbers, for comparisons that do not care about the kind of array. */
+/** Returns plain numbers, for comparisons that ignore the kind of array. */
 export function list(bytes: Uint8Array): readonly number[] {
   return [...bytes];
 }
 
-/** Cuts bytes at the given places (any order, out of range ignored); empty segments stay in. */
+/** Cuts bytes at the given positions (any order, out of range ignored); empty segments stay. */
 export function cut(bytes: Uint8Array, at: readonly number[]): readonly Uint8Array[] {
   const places = [0, ...at.filter((place) => place <= bytes.length).toSorted((a, b) => a - b), bytes.length];
   return places.slice(1).map((place, index) => bytes.subarray(places[index], place));
 }
 
-/** Where to cut: a few places, every place, or nowhere. */
+/** Returns positions to cut: a few, all, or none. */
 export function cuts(length: number): fc.Arbitrary<readonly number[]> {
   const everywhere = Array.from({ length }, (_, index) => index);
   return fc.oneof(
@@ -37,7 +37,7 @@ export function cuts(length: number): fc.Arbitrary<readonly number[]> {
   );
 }
 
-/** What a call throws; fails when it throws nothing. */
+/** Returns the error of a call; fails if the call throws nothing. */
 export function thrownBy(call: () => unknown): { readonly code?: string; readonly cause?: unknown } {
   try {
     call();

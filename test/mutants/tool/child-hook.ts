@@ -1,7 +1,7 @@
 /**
- * Loaded by every Node process that a test starts (`NODE_OPTIONS`): gives it the source with all changes compiled in, and the
- * switch from its environment. Without a change it writes down what it comes past. What such a process starts is reached as
- * well, even with an environment of its own.
+ * Preloaded into every Node process that a test starts (`NODE_OPTIONS`): replaces the source by the version with all
+ * changes, and reads the active change from the environment. Without an active change it records the changes that
+ * run. Child processes of such a process load it as well, even with another environment.
  */
 import { ChildProcess } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
   Object.assign(globalThis, {
     $mutant(key: string): boolean {
       if (active !== undefined) return key === active;
-      // at once, as many a process here is killed
+      // written immediately, because tests kill many of these processes
       if (seenFile !== undefined && !seen.has(key)) appendFileSync(seenFile, `${key}\n`);
       seen.add(key);
       return false;
@@ -42,7 +42,7 @@ if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
   });
 }
 
-/** Adds what is missing of ours to an environment. */
+/** Adds missing variables of the tool to an environment. */
 function withVariables(pairs: readonly string[]): readonly string[] {
   const added = ['NODE_OPTIONS', JOBS_VARIABLE, ACTIVE_VARIABLE, SEEN_VARIABLE].flatMap((name) => {
     const value = process.env[name];
@@ -61,7 +61,7 @@ function switchedSource(url: string, jobs: string): string | undefined {
   try {
     return readFileSync(join(jobs, SWITCHED_FOLDER, name), 'utf8');
   } catch {
-    // no file that is changed
+    // a file without changes
     return undefined;
   }
 }

@@ -1,12 +1,14 @@
-/** Which tests may notice a change to a file: those that import it, the nearest first. */
+/** Returns the tests that may notice a change of a file: those that import it, the nearest first. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
 
-/** Not run here: they start programs, which do not see a change in memory, or are about the mutants themselves. */
+/** Excluded tests: they start programs, which do not get changes in memory, or test the mutants themselves. */
 export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
-/** @returns for a source file, the test files that reach it by imports; same name first, then by the length of the way */
+/**
+ * @returns for a source file, the test files that import it directly or indirectly: same name first, then by distance
+ */
 export function createCoverage(root: string): (file: string) => readonly string[] {
   const tests = filesBelow(root, 'test').filter((file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file));
   const importsOf = cached((file) => importedFiles(root, file));
@@ -21,7 +23,7 @@ export function createCoverage(root: string): (file: string) => readonly string[
   };
 }
 
-/** @returns for a test file, itself and all that it imports, by name */
+/** @returns for a test file, itself and all files that it imports, by name */
 export function createImportGraph(root: string): (test: string) => readonly string[] {
   const importsOf = cached((file) => importedFiles(root, file));
   return (test) => [...distancesFrom(test, importsOf).keys()].toSorted();

@@ -1,36 +1,39 @@
-/** What the command and the workers tell each other, by files. */
+/** Files for the communication between the command and the workers. */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 
-/** Where jobs lie, a file for each test file. Not `TAILCAST_…`: roles refuse what they do not know of those. */
+/**
+ * Folder of the jobs, with one file for each test file. The name does not start with `TAILCAST_`, because roles
+ * reject unknown variables with that prefix.
+ */
 export const JOBS_VARIABLE = 'MUTANTS_JOBS';
 
-/** The change that processes switch on which tests start; unset while what they come past is recorded. */
+/** The active change of processes that tests start; unset while the tool records the changes that run. */
 export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
-/** The file in which such processes write down what they come past, a line each. */
+/** File in which such processes record the changes that run, one per line. */
 export const SEEN_VARIABLE = 'MUTANTS_SEEN';
-/** In the folder of the jobs: files with all of their changes, for such processes. */
+/** Folder of the jobs: source files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';
 
-/** In the folder of the jobs, once time is up: no further change is begun. */
+/** File in the folder of the jobs that exists when the time is over: no further change is started. */
 export const STOP_FILE = 'stop';
 
-/** Begins the reason when a test went on for longer than it may. */
+/** Prefix of the reason if a test exceeded its time limit. */
 export const NO_END = 'no end within';
 
 export interface Job {
   readonly kind: 'record' | 'judge';
   /** The test file. */
   readonly file: string;
-  /** Notes go there, a line each. */
+  /** File for notes, one per line. */
   readonly notes: string;
-  /** Switched on before anything is loaded: for what runs then and never again. */
+  /** Enabled before any file is loaded, for code that runs only then. */
   readonly atLoad?: string;
-  /** Ids of the tests that a change is shown to. */
+  /** Ids of the tests that run with a change. */
   readonly mutants: readonly { readonly key: string; readonly tests: readonly string[] }[];
-  /** Milliseconds by id of a test, without a change. */
+  /** Duration of each test without a change, in milliseconds, by id. */
   readonly times: Readonly<Record<string, number>>;
-  /** Of tests of which that is not known. */
+  /** Duration for tests without a known one. */
   readonly usualMs?: number;
 }
 
@@ -38,7 +41,7 @@ export interface TestCoverage {
   readonly id: string;
   readonly name: string;
   readonly ms: number;
-  /** Hooks of a suite: what they come past concerns all tests of it. */
+  /** Hooks of a suite: the changes that they run concern all tests of the suite. */
   readonly isSuite: boolean;
   /** Places in `keys`. */
   readonly seen: readonly number[];
@@ -47,7 +50,7 @@ export interface TestCoverage {
 export interface Coverage {
   readonly file: string;
   readonly keys: readonly string[];
-  /** Come past while files were loaded. */
+  /** Changes that run while files are loaded. */
   readonly load: readonly number[];
   readonly tests: readonly TestCoverage[];
   /** Tests that fail without a change. */
@@ -67,10 +70,10 @@ export type Note =
       readonly kind: 'noticed';
       readonly test: string;
       readonly reason: string;
-      /** The change was there when files were loaded. */
+      /** The change was active while files were loaded. */
       readonly atLoad?: true;
     })
-  /** The test fails without a change as well: something was left behind. */
+  /** The test fails without a change as well, so an earlier change left state behind. */
   | (Judged & { readonly kind: 'dirty'; readonly test: string; readonly reason: string })
   /** It failed once. */
   | (Judged & { readonly kind: 'flaky'; readonly test: string; readonly reason: string });

@@ -1,4 +1,4 @@
-/** Shows changes to the tests that come past them. */
+/** Runs the tests that reach each change. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,22 +22,22 @@ import { keyOf, withSwitches } from './schemata.ts';
 import { shown, Trial, type Outcome } from './trial.ts';
 import { Verdicts, type State } from './verdicts.ts';
 
-/** A process that judges one change for longer hangs in a loop that asks nothing. */
+/** A process that judges one change for longer is in an endless loop without switches. */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
-/** Tests of known changes are quick ones. */
+/** Tests of known changes are fast. */
 const KNOWN_TEST_MS = 1_000;
 const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
-/** Rounds: first the nearest file, then so many at once of those that are left. */
+/** Rounds: first the nearest file, then this many at once. */
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
-  /** What was not judged to its end when the signal came is `open`, or missing. */
+  /** An interrupted judgement is `open` or missing. */
   judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
-  /** What is known from runs before, of all tests and not only of those that may be asked; runs none. */
+  /** Returns the results of earlier runs for all tests, and runs none. */
   kept(mutants: readonly Mutant[]): ReadonlyMap<Mutant, Outcome>;
-  /** Shows each to one test alone. What could not be judged is missing. */
+  /** Runs one test for each change. Unjudged changes are missing in the result. */
   judgeKnown(known: readonly KnownMutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
   close(): Promise<void>;
 }
@@ -46,11 +46,11 @@ export async function createJudge(options: {
   readonly root: string;
   readonly signal: AbortSignal;
   readonly say: (line: string) => void;
-  /** Which test files may be asked. */
+  /** Test files that may run. */
   readonly isAsked: (file: string) => boolean;
-  /** Believe what is known of a test as long as the test itself is the same, whatever else has changed. */
+  /** True to trust the results of a test as long as the test itself is unchanged, whatever else has changed. */
   readonly keepCoverage: boolean;
-  /** Test files that run at once. */
+  /** Number of test files that run at the same time. */
   readonly workers: number;
 }): Promise<Judge> {
   const { root, signal, say, isAsked } = options;
@@ -68,7 +68,7 @@ export async function createJudge(options: {
     reporters: [{}],
   });
 
-  /** Runs jobs, each with its test file, and gives what was noted. */
+  /** Runs jobs, each with its test file, and returns the notes. */
   async function run(jobs: readonly Job[]): Promise<readonly Note[]> {
     if (signal.aborted || jobs.length === 0) return [];
     const before = readNotes(notes).length;
@@ -113,13 +113,13 @@ export async function createJudge(options: {
     });
 
   async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
-    // what a failing test comes past says little
+    // the changes that a failing test runs mean little
     const isGood = (file: string): boolean =>
       isAsItWas(file) && keptCoverage(file)?.coverage.broken.length === 0;
     const missing = files.filter((file) => !isGood(file));
     if (missing.length > 0)
       say(`${missing.length} test files are run without a change, to see what they come past`);
-    // by and by, so that a run that is cut short has kept what it found
+    // stored step by step, so that an interrupted run keeps its results
     for (let from = 0; from < missing.length; from += RECORDED_AT_ONCE) {
       const some = missing.slice(from, from + RECORDED_AT_ONCE);
       const found = await run(
@@ -197,7 +197,7 @@ export async function createJudge(options: {
   };
 }
 
-/** For processes that tests start: they load files themselves. */
+/** For processes that tests start, which load files themselves. */
 function writeSwitched(root: string, folder: string): void {
   mkdirSync(folder);
   for (const file of changedFiles(filesBelow(root, 'src'))) {
@@ -219,7 +219,7 @@ function createFingerprint(root: string): (file: string) => State {
   });
 }
 
-/** What a test file starts it does not import: the changed file counts as well. */
+/** A test file does not import the programs that it starts, so the changed file counts as well. */
 function createStates(root: string, mutants: readonly Mutant[]): (key: string, file: string) => State {
   const fingerprints = new Map<string, State>();
   const fingerprint = createFingerprint(root);
@@ -251,7 +251,7 @@ function readNotes(path: string): readonly Note[] {
 
 const seenSince = new Map<string, number>();
 
-/** Ends processes that say nothing for too long; the change that they judge is noticed by that. */
+/** Kills processes without output for too long; the change that they judge counts as detected. */
 function endHanging(notes: string, from: number): void {
   const last = new Map<string, Exclude<Note, { kind: 'coverage' }>>();
   for (const note of readNotes(notes).slice(from)) if (note.kind !== 'coverage') last.set(note.file, note);
@@ -265,7 +265,7 @@ function endHanging(notes: string, from: number): void {
     try {
       process.kill(note.pid, 'SIGKILL');
     } catch {
-      // it has ended by itself
+      // the process has exited
     }
   }
 }

@@ -1,4 +1,4 @@
-/** Which changes are tried, and what the results say, folder by folder. */
+/** Selects the changes, and computes scores for each folder. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 
-/** Where a missing check costs somebody else's rights, shells or recordings. */
+/** Files in which a missing check costs another user's rights, shells or recordings. */
 export const FOLDERS = [
   'src/impersonation',
   'src/kube',
@@ -37,16 +37,16 @@ export const FOLDERS = [
   'src/tsrecorder/spool',
   'src/tsrecorder/store',
 ] as const;
-/** Files that lie in no folder of their own. */
+/** Files outside of folders. */
 const BARE = /^src\/(?:http2-fields|keyed-counter|process-identity|tsrecorder\/[^/]+)\.ts$/;
 const BARE_FOLDER = 'others';
 
-/** The files that are changed. */
+/** Files that are changed. */
 export function changedFiles(sources: readonly string[]): readonly string[] {
   return sources.filter((file) => folderOf({ file }) !== undefined).toSorted();
 }
 
-/** @returns undefined for a file that is left as it is */
+/** @returns undefined for a file without changes */
 export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
   return (
     FOLDERS.find((folder) => file.startsWith(`${folder}/`)) ?? (BARE.test(file) ? BARE_FOLDER : undefined)
@@ -54,9 +54,9 @@ export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
 }
 
 /**
- * A sample of every folder: half of it in equal shares, so that a small folder has a score as well, half by size. Folders
- * take turns, so that a run that is cut short has seen all of them. A change keeps its place in the order of a seed whatever
- * becomes of the code around it, so that the same sample can be judged again after something was mended.
+ * A sample of every folder: half in equal shares, so that a small folder has a score as well, half by size. Folders
+ * take turns, so that an interrupted run covers all of them. The position of a change depends only on the seed, so
+ * that the same sample can be judged again after a fix.
  */
 export function chooseSample(mutants: readonly Mutant[], size: number, seed: number): readonly Mutant[] {
   const folders = [...Map.groupBy(mutants, folderOf).values()];
@@ -87,18 +87,18 @@ function shuffled(mutants: readonly Mutant[], seed: number): readonly Mutant[] {
 export interface Verdict {
   readonly mutant: Mutant;
   readonly noticed: boolean;
-  /** Every test that comes past it has been asked, or one has noticed it. */
+  /** Every test that reaches it has run, or one has detected it. */
   readonly isJudged: boolean;
-  /** Why it may go unnoticed. */
+  /** Reason why it may be undetected. */
   readonly accepted: string | undefined;
 }
 
 export interface Score {
   readonly folder: string;
   readonly noticed: number;
-  /** Unnoticed, and accepted as that. */
+  /** Undetected, and accepted. */
   readonly accepted: number;
-  /** Noticed, accepted, or shown to every test that comes past. */
+  /** Detected, accepted, or run with every test that reaches it. */
   readonly judged: number;
   readonly all: number;
 }
@@ -117,9 +117,9 @@ export function scores(
   }));
 }
 
-/** Share that must be noticed, or be accepted. */
+/** Minimum share of changes that are detected or accepted. */
 const REQUIRED = 0.9;
-/** Of fewer a share says nothing: such a folder counts in the whole alone. */
+/** A share of fewer changes is not significant: such a folder counts only in the total. */
 const ENOUGH = 10;
 
 export function areEnough(found: readonly Score[]): boolean {
@@ -135,13 +135,13 @@ const acceptedSchema = z.array(
     file: z.string(),
     original: z.string(),
     replacement: z.string(),
-    /** Which one of those that read the same, from 0; all of them when it is not said. */
+    /** Index among changes with the same text, from 0; undefined: all of them. */
     nth: z.int().min(0).exactOptional(),
     /** A whole sentence. */
     reason: z.string().min(20),
   }),
 );
-/** Changes that nobody can see from outside, by text and not by line, so that code may move. */
+/** Changes without a visible effect, identified by text instead of line, so that code may move. */
 export const ACCEPTED = acceptedSchema.parse(
   JSON.parse(readFileSync(join(import.meta.dirname, 'accepted.json'), 'utf8')),
 );

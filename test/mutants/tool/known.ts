@@ -1,4 +1,4 @@
-/** Changes of which it is known which test notices them: a small sample of each folder, for every verification. */
+/** Changes with a known detecting test: a small sample of each folder, for every verification. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -25,7 +25,7 @@ const knownSchema = z.array(
   }),
 );
 
-/** By text and not by line, so that code may move. What is no longer there is left out. */
+/** Identified by text instead of line, so that code may move. Missing changes are skipped. */
 export function readKnown(root: string): { readonly known: readonly KnownMutant[]; readonly gone: number } {
   const entries = knownSchema.parse(JSON.parse(readFileSync(PATH, 'utf8')));
   const known = entries.flatMap(({ file, original, replacement, nth, test }) => {
@@ -46,7 +46,7 @@ function mutantsIn(root: string, file: string): readonly Mutant[] {
   }
 }
 
-/** Keeps some of every folder, by different tests; of folders that were not judged what there was. */
+/** Keeps some changes of every folder, with different tests; keeps the old ones of folders that were not judged. */
 export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
   const noticed = [...outcomes].flatMap(([mutant, { by }]) => (by === undefined ? [] : [{ mutant, by }]));
   const byFolder = Map.groupBy(noticed, ({ mutant }) => folderOf(mutant));
@@ -63,7 +63,7 @@ export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>)
   writeFileSync(PATH, `${JSON.stringify(entries, undefined, 2)}\n`);
 }
 
-/** By as many test files as there are, before a file comes once more. */
+/** Uses each test file once before a file is used again. */
 function differentTests(known: readonly KnownMutant[]): readonly KnownMutant[] {
   const firsts = [...Map.groupBy(known, ({ by }) => by.file).values()].flatMap((some) => some.slice(0, 1));
   return [...firsts, ...known.filter((each) => !firsts.includes(each))];

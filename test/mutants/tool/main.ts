@@ -1,5 +1,5 @@
 /**
- * Makes small changes to the security-relevant code by tool, one after the other, and asks the tests whether they notice.
+ * Makes small changes to the security-relevant code, one after the other, and runs the tests to see if one fails.
  *
  *   npm run test:mutants                          a sample of 600
  *   npm run test:mutants -- --sample 20           a smaller one
@@ -15,13 +15,13 @@
  *   npm run test:mutants -- --write-known         keeps some of every folder for that
  *   npm run test:mutants -- --list                what would be done
  *
- * All changes of a file are compiled in at once, in memory, and switched on one by one (schemata.ts). First every test is
- * run once to see which changes it comes past (kept in node_modules/.cache until something it imports changes).
- * Then a change is shown to the tests that come past it and to no other, the fastest first, until one fails. That one has
- * noticed it when it fails once more, and does not without the change.
+ * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test
+ * runs once, to record the changes that it reaches (cached in node_modules/.cache until one of its imports changes).
+ * Then only the tests that reach a change run with it, the fastest first, until one fails. That test has detected the
+ * change if it fails again with it and passes without it.
  *
- * Ends with 0 when 90 % of the changes were noticed or are accepted (accepted.json, each with its reason), in all and in every
- * folder of which ten or more were tried; with 1 when not, 2 when something could not be judged, 130 when it was interrupted.
+ * Exit code: 0 if 90 % of the changes were detected or are accepted (accepted.json, each with its reason), in total
+ * and in every folder with ten or more; 1 if not; 2 if a change could not be judged; 130 after an interruption.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -106,7 +106,7 @@ function openJudge(): Promise<Judge> {
   });
 }
 
-/** Ends with the line that `scripts/ci.mjs` counts by. */
+/** The last line is the one that `scripts/ci.mjs` parses. */
 async function judgeKnown(): Promise<number> {
   const { known, gone } = readKnown(root);
   const judge = await openJudge();
@@ -120,7 +120,7 @@ async function judgeKnown(): Promise<number> {
     if (gone > 0) say(`${gone} are no longer in the code: --write-known keeps others`);
     const passed = outcomes.size - survived.length;
     say(`${passed} passed, ${survived.length} failed, ${known.length - outcomes.size + gone} skipped`);
-    // when next to nothing is left of them, this says nothing; what there was no time for is said to be skipped
+    // with very few changes the score is meaningless; changes without time are reported as skipped
     return survived.length === 0 && passed > 0 && known.length >= gone ? 0 : 1;
   } finally {
     await judge.close();
@@ -145,7 +145,7 @@ function report(verdicts: readonly Verdict[], broken: number): number {
   return areEnough(found) ? 0 : 1;
 }
 
-/** @param starts one or more, with commas between */
+/** @param starts one or more prefixes, separated by commas */
 function beginsWith(path: string, starts: string): boolean {
   return starts.split(',').some((start) => path.startsWith(start));
 }

@@ -1,10 +1,10 @@
-/** Every small change that the tool makes to a source file, found in its syntax tree. Pure. */
+/** Finds every small change that the tool makes to a source file, in its syntax tree. Pure. */
 import { parseSync } from 'vite';
 
 export interface Mutant {
-  /** Relative to the root of the project, with `/`. */
+  /** Path relative to the root of the project, with `/`. */
   readonly file: string;
-  /** UTF-16 offsets of the text that is replaced. */
+  /** UTF-16 offsets of the replaced text. */
   readonly start: number;
   readonly end: number;
   readonly replacement: string;
@@ -12,18 +12,18 @@ export interface Mutant {
   /** From 1. */
   readonly line: number;
   readonly original: string;
-  /** From 0: which one it is of those in the file that read the same. */
+  /** Index among the changes of the file with the same text, from 0. */
   readonly nth: number;
 }
 
 /**
- * - `condition`: of an `if` or `?:`, negated; a `!` taken away
+ * - `condition`: of an `if` or `?:`, negated; or a removed `!`
  * - `comparison`: turned round
  * - `boundary`: off by one: `<` for `<=`
  * - `logic`: `&&` for `||`; `??` without its right side
  * - `return`: another truth
- * - `call`: a statement that only calls, or throws, taken out
- * - `limit`: a constant number, one more
+ * - `call`: a removed statement that only calls or throws
+ * - `limit`: a constant number plus one
  */
 export type Operator = 'condition' | 'comparison' | 'boundary' | 'logic' | 'return' | 'call' | 'limit';
 

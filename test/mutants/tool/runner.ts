@@ -1,6 +1,6 @@
 /**
- * vitest's runner in a worker, with an executor of ours: it loads a test file once, and then runs chosen tests of it again
- * and again, each time with another change switched on; or it notes which changes each test comes past.
+ * vitest's runner in a worker, with the tool's executor: it loads a test file once, and then runs chosen tests
+ * repeatedly, each time with another active change; or it records the changes that each test reaches.
  */
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -97,7 +97,7 @@ export default class MutantRunner extends TestRunner {
     return super.importFile(path, source);
   }
 
-  /** The tree of a file is kept for us; vitest gets it with a single test in it, which is where our work is done. */
+  /** The tool keeps the tree of a file; vitest gets it with a single test, in which the tool works. */
   async onBeforeRunFiles(files: RunnerTestFile[]): Promise<void> {
     for (const file of files) {
       this.#file = keep(file);
@@ -181,7 +181,7 @@ export default class MutantRunner extends TestRunner {
     }
   }
 
-  /** The change was there when the files were loaded, so there is no other process for it. */
+  /** The change was active while the files were loaded, so no other process is needed. */
   async #judgeLoaded(file: KeptSuite, job: Job, key: string): Promise<void> {
     note(job, { kind: 'begin', key, file: job.file, pid: process.pid });
     const failed =

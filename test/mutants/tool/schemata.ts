@@ -1,6 +1,6 @@
 /**
- * All changes of a file compiled in at once: each asks `$mutant` whether it is the one that is tried, so that one process
- * tries many without loading anything again. Pure.
+ * All changes of a file compiled in at once: the code of each checks with `$mutant` whether it is active, so that one
+ * process tries many changes without reloading. Pure.
  */
 import { createHash } from 'node:crypto';
 import type { Mutant } from './operators.ts';

@@ -1,4 +1,4 @@
-/** Many changes, each shown to one test file after another until one notices it. */
+/** Judges many changes: each runs with one test file after another until a test detects it. */
 import { basename, dirname } from 'node:path';
 import { NO_END, type Coverage, type Job, type Judged, type Note } from './jobs.ts';
 import { acceptedReason } from './judging.ts';
@@ -6,7 +6,7 @@ import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 import type { Said, Verdicts } from './verdicts.ts';
 
-/** Tests of one file that a change is shown to, the fastest. */
+/** Tests of one file that run with a change: the fastest. */
 const MAX_TESTS = 60;
 /** Factor of time that a test one step nearer may take. Tests that start processes run late, even if they are near. */
 const NEARER = 3;
@@ -38,7 +38,7 @@ export interface TrialOptions {
 /** One change: its result, and the tests that have not run. */
 interface Case {
   readonly mutant: Mutant;
-  /** Test files that have not spoken about it. */
+  /** Test files without a result for this change. */
   readonly queue: Show[];
   outcome: Outcome | undefined;
   asked: number;
@@ -49,7 +49,7 @@ export class Trial {
   readonly #options: TrialOptions;
   readonly #cases: ReadonlyMap<string, Case>;
   readonly #times: ReadonlyMap<string, Readonly<Record<string, number>>>;
-  /** File and change where something failed without a change as well. */
+  /** File and change of failures without an active change. */
   readonly #soiled = new Set<string>();
 
   constructor(options: TrialOptions) {
@@ -162,7 +162,7 @@ export class Trial {
     if (own.length === 0) return [];
     const done = new Set(own.filter(({ kind }) => kind !== 'dirty').map(({ key }) => key));
     const soiled = own.find((note) => note.kind === 'dirty');
-    // again, first in a new process; after that this file counts as run
+    // retried in a new process; after that this file counts as run
     if (soiled !== undefined && (job.mutants[0]?.key === soiled.key || this.#isKnown(soiled))) {
       this.#options.say(`cannot be judged by ${job.file}: ${soiled.test}: ${soiled.reason}`);
       const unjudged = this.#cases.get(soiled.key);
@@ -177,7 +177,7 @@ export class Trial {
     ];
   }
 
-  /** @returns whether it was soiled before */
+  /** @returns true if it was in this state before */
   #isKnown({ file, key }: Judged): boolean {
     const place = `${file} ${key}`;
     const known = this.#soiled.has(place);
@@ -265,7 +265,7 @@ interface Show {
   readonly file: string;
   /** Ids of the tests that pass the change. */
   readonly tests: readonly string[];
-  /** The same for a change that runs only while files are loaded. */
+  /** Tests for a change that runs only while files are loaded. */
   readonly atLoad: readonly string[];
   /** Of the fastest. */
   readonly ms: number;
@@ -288,7 +288,7 @@ function showsOf(
     byKey.set(key, known);
   };
   for (const { id, isSuite, seen } of tests) {
-    // ids of tests begin with that of their suite
+    // ids of tests start with the id of their suite
     const ids = isSuite
       ? good.filter((test) => test.id.startsWith(`${id}_`)).map((test) => test.id)
       : good.filter((test) => test.id === id).map((test) => test.id);
@@ -311,7 +311,7 @@ function showsOf(
   return found;
 }
 
-/** A line for people. */
+/** A line for the report. */
 export function shown({ file, line, operator, original, replacement }: Mutant): string {
   const short = (text: string): string => {
     const flat = text.replaceAll(/\s+/g, ' ');

@@ -1,4 +1,4 @@
-/** What test files have said about changes, kept between runs: one that is cut short is gone on with, not begun again. */
+/** Results of test files for changes, stored between runs, so that an interrupted run continues. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 
 export interface Said {
@@ -7,7 +7,7 @@ export interface Said {
   /** The test file. */
   readonly file: string;
   readonly noticed: boolean;
-  /** The test that noticed it; undefined when it did not end. */
+  /** The test that detected it; undefined if the run did not end. */
   readonly test?: string | undefined;
   /** True if a process with loaded files noticed it. */
   readonly isQuick?: boolean;
@@ -17,7 +17,7 @@ export interface Said {
 export interface State {
   /** Hash of the test file only. */
   readonly own: string;
-  /** Of everything that it imports and of the changed file as well. */
+  /** Hash of all its imports and of the changed file. */
   readonly whole: string;
 }
 

@@ -8,7 +8,7 @@ import { withSwitches } from './schemata.ts';
 
 const root = join(import.meta.dirname, '../../..');
 
-/** In the order of the jobs. */
+/** Results in the order of the jobs. */
 class InOrder extends BaseSequencer {
   override async sort<T>(files: T[]): Promise<T[]> {
     return files;
@@ -40,7 +40,7 @@ export default defineConfig({
     pool: 'forks',
     passWithNoTests: true,
     sequence: { sequencer: InOrder },
-    // the same searches each time
+    // the same random values each time
     env: { CI: 'true', TEST_SEED: '1' },
     fsModuleCache: false,
   },

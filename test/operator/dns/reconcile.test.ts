@@ -63,7 +63,7 @@ function putService(name: string, annotations: Record<string, string>, spec: obj
     status: before?.['status'],
   });
 }
-/** Plays the cluster: the addresses behind the headless Service of a proxy. */
+/** Simulates the cluster: the addresses behind the headless Service of a proxy. */
 function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, boolean][]): void {
   const labels = {
     ...bench.object(`${OWN}/services/${service}`)?.metadata.labels,

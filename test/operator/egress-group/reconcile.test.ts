@@ -124,7 +124,7 @@ const gate = (pod: string): string | undefined =>
     bench.object(`${OWN}/pods/${pod}`)!['status'] as { conditions: { type: string; status: string }[] }
   ).conditions.find(({ type }) => type === 'tailscale.com/egress-services')?.status;
 
-/** Plays a pod that has started and joined. */
+/** Simulates a pod that has started and joined. */
 function pod(
   ordinal: number,
   options: { up?: boolean; ip?: string; uid?: string; deleted?: boolean } = {},
@@ -154,7 +154,7 @@ function pod(
     },
   });
 }
-/** Plays its container, which has read the configuration and set its rules. */
+/** Simulates its container, which has read the configuration and installed its rules. */
 function report(
   ordinal: number,
   options: { ip?: string; unknown?: readonly string[]; entries?: Record<string, Entry> } = {},

@@ -118,7 +118,7 @@ const gate = (ordinal: number): string | undefined =>
     ({ type }) => type === 'tailscale.com/ingress-services',
   )?.status;
 
-/** Plays a pod that has started and joined. */
+/** Simulates a pod that has started and joined. */
 function pod(ordinal: number, more: { going?: boolean; uid?: string } = {}): void {
   const name = `in-${ordinal}`;
   bench.startPod(name, more.uid);

@@ -165,7 +165,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
       TAILCAST_TARGET: 'db.lab.ts.net',
       TAILCAST_PORTS: '80,9005',
       TAILCAST_SOCKET: variables(0)['TS_SOCKET'],
-      // Another one than the Service wants.
+      // Another value than the Service's.
       TAILCAST_OPS_LISTEN: ':9006',
     });
     expect(forwarder!.readinessProbe?.httpGet).toMatchObject({ path: '/readyz', port: 9006 });
@@ -176,7 +176,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     expect(variables(0)).not.toHaveProperty('TS_LOCAL_ADDR_PORT');
     const service = bench.object(PATH)!['spec'] as { externalName: string };
     expect(service.externalName).toBe(`${NAME}.tailcast.svc.c.local`);
-    // The nameserver knows it by the same annotation as others.
+    // The nameserver identifies it by the same annotation as other objects.
     expect(set().spec!.template.metadata!.annotations).toEqual({
       'tailscale.com/operator-last-set-ts-tailnet-target-fqdn': 'db.lab.ts.net.',
     });

@@ -63,7 +63,7 @@ const secrets = () =>
     .toSorted()
     .map((path) => path.split('/').at(-1));
 
-/** Plays the part of the pods: their nodes have joined and are there for the Service, and the pods are ready. */
+/** Simulates the pods: their nodes have joined and serve the Service, and the pods are ready. */
 function join(count: number, service = 'svc:prod'): void {
   for (let ordinal = 0; ordinal < count; ordinal += 1) {
     const path = `${CORE}/secrets/prod-${ordinal}`;
@@ -264,7 +264,7 @@ describe('a ProxyGroup of gateways', () => {
       ]);
       expect([control.keys.size, control.known.size, metrics.proxyGroups.size]).toEqual([0, 0, 0]);
       const { resourceVersion } = stored(GROUP)!.metadata;
-      // Longer than the same event is held back.
+      // Longer than the time in which the same event is suppressed.
       await clock.advance(3_600_000);
       await run();
       expect(stored(GROUP)?.metadata.resourceVersion).toBe(resourceVersion);

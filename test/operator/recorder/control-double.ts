@@ -11,12 +11,12 @@ export interface ControlDouble extends TailnetControl {
   readonly devices: Map<string, TailnetDevice>;
   /** By device. */
   readonly machineKeys: Map<string, string>;
-  /** How often all nodes were listed. */
+  /** Number of times that all nodes were listed. */
   listed: number;
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
   readonly routes: Map<string, readonly string[]>;
-  /** Without it, a control server without Tailscale Services. */
+  /** False for a control server without Tailscale Services. */
   services?: TailnetServices;
   readonly known: Map<string, TailnetService>;
   /** Makes every call fail. */

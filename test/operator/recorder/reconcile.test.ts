@@ -59,7 +59,7 @@ const PROVISIONED = {
   reason: 'RecorderCreating',
   message: expect.stringMatching(/^0\/\d pods are ready$/),
 };
-/** Plays the StatefulSet controller: all pods are ready. */
+/** Simulates the StatefulSet controller: all pods are ready. */
 function podsReady(): void {
   const set = stored(`${SETS}/test`)!;
   const { replicas } = set['spec'] as { replicas: number };
@@ -85,7 +85,7 @@ function decode(path: string, key: string): string {
   return Buffer.from(data?.[key] ?? '', 'base64').toString();
 }
 
-/** Plays the part of replica `ordinal`'s pod: it has joined and removed its key. */
+/** Simulates the pod of replica `ordinal`, which has joined and removed its key. */
 function join(ordinal: number, options: { hostname?: string; state?: Record<string, string> } = {}): void {
   const path = `${SECRETS}/test-${ordinal}`;
   const id = `node-${ordinal}`;
@@ -365,7 +365,7 @@ describe('a valid Recorder', () => {
     await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
     expect(stored(`${SECRETS}/test-auth-3`)?.['data']).toEqual({ 'secret-state': 'eA==' });
     expect(condition()).toMatchObject({ status: 'False', reason: 'RecorderCreationFailed' });
-    // No key was made for a replica that cannot be.
+    // No key was created for an impossible replica.
     expect(control.keys.size).toBe(3);
   });
 

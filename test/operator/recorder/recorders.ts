@@ -1,4 +1,4 @@
-/** Recorders and options for the tests of the pure parts. */
+/** Recorders and options for the tests of the pure functions. */
 import { parseRecorder, type DesiredRecorder } from '../../../src/operator/recorder/recorder.ts';
 import type { NodeGroup, SpecOptions } from '../../../src/operator/workload/workload.ts';
 

@@ -28,7 +28,7 @@ const metadata = ({ name, uid }: Owner, own: string) => ({
 
 const encode = (text: string): string => Buffer.from(text).toString('base64');
 
-/** The state of a node that has joined, as the embedded tailscaled keeps it. */
+/** State of a joined node, in the format of the embedded tailscaled. */
 export function referenceState(nodeId: string, loginName: string): Readonly<Record<string, string>> {
   return {
     '_current-profile': encode('profile-1'),
@@ -39,7 +39,7 @@ export function referenceState(nodeId: string, loginName: string): Readonly<Reco
 }
 
 /**
- * @param options.command what runs in the container; the reference's is `/tsrecorder`.
+ * @param options.command command of the container; the reference's is `/tsrecorder`.
  * @param options.podLabels labels of the Recorder for its pods; the reference puts them into the selector.
  */
 export function referenceObjects(

@@ -4,9 +4,10 @@
 export const NOTHING = Symbol('nothing');
 
 /**
- * The fields in which an object differs from its golden, as paths such as `spec.containers[tailscale].image`. Fields that
- * the golden does not name are left alone. Lists of things with names are compared by name, and so are left alone in what
- * they have besides; other lists are the same throughout. A regular expression stands for any text that it matches.
+ * Returns the fields in which an object differs from its golden file, as paths such as
+ * `spec.containers[tailscale].image`. Fields that are missing in the golden file are ignored. Lists of named items
+ * are compared by name, and additional items are ignored; other lists must be equal. A regular expression matches any
+ * fitting text.
  */
 export function differences(golden: unknown, actual: unknown, at = ''): readonly string[] {
   if (golden === NOTHING) {

@@ -1,7 +1,7 @@
 /**
- * What the reference makes of one proxy, from what is known of it. Left out, because it is not known: the update strategy and
- * the pod management of a StatefulSet, probes, resources, ports of the container, the order of variables, whether mounts are
- * read-only, what TS_INTERNAL_APP is called for single proxies, and the ports of the headless Service.
+ * The reference's objects for one proxy, as far as they are known. Omitted, because unknown: the update strategy and
+ * the pod management of a StatefulSet, probes, resources, ports of the container, the order of variables, whether
+ * mounts are read-only, the value of TS_INTERNAL_APP for single proxies, and the ports of the headless Service.
  */
 import { NOTHING } from './differences.ts';
 
@@ -16,7 +16,7 @@ export interface SingleProxy {
   readonly isKernel: boolean;
   /** Additional environment variables. */
   readonly env: Readonly<Record<string, string>>;
-  /** By the end of their names. */
+  /** Objects by the suffix of their names. */
   readonly lastSet?: Readonly<Record<string, string>>;
 }
 
@@ -151,7 +151,7 @@ const ownedBy = (kind: string, name: string): readonly object[] => [
   { apiVersion: 'tailscale.com/v1alpha1', kind, name },
 ];
 
-/** The objects of a DNSConfig by kind. Unknown of the reference's: labels, its container, and strategies. */
+/** The objects of a DNSConfig by kind. Unknown in the reference: labels, its container, and strategies. */
 export function nameserver(owner: string, records: object): Readonly<Record<string, object>> {
   const metadata = {
     name: 'nameserver',

@@ -32,9 +32,9 @@ import {
   type Manifest,
 } from './samples.ts';
 
-/** Where our objects are others on purpose. */
+/** Intended differences of tailcast's objects. */
 const ON_PURPOSE = {
-  // Its account reads its own Secret, instead of one for all that reads all.
+  // Its account reads only its own Secret, instead of one account that reads all.
   web: ['spec.template.spec.serviceAccountName'],
   // Without a certificate.
   kernel: [
@@ -95,7 +95,7 @@ function nameFor(parent: Pick<SingleProxy, 'parent' | 'namespace' | 'type'>): st
 }
 const decode = (text: string): unknown => JSON.parse(Buffer.from(text, 'base64').toString());
 
-/** A Secret with the files in it, read. */
+/** A Secret with its files parsed. */
 function secret(name: string): object {
   const object = bench.object(`${OWN}/secrets/${name}`)!;
   const files = Object.entries(object['data'] as Record<string, string>).filter(
@@ -104,7 +104,7 @@ function secret(name: string): object {
   return { ...object, files: Object.fromEntries(files.map(([key, text]) => [key, decode(text)])) };
 }
 
-/** Everything that is made of one proxy, against its goldens. */
+/** All objects of one proxy, compared with their golden files. */
 function expectProxy(golden: Omit<SingleProxy, 'name'>, ...nodes: NodeConfig[]): SingleProxy {
   const proxy = { ...golden, name: nameFor(golden) };
   expect(differences(headlessService(proxy), bench.object(`${OWN}/services/${proxy.name}`))).toEqual([]);
@@ -350,7 +350,7 @@ describe('a Connector of the reference’s documentation', () => {
 });
 
 describe('a DNSConfig of the reference’s documentation', () => {
-  /** An object of the nameserver, its file read. */
+  /** An object of the nameserver with its file parsed. */
   function made(kind: string): StoredObject {
     const found = [...bench.api.objects.values()].filter(
       (object) => object.kind === kind && object.metadata.ownerReferences?.[0]?.name === 'ts-dns',

@@ -55,7 +55,7 @@ const variables = (): Record<string, string> => {
     set.spec.template.spec.containers[0]!.env.map(({ name, value }) => [name, value]),
   );
 };
-/** The pod starts, joins, and the operator has looked. */
+/** The pod starts and joins, and the operator has run a pass. */
 async function up(): Promise<void> {
   await run();
   bench.startPod(POD);
@@ -555,7 +555,7 @@ describe('an operator that is killed between any two writes', () => {
       expect([fresh.left(), fresh.names()]).toEqual([[], []]);
       expect(fresh.object(PATH)).toBeUndefined();
       expect(fresh.control.devices.size).toBe(0);
-      // A key that was made and not stored is the one thing that a crash may leave: it ends after an hour.
+      // A crash between creating and storing a key leaves only that key, which expires after an hour.
       const usable = [...fresh.control.keys.values()].filter((key) => key.usable);
       expect(usable.length).toBeLessThanOrEqual(survived ? 0 : 1);
       return { survived };

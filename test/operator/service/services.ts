@@ -1,4 +1,4 @@
-/** Services as people write them. */
+/** Services as users write them. */
 export const PATH = '/api/v1/namespaces/prod/services/web';
 
 export function service(

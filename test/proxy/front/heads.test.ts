@@ -1,4 +1,4 @@
-/** Incomplete heads, and heads of requests that were not admitted: they have limits in bytes and in time. */
+/** Incomplete heads, and heads of requests that were not admitted, have limits in bytes and in time. */
 import { once } from 'node:events';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { PassThrough } from 'node:stream';
@@ -23,7 +23,7 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-/** The gateway may have 240 KiB of heads: one address half of them. */
+/** The gateway may hold 240 KiB of heads, and one address half of that. */
 async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_000): Promise<Rig> {
   const users = createUserLimits({ requests: 100, connections: 100, bytes: 1e6, headBytes: 240 * KIB });
   const rig = await openRig({
@@ -72,7 +72,7 @@ describe('incomplete heads over HTTP/1.1', () => {
     first.socket.write(part);
     const second = await rawClient(rig);
     second.socket.write(part);
-    // either of them is the one that is too much
+    // either of them may be the one above the limit
     const text = await Promise.race(
       [first, second].map((client) => client.until((got) => got.includes('OVERLOADED'))),
     );
@@ -130,7 +130,7 @@ describe('incomplete heads over HTTP/2', () => {
       if (type !== FRAME.ping || (flags & FLAG.ack) !== 0) return;
       pings += 1;
       socket.write(encodeFrame(FRAME.ping, FLAG.ack, 0, payload));
-      // long after the time for a head
+      // long after the time limit for a head
       setTimeout(() => socket.write(encodeBlock(REQUEST, FLAG.endStream, 3)[0]!), 6 * HEAD_CHECK_MS);
     });
     socket.write(encodeBlock([...REQUEST, ['connection', 'close']], FLAG.endStream)[0]!);
@@ -162,7 +162,7 @@ describe('long heads of one HTTP/2 connection', () => {
     const closed = once(socket, 'close');
     socket.resume();
     const [first] = encodeBlock([...REQUEST], FLAG.endStream);
-    // a literal with indexing of 4,000 bytes, then the index of it 60 times
+    // a literal with indexing of 4,000 bytes, then 60 references to it
     const value = Buffer.alloc(4000, 'v');
     const literal = Buffer.concat([
       Buffer.of(0x40, 3),

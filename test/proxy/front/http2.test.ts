@@ -45,7 +45,7 @@ const okOnce: RigOptions['upstream'] = (connection) => {
   connection.socket.on('data', () => connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
 };
 
-/** The status of one request made from exactly these fields; 0 when the stream is reset instead. */
+/** Status of a request with exactly these headers; 0 if the stream is reset instead. */
 async function statusOf(session: ClientHttp2Session, fields: readonly string[]): Promise<number> {
   const stream = session.request([...fields], { endStream: true });
   stream.on('error', () => {});

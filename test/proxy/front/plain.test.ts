@@ -96,7 +96,7 @@ describe('HTTP/1.1 connections', () => {
       });
     });
     const client = await connectTo(rig);
-    // a TLS record for each write; the client gets each as a piece
+    // one TLS record per write; the client gets each as a chunk
     const pieces: string[] = [];
     client.socket.on('data', (piece: Buffer) => pieces.push(piece.toString('latin1')));
     for (const round of [1, 2]) {

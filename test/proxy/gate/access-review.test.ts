@@ -41,7 +41,7 @@ const question = (name: string): AccessQuestion => ({ verb: 'get', path: `/${nam
 describe('the question', () => {
   const pod = { group: '', version: 'v1', namespace: 'n', resource: 'pods', name: 'p' };
   it.each<[string, string, boolean, object | undefined]>([
-    // whatever method brings a session, it takes `create`
+    // a session needs `create`, whatever its method is
     ['GET', EXEC, true, { ...pod, verb: 'create', subresource: 'exec' }],
     ['POST', EXEC, true, { ...pod, verb: 'create', subresource: 'exec' }],
     ['GET', '/api/v1/namespaces/n/pods/p/attach', true, { ...pod, verb: 'create', subresource: 'attach' }],

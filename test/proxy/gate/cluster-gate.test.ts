@@ -1,4 +1,4 @@
-/** The choice of a cluster, and what a request of one cluster may see of another. */
+/** Selection of a cluster, and isolation of requests between clusters. */
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { createClusterGate, type GatedCluster } from '../../../src/proxy/gate/cluster-gate.ts';

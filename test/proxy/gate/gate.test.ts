@@ -233,7 +233,7 @@ describe('the gate', () => {
     expect(await codeOf(gateFor(person([enforced])).admit(request, signal))).toBe(
       closed ? 'POLICY_REFUSED' : undefined,
     );
-    // without enforcement none of these roads is closed
+    // without enforcement none of these paths is closed
     expect(await codeOf(gateFor(person()).admit(request, signal))).toBeUndefined();
   });
 

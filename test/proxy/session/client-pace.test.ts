@@ -4,7 +4,7 @@ import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-heartbeat
 
 const KIB = 1024;
 
-/** A client that has been sent bytes, on a clock of the test. */
+/** A client with sent bytes and a test clock. */
 function begin() {
   const clock = { ms: 0 };
   const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
@@ -19,7 +19,7 @@ function begin() {
       ledger.take(probe);
       pace.reached(probe);
     },
-    /** @returns the number of the probe that is to follow them */
+    /** @returns the number of the probe after these bytes */
     send(bytes: number): number | undefined {
       return pace.sent(bytes)?.[0];
     },
@@ -62,7 +62,7 @@ describe('what is on its way to a client', () => {
 
   it('is what the client takes in a tenth of a second beside the way there and back, where that is more', () => {
     const { pace, send, answer, clock } = begin();
-    // 4 MB a second, answered after 50 ms
+    // 4 MB per second, acknowledged after 50 ms
     for (let tick = 0; tick < 30; tick += 1) {
       const probe = send(200_000);
       clock.ms += 50;

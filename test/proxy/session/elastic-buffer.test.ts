@@ -17,7 +17,7 @@ afterEach(async () => {
   for (const close of closers.splice(0)) await close();
 });
 
-/** Takes what there is, looks at it, and gives its block back, so that what is still looked at then is overwritten. */
+/** Reads the available bytes and returns their block, so that a reference to it sees overwritten data. */
 function take(buffer: ElasticBuffer, max: number, together = false): Buffer | undefined {
   const taken = buffer.take(max, together);
   if (taken === undefined) return undefined;
@@ -65,7 +65,7 @@ function open(
   return { buffer, budget, told, takeAll, changed: () => wake.promise };
 }
 
-/** A file whose disk fails when it is told to. */
+/** A file whose disk fails on request. */
 async function brittle(fails: { write?: boolean; read?: boolean }): Promise<SpillFile> {
   const file = await openSpillFile(tmpdir());
   return {

@@ -26,7 +26,7 @@ interface Options {
   readonly stderr?: boolean;
   readonly tty?: boolean;
   readonly openTimeoutMs?: number;
-  /** Which SYN_STREAMs are answered; default: each, at once. */
+  /** SYN_STREAMs that get a reply; default: each, immediately. */
   readonly answers?: (id: number) => boolean;
 }
 
@@ -45,7 +45,7 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const peer = createSpdyPeer();
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
-  /** What the server was sent. */
+  /** Bytes that the server received. */
   const heard: string[] = [];
   const input = new Map<number, Buffer>();
   far.on('data', (chunk: Uint8Array) => {
@@ -68,7 +68,7 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   return { session, near, far, peer, heard, input, ...client };
 }
 
-/** Reads server frames as `ws` does. */
+/** Parses server frames like `ws`. */
 function receive(session: Duplex) {
   const receiver = createServerFrameReceiver();
   const output: Buffer[][] = [[], [], [], [], []];
@@ -102,7 +102,7 @@ async function until(test: () => boolean): Promise<void> {
   while (!test()) await turn();
 }
 
-/** Resolves also after an error, which `once` does not. */
+/** Resolves also after an error, unlike `once`. */
 function closed(session: Duplex): Promise<void> {
   return new Promise((resolve) => {
     session.once('close', resolve);
@@ -122,7 +122,7 @@ const CLOSE = encodeWebSocketFrame({
 });
 const STREAMS = ['open 1 error', 'open 3 stdin', 'open 5 stdout', 'open 7 stderr'];
 
-/** What a kubelet sends at the end of a session whose streams are 1, 3, 5 and 7. */
+/** A kubelet's frames at the end of a session with the streams 1, 3, 5 and 7. */
 function ending(peer: ReturnType<typeof createSpdyPeer>, status: Uint8Array): readonly Uint8Array[] {
   return [
     peer.data(5, new Uint8Array(0), true),
@@ -134,7 +134,7 @@ function ending(peer: ReturnType<typeof createSpdyPeer>, status: Uint8Array): re
   ];
 }
 
-/** Cuts bytes at the given places. */
+/** Cuts bytes at the given positions. */
 function cut(bytes: Uint8Array, places: readonly number[]): readonly Uint8Array[] {
   const at = [...new Set(places.map((place) => place % (bytes.length + 1)))].sort((a, b) => a - b);
   return [0, ...at].map((from, index) => bytes.subarray(from, at[index] ?? bytes.length));
@@ -506,7 +506,7 @@ describe('heartbeats', () => {
     await until(() => heard.length === 6);
     expect(heard.slice(4)).toEqual(['ping 1', 'ping 3']);
     expect(seen).toEqual(['message 1']);
-    // the one before, one that was never asked, the right one, and that again
+    // the previous one, an unknown one, the right one, and the right one again
     for (const id of [1, 99, 3, 3]) far.write(encodeSpdyFrame({ kind: 'ping', id }));
     await until(() => seen.length === 2);
     await turns();
@@ -546,7 +546,7 @@ describe('a hostile API server', () => {
       block: deflateRawSync(Buffer.alloc(10_000_000), { finishFlush: constants.Z_SYNC_FLUSH }),
     });
   const withBlock = (length: number): Uint8Array => {
-    // a control frame whose payload has so many bytes
+    // a control frame with that many bytes of payload
     const frame = new Uint8Array(8 + length);
     const view = new DataView(frame.buffer);
     view.setUint32(0, 0x8003_0008);

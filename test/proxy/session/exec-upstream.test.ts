@@ -1,4 +1,6 @@
-/** Exec asked for as SPDY for a client that wants a WebSocket, between real sockets. The API server's SPDY is that of the demo. */
+/**
+ * SPDY exec for a client that requested a WebSocket, between real sockets. The API server's SPDY is that of the demo.
+ */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -57,7 +59,7 @@ async function setUp(
 
 type Program = (streams: RemoteStreams) => Promise<void> | void;
 
-/** A SPDY server where SPDY is asked for; anything else is `otherwise`. */
+/** A SPDY server for SPDY requests; `otherwise` handles other requests. */
 function spdyServer(
   program: Program,
   otherwise: UpgradeScript = (_request, socket) => socket.destroy(),
@@ -75,7 +77,7 @@ async function serve(request: IncomingMessage, socket: Duplex, program: Program)
   await program(await openSpdySession(socket, 'v4.channel.k8s.io', options));
 }
 
-/** What a `ws` receiver makes of an answer. */
+/** A response as a `ws` receiver parses it. */
 async function readAll({ reader }: UpgradeClient): Promise<{ channels: string[]; code: number | undefined }> {
   await reader.untilClosed();
   const receiver = createServerFrameReceiver();
@@ -87,7 +89,7 @@ async function readAll({ reader }: UpgradeClient): Promise<{ channels: string[];
   return { channels, code };
 }
 
-/** Refuses SPDY as `status`, and takes a WebSocket. */
+/** Refuses SPDY with `status`, and accepts a WebSocket. */
 function refusing(status: number): UpgradeScript {
   return (request, socket) => {
     if (request.headers.upgrade === 'SPDY/3.1') {

@@ -1,6 +1,6 @@
 /**
- * The end of a session whose gateway has no turn: its event loop is blocked while the server writes all, closes, and
- * the client sends heartbeats. Not a byte may be missing.
+ * The end of a session while the gateway's event loop is blocked: the server writes all output and closes, and the
+ * client sends heartbeats. No byte may be missing.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -26,12 +26,12 @@ const FRAME_BYTES = 32 * 1024;
 interface Conversation {
   readonly protocol: 'spdy' | 'websocket';
   readonly chosen: string;
-  /** Of the client and of the server, before the command runs. */
+  /** Bytes from the client and from the server before the command runs. */
   readonly opening: readonly [Uint8Array, Uint8Array];
-  /** All that the server says, its end included. */
+  /** All bytes of the server, including its end. */
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
-  /** What a client understands of what it gets. */
+  /** The data as a client parses it. */
   read(received: Uint8Array): { readonly output: Buffer; readonly ended: boolean };
 }
 
@@ -143,9 +143,9 @@ function block(): void {
 
 interface Moment {
   readonly name: string;
-  /** The loop is blocked when so much has gone by. */
+  /** The loop is blocked after this number of bytes. */
   readonly afterBytes: number;
-  /** The tap holds what comes then until a later turn. */
+  /** The tap holds later bytes until a later turn. */
   readonly held?: boolean;
 }
 
@@ -207,7 +207,7 @@ describe.each([
     });
     tell('finish');
     if (afterBytes === 0) late();
-    // and then one after the other, until it is over
+    // and then one after the other, until the end
     const beats = setInterval(() => tell('beat'), 5);
     const { received } = await heard('closed');
     clearInterval(beats);

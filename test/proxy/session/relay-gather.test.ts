@@ -1,4 +1,6 @@
-/** Taps that take more while they wait: what a flood that goes to the recorder first looks like to a relay. */
+/**
+ * Taps that accept more data while they wait: a flood with a recorder before the client, from the view of a relay.
+ */
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
@@ -22,7 +24,7 @@ const buffers = createElasticBuffers({
 const CHUNK = Buffer.alloc(128 * 1024, 'x');
 
 describe('a tap that gathers', () => {
-  /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
+  /** A tap that accepts more data while it waits; the test ends the wait, and `answer` covers all of it. */
   function gatheringTap() {
     const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
     const gathering = tap((chunk) => {
@@ -35,12 +37,12 @@ describe('a tap that gathers', () => {
     return { state, options: { tap: gathering, mayReadAhead: () => state.gathers } };
   }
 
-  /** A client that does not read, behind a tap that gathers. */
+  /** A client that does not read, with a tap that collects data. */
   async function relayedSlowly() {
     const { state, options } = gatheringTap();
     const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
     session.client.pause();
-    /** A piece comes. @returns whether the tap has seen more of what came */
+    /** Delivers a piece. @returns true if the tap has received more data */
     const push = async (): Promise<boolean> => {
       const before = state.seen.length;
       session.inner.upstream.emit('data', CHUNK);

@@ -280,7 +280,7 @@ describe('relay with taps', () => {
       client.write('beat');
       expect((await fromUpstream.take(4)).toString()).toBe('pong');
     }
-    // nobody gets what the client says now, so nothing ends for it
+    // the client's messages have no receiver now, so nothing ends because of them
     broken = true;
     client.write('beat');
     await until(() => relay.totals.fromClient === 12);
@@ -334,7 +334,7 @@ describe('relay with taps', () => {
     const key = peer.data(3, Buffer.from('x'));
     const open = Buffer.concat([peer.open(1, 'error'), peer.open(3, 'stdin')]);
     let sent = 0;
-    // the second brings as much of a beginning as it takes of one
+    // the second one brings the missing part of the first bytes
     for (const chunk of [
       Buffer.concat([open, ping.subarray(0, 5)]),
       Buffer.concat([ping.subarray(5), key, ping.subarray(0, 5)]),
@@ -442,7 +442,7 @@ describe('relay with a buffer', () => {
     await until(() => relay.totals.fromClient === 4);
     gate.resolve();
     await until(() => fromUpstream.size === 100_000);
-    // as if what stands behind the server had no processor for some turns of the event loop
+    // as if the process behind the server had no CPU time for some turns of the event loop
     for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(fromClient.size).toBe(0);
     const beforeMs = performance.now();
@@ -500,7 +500,7 @@ describe('relay with a buffer', () => {
   });
 
   it('uses no memory again that the client has not got yet', async () => {
-    // the end of each chunk is kept back, as the beginning of a frame is
+    // the end of each chunk is held back, like the start of a frame
     const holding = tap();
     holding.heldBytes = 1000;
     const { upstream, client, fromUpstream, relay } = await relayed({
@@ -509,7 +509,7 @@ describe('relay with a buffer', () => {
     });
     const all = randomBytes(24 * 1024 * 1024);
     upstream.end(all);
-    // now and then the client takes something, so that some of what waits goes on and makes room
+    // now and then the client reads, so that some pending output is sent and frees space
     while (!fromUpstream.ended) {
       fromUpstream.stream.pause();
       await new Promise((resolve) => setImmediate(resolve));

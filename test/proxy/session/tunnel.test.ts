@@ -1,4 +1,4 @@
-/** Connections that are passed on without a recording: what is looked at, what is said at their end, what is logged. */
+/** Tunnels without a recording: their checks, their end, and their log messages. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import type { UpgradeDeps } from '../../../src/proxy/session/upgrade.ts';

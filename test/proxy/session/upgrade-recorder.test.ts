@@ -1,4 +1,4 @@
-/** The gateway's half against the recorder of this project: the two share only bytes. */
+/** Tests the gateway against tailcast's recorder: both share only bytes. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -41,7 +41,7 @@ const PROGRAM = fileURLToPath(new URL('../../tsrecorder/recorder-process.ts', im
 interface RecorderProcess {
   readonly url: string;
   readonly address: { readonly host: string; readonly port: number };
-  /** From then on it acknowledges nothing, and its connections stay. */
+  /** From then on it acknowledges nothing, and its connections stay open. */
   freeze(): void;
   kill(): Promise<void>;
 }
@@ -69,7 +69,7 @@ async function directory(): Promise<string> {
   return made;
 }
 
-/** A gateway in front of an exec that a test speaks for. */
+/** A gateway in front of a simulated exec that a test controls. */
 async function execRig(
   recorder: Pick<RunningRecorder, 'address'>,
   options: { readonly mode?: 'failOpen' | 'failClosed'; readonly moveTimeoutMs?: number } = {},
@@ -170,7 +170,7 @@ describe('a session at the recorder of this project', () => {
   });
 });
 
-/** What a program wrote, by the events of a cast. */
+/** Output of a program according to the events of a cast. */
 function outputOf({ lines }: FetchedCast): string {
   return lines
     .slice(1)
@@ -178,7 +178,7 @@ function outputOf({ lines }: FetchedCast): string {
     .join('');
 }
 
-/** What the client of a WebSocket session was given on stdout. */
+/** Data on stdout at the client of a WebSocket session. */
 function seenBy(bytes: Buffer): string {
   let seen = '';
   for (let at = 0; at < bytes.length;) {
@@ -207,7 +207,7 @@ describe('a session whose only recorder is killed for good', () => {
       if (index === 60) first.freeze();
       if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     }
-    // the window is larger than all of it
+    // the window is larger than the output
     await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
     await first.kill();
     await client.reader.untilClosed();
@@ -236,7 +236,7 @@ describe('a session whose only recorder is killed for good', () => {
     const socket = await server;
     socket.write(serverMessage(1, utf8('before\n')));
     await client.reader.take(serverMessage(1, utf8('before\n')).length);
-    // what the recorder shows it has acknowledged
+    // the recorder has acknowledged the output that it shows
     await expect.poll(async () => outputOf(await fetchCast(first))).toBe('before\n');
     first.freeze();
     socket.write(serverMessage(1, utf8('after\n')));

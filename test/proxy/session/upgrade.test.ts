@@ -71,7 +71,7 @@ async function rig(
   return { apiServer, rig: started };
 }
 
-/** A WebSocket exec: says `output`, then the exit status, and closes. */
+/** A WebSocket exec that sends `output` and the exit status, and closes. */
 function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
   return (request, socket) => {
     socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));
@@ -82,7 +82,7 @@ function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): 
   };
 }
 
-/** A WebSocket exec that only answers the handshake; the test speaks for it. */
+/** A WebSocket exec with only the handshake; the test sends the messages. */
 function openEnded(): {
   readonly script: UpgradeScript;
   readonly peer: Promise<NodeJS.WritableStream & { destroy(): void }>;

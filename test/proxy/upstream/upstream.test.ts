@@ -56,7 +56,7 @@ describe('the head of a request', () => {
   const length = (bytes: number): UpstreamRequest => ({ ...good, framing: { kind: 'length', bytes } });
   const withHeaders = (...headers: string[]): UpstreamRequest => ({ ...good, headers });
 
-  /** Begins an exchange that never gets a connection. */
+  /** Starts an exchange that never gets a connection. */
   function begin(request: UpstreamRequest): void {
     const pool = new UpstreamPool(
       { connect: () => new Promise(() => {}), credentials: {} },
@@ -203,7 +203,7 @@ describe('a body that is not as long as it was said to be', () => {
 });
 
 describe('an exchange', () => {
-  /** Announces five bytes over a connection that is there already. */
+  /** Announces five bytes on an existing connection. */
   async function begin() {
     const { near, far } = await socketPair();
     cleanups.push(() => void (near.destroy(), far.destroy()));

@@ -142,7 +142,7 @@ describe('a file of a journal', () => {
         const half = Buffer.from(torn);
         half.set(record.subarray(0, cut), at);
         const read = readJournal(half, key);
-        // a length that has only begun is the mark
+        // an incomplete length is the mark
         expect(read.ending).toBe(cut < 4 ? 'whole' : 'cut');
         expect(read.lines).toHaveLength(lines - (kind === 'lines' ? 1 : 0));
       }
@@ -151,7 +151,7 @@ describe('a file of a journal', () => {
     const unmarked = Buffer.from(before);
     unmarked.fill(0xff, at, at + END_MARK.length);
     expect(readJournal(unmarked, key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
-    // the longest record that a file has room for leaves none for the mark
+    // the longest possible record of a file leaves no space for the mark
     expect(readJournal(before.subarray(0, at + 3), key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
     expect(readJournal(before.subarray(0, at), key)).toMatchObject({ ending: 'whole', lines: [{}, {}] });
   });
@@ -170,7 +170,7 @@ describe('a file of a journal', () => {
     ]);
     const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), format);
     const records = parts.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
-    // what stood there before is longer
+    // the previous content is longer
     const whole = Buffer.concat([
       sealer.prefix,
       ...records,

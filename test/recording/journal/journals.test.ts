@@ -44,7 +44,7 @@ const silent: LateEvents = {
   kept: ({ reason }) => void told.push(`kept: ${reason}`),
 };
 
-/** One process's; the signs of life are given by the test. */
+/** Journals of one process; the test controls the signs of life. */
 async function open(with_: JournalKey = key, log = createSilentLogger()): Promise<Journals> {
   told.length = 0;
   const journals = await Journals.open({
@@ -61,13 +61,13 @@ async function open(with_: JournalKey = key, log = createSilentLogger()): Promis
   return journals;
 }
 
-/** Takes what is offered, and keeps it. */
+/** Accepts every delivery, and stores it. */
 function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly ends: LateEnd[] } {
   const ends: LateEnd[] = [];
   return { ends, hasRoom, take: (end) => ends.push(end) > 0 };
 }
 
-/** A session whose process ended while it ran. */
+/** A session whose process was killed while it ran. */
 async function leaveSession(
   recorders: readonly string[] = ['192.0.2.1:80'],
   text = HEADER + LINES,
@@ -292,7 +292,7 @@ describe('journals that a process left', () => {
     room = true;
     await journals.look();
     expect(deliverer.ends).toHaveLength(1);
-    // it does not fit after all, and is offered again
+    // it does not fit after all, and is delivered again
     deliverer.ends[0]!.journal!.wait();
     await journals.look();
     expect(deliverer.ends).toHaveLength(2);

@@ -45,7 +45,7 @@ function createRoom(maxBytes = Infinity, where = (): string => directory) {
   return { room, state };
 }
 
-/** A journal and the recording that it is of. */
+/** A journal and its recording. */
 function createWriter(room: JournalRoom) {
   const journal = new SessionJournal(room, 'j', head);
   const preamble = new Preamble();
@@ -66,7 +66,7 @@ function createWriter(room: JournalRoom) {
   };
 }
 
-/** The same of a session that is kept as frames; a frame is acknowledged as a whole. */
+/** The same for a session in frames; a frame is acknowledged completely or not at all. */
 function createFrameWriter(room: JournalRoom) {
   const journal = new SessionJournal(room, 'j', head, true);
   const preamble = new Preamble(true);
@@ -133,7 +133,7 @@ describe('the journal of a session', () => {
     const acknowledged = writer.written.length - 10;
     writer.journal.acknowledged(acknowledged);
     writer.journal.note();
-    // the one that was given up last might be wanted
+    // the last abandoned file may still be needed
     await expect.poll(() => files().length).toBe(2);
     expect(state.used).toBe(diskBytes());
     writer.journal.note();
@@ -160,7 +160,7 @@ describe('the journal of a session', () => {
       for (const path of files()) inodes.add(statSync(path).ino);
       if (count % 5 > 0) continue;
       writer.journal.note();
-      // what is removed is removed beside this thread
+      // files are removed outside of this thread
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, preamble } = left!.rest;
       expect(left!.damaged).toEqual([]);
@@ -186,7 +186,7 @@ describe('the journal of a session', () => {
     const [first = ''] = files();
     while (files().includes(first)) writer.write(line);
     const last = files().at(-1) ?? '';
-    // its head only, under its old name
+    // only its head, with its old name
     const begun = readFileSync(last).subarray(0, 1_000);
     writeFileSync(first, begun);
     rmSync(last);
@@ -208,7 +208,7 @@ describe('the journal of a session', () => {
       expect(bytes).toBeLessThan(state.used);
       expect(writer.journal[end]()?.length).toBe(end === 'leave' ? 1 : undefined);
       expect(state.used).toBe(0);
-      // what others have taken is theirs
+      // deliveries of other processes belong to them
       await expect.poll(() => readdirSync(folder).length).toBe(end === 'leave' ? 1 : 2);
     }
   });
@@ -306,7 +306,7 @@ describe('the journal of a session', () => {
           const writer = createWriter(room);
           let acknowledged = 0;
           let refused = false;
-          /** Everything before it is on disk or acknowledged, as long as nothing was refused. */
+          /** All earlier data is on disk or acknowledged, as long as none was refused. */
           for (const step of actions) {
             if (step === 'note') writer.journal.note();
             else if ('write' in step) refused = !writer.write(`[${'1'.repeat(step.write)}]\n`);
@@ -357,7 +357,7 @@ describe('the journal of a session that is kept as frames', () => {
     for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
       expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
       writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
-      // as a crash leaves it, whether something was noted since or not
+      // as after a crash, with or without later records
       if (count % 9 === 0) writer.journal.note();
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, lineBytes, preamble } = left!.rest;
@@ -384,7 +384,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(damaged).toEqual([]);
     expect([rest.offset, rest.lineBytes]).toEqual([0, 0]);
     full = false;
-    // nothing follows what was refused before all of it is acknowledged
+    // no data follows refused data until all of it is acknowledged
     expect(writer.write(block(1))).toBe(false);
     writer.acknowledge(writer.places.at(-1)!);
     expect(writer.write(block(2))).toBe(true);

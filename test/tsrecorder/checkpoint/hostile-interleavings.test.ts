@@ -1,6 +1,6 @@
 /**
- * Two recorders on one bucket, and somebody with write access to the bucket and without a key. Each seed makes another
- * interleaving of what recorders do and what that one does. `TEST_SEED` moves all of them.
+ * Two recorders with one bucket, and an attacker with write access to the bucket and without a key. Each seed creates
+ * another interleaving of the actions of recorders and attacker. `TEST_SEED` changes all of them.
  */
 import { describe, expect, it } from 'vitest';
 import { encodeStatement } from '../../../src/tsrecorder/evidence/statement.ts';
@@ -280,7 +280,7 @@ async function settle(world: World): Promise<void> {
   }
 }
 
-/** The cast as a viewer gets it: all parts of the session. */
+/** The cast as a viewer reads it: all parts of the session. */
 async function castOf({ catalog }: SiteRecorder, id: string): Promise<string> {
   const { pieces = [] } = (await catalog.find(id)) ?? {};
   const chunks = pieces.map((piece) => Array.fromAsync(piece.read({ start: piece.start, end: piece.end() })));
@@ -339,7 +339,7 @@ describe('a takeover while somebody without a key writes to the bucket', () => {
     await settle(world);
     await checkNoForgery(world);
     const { recorders, sessions, site, isKilled } = world;
-    // whatever happens to the copies: a recorder that lives stores its sessions under their ids
+    // whatever happens to the copies, a running recorder stores its sessions under their ids
     for (const each of sessions.filter(({ at }) => at === 1 || !isKilled)) {
       await each.session.end();
       each.isEnded = true;

@@ -31,7 +31,7 @@ import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts
 export const LEASE_MS = 1000;
 const NEVER_MS = 2 ** 30;
 
-/** A session as its gateway knows it. */
+/** A session from the view of its gateway. */
 export interface SiteSession {
   readonly token: string;
   /** The correct cast up to the last acknowledgement. */
@@ -61,7 +61,7 @@ export interface Site {
   readonly keys: readonly SigningKey[];
   wait(ms: number): void;
   nowMs(): number;
-  /** @param number which of the keys it has; all of them count for everybody */
+  /** @param number index of its key; all recorders trust all keys */
   recorder(number: number): Promise<SiteRecorder>;
 }
 

@@ -1,4 +1,4 @@
-/** Recordings that other programs wrote, as the field sends them. */
+/** Recordings of other programs, as found in existing archives. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';

@@ -115,7 +115,8 @@ describe('the sessions of a page', () => {
             ({ order }) => order >= range.from && (before === undefined || order < before),
           );
           const wanted = within.slice(0, limit);
-          // of two that a node stored at one moment, written in two ways, either may be the last of a page
+          // two recordings of one node at the same moment, with differently written times: either may be the last of
+          // a page
           fc.pre(within[limit] === undefined || within[limit].order !== wanted.at(-1)?.order);
           expect(idsOf(found).toSorted()).toEqual(idsOf(wanted).toSorted());
           expect(found.map(({ order }) => order)).toEqual(wanted.map(({ order }) => order));

@@ -230,11 +230,11 @@ describe('the recorder', () => {
 describe('the play indexes of a process', () => {
   const ids = ['nX_2026-01-02T03:04:05.000000000Z', 'nX_2026-01-02T03:04:06.000000000Z'] as const;
 
-  /** Two recordings, and where their indexes are kept. */
+  /** Two recordings, and the folder of their indexes. */
   async function open(options: Partial<PlayIndexOptions> = {}): Promise<{
     readonly indexes: PlayIndexes;
     readonly entries: readonly [CatalogEntry, CatalogEntry];
-    /** Files that are kept, without the versions of recordings. */
+    /** Stored files, without the versions of recordings. */
     readonly kept: () => Promise<readonly string[]>;
     readonly directory: string;
     [Symbol.asyncDispose](): Promise<void>;
@@ -308,7 +308,7 @@ describe('the play indexes of a process', () => {
       const seconds = isFirst ? 1000 : 2000;
       await utimes(join(all.directory, name), seconds, seconds);
     }
-    // asking makes the older one the younger one
+    // a request for the older one makes it the newer one
     await made(all.indexes, all.entries[0]);
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({
@@ -351,7 +351,7 @@ describe('the play indexes of a process', () => {
     expect(await all.indexes.find(first)).toEqual({ progress: 0 });
     expect(await all.indexes.transcript(second)).toEqual({ progress: 0 });
     expect(asked).toBe(1);
-    // the same one once more is no other
+    // a repeated request adds no build
     expect(await all.indexes.find(first)).toEqual({ progress: 0 });
     const third = { ...first, recording: { ...first.recording, id: 'nX_third' } };
     await expect(all.indexes.find(third)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });

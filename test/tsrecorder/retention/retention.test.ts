@@ -185,7 +185,7 @@ describe('a retention plan', () => {
         }
         for (const { id, bytes } of recordings) {
           if (!gone.has(id)) continue;
-          // with its last removed recording a user had at least as much as any other has now
+          // a removed recording belongs to the user with the most bytes at that time
           const last = recordings.findLast(
             (other) => gone.has(other.id) && other.id.endsWith(`-${id.split('-')[1]}`),
           );

@@ -186,7 +186,7 @@ describe('what is told while a store is compared with its index', () => {
         fc.constantFrom(0, 1, 2),
         fc.nat(3),
         async (changes, shift, turns) => {
-          // two thirds of what is stored is in the index, and a third of that is not stored
+          // two thirds of the stored sessions are in the index, and a third of the indexed ones is no longer stored
           const all = Array.from({ length: 3000 }, (_, at) => at);
           const store = new FakeStore(all.filter((at) => (at + shift) % 3 > 0).map(idAt));
           store.turns = turns;
@@ -202,7 +202,7 @@ describe('what is told while a store is compared with its index', () => {
               store.ids.delete(id);
               indexer.removed([id]);
             }
-            // what a list is not told of it would not show
+            // content that a list does not contain would be invisible
             const pending = indexer.pending();
             if (pending !== undefined && store.ids.has(id) && !index.versions.has(id))
               expect(pending.has(id)).toBe(true);
@@ -228,7 +228,7 @@ describe('what is told while a store is compared with its index', () => {
     };
     const indexer = open(store, index);
     await paged.promise;
-    // the listing that is looked at does not have the first, and the index has an earlier one of the second
+    // the listing in question lacks the first session, and the index has an earlier version of the second
     for (const at of [3, 2]) {
       store.ids.add(idAt(at));
       indexer.stored(idAt(at));

@@ -1,6 +1,6 @@
 /**
- * What every search engine of ours must find in scripts of all kinds, and that nothing of a query or a name means anything to it. Screens are
- * read by the row journal, as those of recordings are.
+ * Text in all scripts that every search engine must find; text of queries and names has no special meaning. The row
+ * journal reads the screens, as for recordings.
  */
 import { expect, it } from 'vitest';
 import { QueryError } from '../../../src/search/query.ts';
@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // never another text, except `!`, which is an operator, and whitespace
+          // no other text, except `!`, which is an operator, and whitespace
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

@@ -64,7 +64,7 @@ async function answers(rig: Rig): Promise<readonly string[]> {
     const { status, body } = await rig.get(`/api/v1/${path}`);
     expect(status, `${path}: ${body}`).toBe(200);
     const { index: _index, ...kept } = JSON.parse(body, withoutTrust) as Record<string, unknown>;
-    // the cursor of a list is sealed by the process that gave it
+    // the process that created the cursor of a list sealed it
     if (path.startsWith('recordings?')) kept['next'] = typeof kept['next'];
     all.push(`${path} ${JSON.stringify(kept)}`);
     return body;

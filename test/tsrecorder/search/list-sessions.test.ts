@@ -9,11 +9,11 @@ import { listSessions } from '../../../src/tsrecorder/search/sqlite/list-session
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, names, query } from './engine-suite.ts';
 
-/** One more than are tried one by one. */
+/** One more than the maximum that is tried one by one. */
 const SESSIONS = 2001;
-/** Every so many, a session is of bob: seven. */
+/** Every nth session belongs to bob: seven in total. */
 const BOB_EVERY = 300;
-/** The first ones also have a text that no other has. */
+/** The first ones also contain a unique text. */
 const RARE = 5;
 
 it('looks for a text in the sessions that have the names, or in those that have the text when they are few', async () => {
@@ -33,7 +33,7 @@ it('looks for a text in the sessions that have the names, or in those that have 
   const sessions = openSessions(directory);
   onTestFinished(() => sessions.close());
   let tried = 0;
-  // in place of SQLite's own
+  // replaces SQLite's own function
   sessions.function('instr', { deterministic: true }, (text, part) => {
     tried += 1;
     return String(text).indexOf(String(part)) + 1;

@@ -14,7 +14,7 @@ import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, query } from './engine-suite.ts';
 
 const SESSIONS = 300;
-/** More than are numbered in one millisecond. */
+/** More than the index numbers in one millisecond. */
 const IN_ONE = 70;
 const LIMIT = 7;
 
@@ -25,7 +25,7 @@ it('are read from the index of the value, a page at a time', async () => {
   writer.putAll(
     Array.from({ length: SESSIONS }, (_, at) => {
       const startedAtMs = Date.parse('2026-02-01T00:00:00Z') + Math.floor(at / IN_ONE);
-      // within a millisecond the order of time is another than that of numbers
+      // within a millisecond the order by time differs from the order by number
       const within = String((at * 7919) % 1_000_000).padStart(6, '0');
       const order = `${new Date(startedAtMs).toISOString().slice(0, -1)}${within}Z n`;
       const bytes = at % 11;

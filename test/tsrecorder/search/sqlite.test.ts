@@ -103,7 +103,7 @@ describe('an index whose process is killed', () => {
   );
 });
 
-/** Pieces that FTS5 keeps the words of a month in. */
+/** Segments in which FTS5 keeps the words of a month. */
 function piecesOf(directory: string, month: string): number {
   using database = new DatabaseSync(join(directory, `${month}.db`), { readOnly: true });
   return Number(database.prepare('SELECT count(DISTINCT segid) AS pieces FROM m_idx').get()?.['pieces']);

@@ -1,6 +1,6 @@
 /**
- * Kinds of rules, and all that can be asked: what a viewer may not see is not found by any field, not counted, not shown around a word, not
- * on the page that somebody else's cursor goes on with, and no webhook is told of it.
+ * All kinds of rules and queries: a hidden session is not found by any field, not counted, not shown around a word,
+ * not on the page of another viewer's cursor, and no webhook reports it.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { AlertSettings } from '../../../src/tsrecorder/search/alerts/alerts.ts';
@@ -131,7 +131,7 @@ afterAll(async () => {
   for (const receiver of receivers) await receiver[Symbol.asyncDispose]();
 });
 
-/** Every field, of every session. */
+/** Every field of every session. */
 function questions(): readonly string[] {
   const ofAll = [
     '',

@@ -7,7 +7,7 @@ import { shareReads, type SharedReads } from '../../../src/tsrecorder/serving/sh
 interface Pair extends SharedReads {
   readonly client: Socket;
   readonly accepted: Socket;
-  /** All pieces, copied, and the memory they were in. */
+  /** Copies of all pieces, and their memory. */
   readonly read: Buffer[];
   readonly memory: Set<ArrayBufferLike>;
 }

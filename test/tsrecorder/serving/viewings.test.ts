@@ -24,7 +24,7 @@ it('a viewing is recorded once, until it is silent for long or has gone on for l
   later(99);
   await look('a');
   expect(recorded).toEqual(['a']);
-  // 250 since it began
+  // 250 since its start
   later(52);
   await look('a');
   expect(recorded).toEqual(['a', 'a']);

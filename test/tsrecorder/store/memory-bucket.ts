@@ -1,4 +1,4 @@
-/** A bucket in memory that behaves as S3 does; for tests of what is built on it, not of S3. */
+/** An in-memory bucket that behaves like S3, for tests of its users. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { TailcastError } from '../../../src/errors.ts';
@@ -7,7 +7,7 @@ import type { ObjectStat } from '../../../src/tsrecorder/store/store.ts';
 
 export interface MemoryBucket extends Bucket {
   readonly objects: Map<string, { content: Buffer; modifiedAtMs: number }>;
-  /** Called before every request with its name; what it throws is what the caller gets. */
+  /** Called before every request with its name; the caller gets the error that it throws. */
   before: (request: string, name: string) => void;
 }
 

@@ -4,7 +4,7 @@ import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../../../src/
 
 const oracle = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** What a recorder would get: the inside of the JSON string. */
+/** Text at the recorder: the inside of the JSON string. */
 function encoded(bytes: Uint8Array): Buffer {
   const target = Buffer.alloc(MAX_ESCAPED_BYTES * bytes.length + LOSSY_SLACK_BYTES + 1, 0xaa);
   const end = encodeLossy(bytes, target, 1);
@@ -27,7 +27,7 @@ describe('encodeLossy', () => {
   });
 
   it('gives what they give for text with broken places', () => {
-    // Bytes at the edges of what may lead and follow, where decoders differ.
+    // Bytes at the limits of valid lead and continuation bytes, where decoders differ.
     const edges = [
       0x00, 0x1f, 0x22, 0x41, 0x5c, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0,
       0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff,

@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-/** What asciinema-player makes of a recording; times are in milliseconds from the start. */
+/** A recording as asciinema-player parses it; times are in milliseconds from the start. */
 export interface PlayerRecording {
   readonly cols: number;
   readonly rows: number;
@@ -13,8 +13,8 @@ interface PlayerModule {
 }
 
 /**
- * asciinema-player's own parser, as oracle. The package does not export it; its core resolves a parser by name and puts
- * the function into the source object it is given.
+ * asciinema-player's own parser as an oracle. The package does not export it; its core resolves a parser by name and
+ * puts the function into the source object it is given.
  */
 export async function parseLikePlayer(text: string): Promise<PlayerRecording> {
   const folder = fileURLToPath(new URL('../../../node_modules/asciinema-player/dist/', import.meta.url));

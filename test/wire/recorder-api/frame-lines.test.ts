@@ -12,7 +12,7 @@ import { concat, cut, cuts, hex, thrownBy, utf8 } from '../bytes.ts';
 
 const START = { lines: 0, frames: 0 };
 
-/** A recording in both forms, and its places. */
+/** A recording in both forms, and its positions. */
 function record(
   outputs: readonly { readonly micros: number; readonly bytes: Uint8Array; readonly form: FrameForm }[],
 ) {
@@ -78,7 +78,7 @@ describe('lines of frames', () => {
       fc.property(outputs, (made) => {
         const recording = record(made);
         const reader = new FrameLines(START, isUtf8);
-        // a piece for each frame, so that each place is known
+        // a piece for each frame, so that each position is known
         for (const piece of cut(
           recording.frames,
           recording.places.map(({ frames }) => frames),

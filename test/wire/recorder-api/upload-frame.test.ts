@@ -13,7 +13,7 @@ type Read =
   | { readonly seconds: number; readonly output: readonly number[]; readonly form: string }
   | { readonly whole: number };
 
-/** Reads pieces; parts of lines are put together, and ends are counted from the beginning. */
+/** Parses pieces; partial lines are joined, and ends are counted from the beginning. */
 function read(pieces: readonly Uint8Array[]): readonly Read[] {
   const reader = new FrameReader();
   const found: Read[] = [];

@@ -25,7 +25,7 @@ function inflate(bytes: Uint8Array): Uint8Array | undefined {
   }
 }
 
-/** What zlib itself can tell: whether stored blocks put behind these bytes come out as they are, and nothing else. */
+/** Detects with zlib whether stored blocks after these bytes are decoded unchanged, and nothing else. */
 function continues(bytes: Uint8Array): boolean {
   const whole = inflate(bytes);
   return (

@@ -10,7 +10,7 @@ import {
 import { WireError } from '../../../src/wire/wire-error.ts';
 import { concat, cut, cuts, hex, list, thrownBy } from '../bytes.ts';
 
-/** Events with DATA pieces put together again, checking the marks of each piece on the way. */
+/** Events with joined DATA pieces; checks the marks of each piece. */
 function merge(events: readonly SpdyEvent[]): readonly unknown[] {
   const merged: unknown[] = [];
   let open: { payload: Uint8Array; length: number } | undefined;
@@ -32,7 +32,7 @@ function merge(events: readonly SpdyEvent[]): readonly unknown[] {
   return merged;
 }
 
-/** Copies what would otherwise change under us, as a caller that keeps events must. */
+/** Copies bytes that change later, as a caller that stores events must. */
 function parseAll(segments: readonly Uint8Array[], limits = {}): readonly unknown[] {
   const parser = createSpdyParser(limits);
   const events = segments.flatMap((segment) => {
@@ -49,7 +49,7 @@ function parseAll(segments: readonly Uint8Array[], limits = {}): readonly unknow
 
 const parse = (...parts: readonly string[]): readonly unknown[] => parseAll([hex(...parts)]);
 
-/** Names of everything thrown that is not our own error. */
+/** Names of thrown errors that are not tailcast's own. */
 function errorNames(chunks: readonly Uint8Array[], parser: { push(chunk: Uint8Array): unknown }): string[] {
   return chunks.flatMap((chunk) => {
     try {

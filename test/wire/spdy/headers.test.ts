@@ -17,7 +17,7 @@ import { createZlibPeer, DEFLATES, headerText, PREAMBLE, uint32 } from './zlib-p
 
 const inflater = (limits = {}): HeaderInflater => createHeaderInflater(inflateSpdyBlock, limits);
 
-/** A block of its own, stored, as first of a direction. */
+/** A separate stored block, as the first of a direction. */
 function stored(text: Uint8Array): Uint8Array {
   const size = hex(Buffer.from([text.length & 255, text.length >> 8]).toString('hex'));
   return concat(
@@ -30,7 +30,7 @@ function stored(text: Uint8Array): Uint8Array {
   );
 }
 
-/** A block made with a longer history than the decoder has: its match begins before the dictionary. */
+/** A block with a longer history than the decoder's: its match starts before the dictionary. */
 function farBack(): Uint8Array {
   const text = headerText([['streamtype', 'a-value-that-only-the-old-history-has']]);
   const dictionary = concat(text, new Uint8Array(20_000));
@@ -185,7 +185,7 @@ describe('SPDY header history', () => {
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
     const context = inflater();
     const marker = createHash('sha512').update('marker').digest('base64');
-    // what no match is found in, so that the distance to the marker is what we make it
+    // text without matches, so that the test determines the distance to the marker
     const noise = (bytes: number): string =>
       createHash('shake256', { outputLength: bytes }).update('noise').digest('latin1');
     const send = (value: Uint8Array): string | undefined =>

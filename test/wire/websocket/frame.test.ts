@@ -23,7 +23,7 @@ interface Scanned {
   readonly payload: readonly number[];
 }
 
-/** Frames put together from their pieces, unmasked, checking the marks of each piece on the way. */
+/** Frames joined from their pieces, unmasked; checks the marks of each piece. */
 function merge(pieces: readonly WebSocketPiece[]): readonly Scanned[] {
   const frames: Scanned[] = [];
   let payload: readonly number[] = [];
@@ -178,7 +178,7 @@ const control = fc.record({
   payload: fc.uint8Array({ maxLength: 20 }),
 });
 
-/** The frames of some messages: fragments in order, control frames anywhere between. */
+/** The frames of several messages: fragments in order, control frames at any position between them. */
 const messages: fc.Arbitrary<readonly WebSocketFrame[]> = fc
   .array(
     fc.record({
@@ -442,7 +442,7 @@ interface Verdict {
   readonly failed: boolean;
 }
 
-/** Messages and control frames as `ws` sees them, and whether it fails. */
+/** Messages and control frames as `ws` parses them, and whether it fails. */
 async function receive(bytes: Uint8Array, isServer: boolean): Promise<Verdict> {
   const seen: unknown[] = [];
   let failed = false;
@@ -458,7 +458,7 @@ async function receive(bytes: Uint8Array, isServer: boolean): Promise<Verdict> {
   return { seen, failed };
 }
 
-/** The same from our scanner. RSV bits are a failure here: nothing was negotiated. */
+/** The same from tailcast's scanner. RSV bits are a failure here: nothing was negotiated. */
 function scan(bytes: Uint8Array, expectMask: boolean): Verdict {
   const scanner = createWebSocketScanner({ expectMask, maxFrameBytes: 1 << 20 });
   const pieces: WebSocketPiece[] = [];
@@ -472,7 +472,7 @@ function scan(bytes: Uint8Array, expectMask: boolean): Verdict {
   return { seen: join(bad === -1 ? pieces : pieces.slice(0, bad)), failed: failed || bad !== -1 };
 }
 
-/** Fragments joined to messages; control frames pass between them, unfinished ones are left out. */
+/** Fragments joined to messages; control frames may come between them, and unfinished messages are omitted. */
 function join(pieces: readonly WebSocketPiece[]): readonly unknown[] {
   const seen: unknown[] = [];
   let opcode = 0;
@@ -507,7 +507,7 @@ describe('WebSocket scanner against ws', () => {
             mask: key !== undefined,
             ...(key === undefined ? {} : { generateMask: (target: Uint8Array) => target.set(key) }),
           });
-          // ws leaves the payload alone under an all-zero mask; so do we, byte for byte
+          // ws does not change the payload with an all-zero mask, and neither does tailcast
           expect(list(encodeWebSocketFrame(key === undefined ? frame : { ...frame, mask: key }))).toEqual(
             list(Buffer.concat(theirs)),
           );
@@ -529,7 +529,7 @@ describe('WebSocket scanner against ws', () => {
   });
 
   it('refuses what ws refuses and takes what ws takes, when frame headers are damaged', async () => {
-    // Any change to FIN, RSV and opcode, or to the mask bit; a changed length would only make other frames.
+    // Any change to FIN, RSV and opcode, or to the mask bit; a changed length would only produce other frames.
     const damage = fc.tuple(
       fc.nat({ max: 3 }),
       fc.oneof(fc.tuple(fc.constant(0), fc.integer({ min: 1, max: 255 })), fc.constant([1, 0x80] as const)),
@@ -543,7 +543,7 @@ describe('WebSocket scanner against ws', () => {
         const victim = parts[index % Math.max(parts.length, 1)];
         fc.pre(victim !== undefined);
         victim[place]! ^= change;
-        fc.pre((victim[0]! & 0x0f) !== OPCODE.close); // ws also judges what a close frame says
+        fc.pre((victim[0]! & 0x0f) !== OPCODE.close); // ws also validates the content of a close frame
         const bytes = concat(...parts);
         const ours = scan(bytes, masked);
         const theirs = await receive(bytes, masked);

@@ -327,7 +327,7 @@ class Site {
     void this.#tell(process).then(() => this.#running.delete(process));
   }
 
-  /** It is started again, by the same name or after it has lost its disk. */
+  /** It restarts with the same name, or after it has lost its disk. */
   async #kill(process: Process): Promise<void> {
     process.isDead = true;
     this.#running.delete(process);

@@ -42,7 +42,7 @@ const KEY = generateSigningKey();
 
 async function openWith(settings: AlertSettings) {
   const clock = { seconds: 0 };
-  /** Seconds at which something was sent. */
+  /** Seconds at which an alert was sent. */
   const sentAt: number[] = [];
   let failures = 0;
   const recordings = new Map<string, Recording>();

@@ -28,7 +28,7 @@ function counted(registry: Registry, outcome: string): Promise<number> {
     .then(({ values }) => values.find(({ labels }) => labels['outcome'] === outcome)?.value ?? 0);
 }
 
-/** Once every alert that was made is settled. */
+/** Resolves when every created alert is settled. */
 async function settled(registries: readonly Registry[], count: number): Promise<void> {
   await until(async () => {
     let ended = 0;
@@ -123,7 +123,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     await using two = await site.open('two', { registry });
     await uploadWhole(two.recorder, needle('another'));
     await indexed(two, 2);
-    // its rule is younger than the first session is old, by less than clocks differ
+    // its rule is newer than the first session, by less than the maximum clock difference
     await settled([registry], 2);
     expect(receiver.received).toHaveLength(2);
     await settled([first], 2);

@@ -253,7 +253,7 @@ describe('an alert', () => {
       const alert = { id: `a${at}`, rule: 'r', query: 'q', webhook, session: 's', firedAtMs: now, marks: [] };
       return `${JSON.stringify({ alert })}\n`;
     });
-    // one of another rule, between those of which the oldest are too many
+    // an alert of another rule, between those of which the oldest exceed the limit
     lines.splice(1001, 0, lines[1]!.replace('"a1"', '"other"').replace('"rule":"r"', '"rule":"s"'));
     await writeFile(join(rig.spool, 'alerts', 'alerts.journal'), `${lines.join('')}{"alert":{"id":"to`);
     const again = new Registry();
