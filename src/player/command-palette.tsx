@@ -6,7 +6,8 @@ import { IconButton } from './icon.tsx';
 import { keyLabel, registeredActions } from './keyboard.tsx';
 import { applyTheme, PREFERENCES, setPreference, type PreferenceName } from './preferences.ts';
 import { searchAddress } from './route.ts';
-import { savedSearches } from './saved-searches.ts';
+import { useSaved } from './saved-menu.tsx';
+import type { SavedSearch } from '../wire/recorder-api/saved-search.ts';
 import { PREFERENCE_WORDS } from './settings-menu.tsx';
 
 interface PaletteEntry {
@@ -41,7 +42,7 @@ const CHOICES: readonly (readonly [name: PreferenceName, title: string])[] = [
   ['tile', 'Size of live screens'],
 ];
 
-function allEntries(): readonly PaletteEntry[] {
+function allEntries(saved: readonly SavedSearch[]): readonly PaletteEntry[] {
   const actions = registeredActions()
     // a range of keys is no single action
     .filter(({ keys, isForTerminal }) => keys.length <= 4 && isForTerminal !== true)
@@ -59,7 +60,7 @@ function allEntries(): readonly PaletteEntry[] {
     { title: 'Show recordings', run: go('#/') },
     { title: 'Show live sessions', run: go('#/live') },
     ...actions,
-    ...savedSearches().map(({ name, query }) => ({
+    ...saved.map(({ name, query }) => ({
       title: `Saved search: ${name}`,
       run: go(searchAddress(query)),
     })),
@@ -90,12 +91,15 @@ export function CommandPalette(): JSX.Element {
 
 function Palette({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
-  const [entries] = useState(allEntries);
+  const { lists, load } = useSaved();
   const [text, setText] = useState('');
   const [chosen, setChosen] = useState(0);
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    dialog.current?.showModal();
+    load();
+  }, []);
   const wanted = text.trim();
-  const found = matchingEntries(entries, text);
+  const found = matchingEntries(allEntries(Object.values(lists).flat()), text);
   const shown =
     wanted === ''
       ? found
@@ -151,7 +155,7 @@ function Palette({ onClose }: { readonly onClose: () => void }): JSX.Element {
       <ul id="palette-list" role="listbox" aria-label="Commands">
         {shown.map((entry, index) => (
           <li
-            key={entry.title}
+            key={index}
             id={`palette-${index}`}
             role="option"
             aria-selected={index === chosen}

@@ -34,7 +34,8 @@ interface Saved {
   readonly remove: (place: Place, name: string) => void;
 }
 
-function useSaved(): Saved {
+/** Saved searches of this browser, and after `load` those of the recorder. */
+export function useSaved(): Saved {
   const { ask } = useContext(Recorder);
   const [browser, setBrowser] = useState(savedSearches);
   const [stored, setStored] = useState<SavedSearches>();

@@ -41,6 +41,13 @@ describe('searches on the recorder', () => {
     await page.screenshot({ path: shot('saved') });
     expect(await recorder.close(page)).toEqual([]);
     const other = await recorder.open('#/', STILL);
+    // the palette has them, too
+    await other.keyboard.press('Control+k');
+    await other.getByRole('combobox', { name: 'Find a command' }).fill('saved search');
+    await other.getByRole('option', { name: 'Saved search: ours' }).waitFor();
+    await other.getByRole('option', { name: 'Saved search: mine' }).click();
+    await other.waitForURL(/q=user%3Aalice$/);
+    await other.goto(`${recorder.archive().url}/#/`);
     await other.locator('.saved summary').click();
     await other.getByRole('button', { name: 'Forget mine' }).click();
     await other.getByRole('link', { name: 'mine' }).waitFor({ state: 'detached' });
