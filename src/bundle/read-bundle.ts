@@ -1,4 +1,5 @@
 /** Reads any range of the files in a bundle (`bundle-format`). */
+import { BoundedMap } from '../bounded-map.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { BUNDLE_PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
 
@@ -15,7 +16,7 @@ export function openBundle(
   block: (file: BundleFile, piece: number) => string | undefined,
 ): BundleReader {
   /** Recently used pieces, because a player reads consecutive ranges of one piece. */
-  const unpacked = new Map<string, Promise<Uint8Array>>();
+  const unpacked = new BoundedMap<Promise<Uint8Array>>(MAX_UNPACKED);
   function pieceBytes(file: BundleFile, number: number): number {
     const bytes = manifest.files[file]?.bytes ?? 0;
     return Math.min(BUNDLE_PIECE_BYTES, bytes - number * BUNDLE_PIECE_BYTES);
@@ -23,10 +24,7 @@ export function openBundle(
   function piece(file: BundleFile, number: number): Promise<Uint8Array> {
     const name = `${file} ${number}`;
     const known = unpacked.get(name) ?? unpack(block(file, number), name, pieceBytes(file, number));
-    unpacked.delete(name);
     unpacked.set(name, known);
-    const [oldest] = unpacked.keys();
-    if (unpacked.size > MAX_UNPACKED && oldest !== undefined) unpacked.delete(oldest);
     return known;
   }
   return {

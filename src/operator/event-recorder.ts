@@ -1,4 +1,5 @@
 /** Kubernetes Events about resources, which `kubectl describe` shows. Repeated events are counted. */
+import { BoundedMap } from '../bounded-map.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
@@ -47,15 +48,8 @@ export function createEventRecorder(options: {
   readonly createId: () => string;
 }): EventRecorder {
   const { client, clock, log } = options;
-  /** The insertion order is the age. The oldest entry is dropped first, which at worst writes one event again. */
-  const recent = new Map<string, RecentEvent>();
-
-  function remember(key: string, event: RecentEvent): void {
-    recent.delete(key);
-    recent.set(key, event);
-    const oldest = recent.keys().next();
-    if (recent.size > MAX_REMEMBERED && oldest.done !== true) recent.delete(oldest.value);
-  }
+  /** Dropping an entry at worst writes one event again. */
+  const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {
     async record(about, { type, reason, message }, signal) {
@@ -73,7 +67,7 @@ export function createEventRecorder(options: {
             newEvent(name, about, { type, reason, message: text }, time),
             signal,
           );
-          remember(key, { name, count: 1, atMs: now });
+          recent.set(key, { name, count: 1, atMs: now });
         } else {
           const count = before.count + 1;
           const body = { count, lastTimestamp: time };
@@ -83,7 +77,7 @@ export function createEventRecorder(options: {
             { kind: 'merge', body },
             signal,
           );
-          remember(key, { ...before, count, atMs: now });
+          recent.set(key, { ...before, count, atMs: now });
         }
       } catch (error) {
         recent.delete(key);

@@ -2,6 +2,7 @@
  * Hook for the list of recordings. Loaded pages stay loaded: the top is refreshed, and the scroll position is restored
  * when the user returns.
  */
+import { BoundedMap } from '../bounded-map.ts';
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
   listRecordings,
@@ -52,7 +53,7 @@ const LOADING: ListState = {
 };
 
 /** Last list and scroll position, by source. */
-const kept = new Map<string, Kept>();
+const kept = new BoundedMap<Kept>(MAX_KEPT);
 
 interface Kept {
   readonly state: ListState;
@@ -137,10 +138,7 @@ export function useRecordings(source: Source | undefined): Recordings {
 }
 
 function keep(key: string, { state, ...place }: Kept): void {
-  kept.delete(key);
   kept.set(key, { state: { ...state, loading: false, searchedTo: undefined }, ...place });
-  const [oldest] = kept.keys();
-  if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
 }
 
 type LoadedPage = Omit<Page, 'next'> & { readonly next: string | undefined };

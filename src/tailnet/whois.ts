@@ -5,6 +5,7 @@
  * therefore limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs
  * it to identify its own forwards.
  */
+import { BoundedMap } from '../bounded-map.ts';
 import { unlessAborted } from '../async/with-timeout.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { formatAddressPort, isLoopback } from './addresses.ts';
@@ -56,7 +57,6 @@ interface Lookup {
 export function createWhois(options: WhoisOptions): Whois {
   const now = options.now ?? (() => performance.now());
   const ttlMs = Math.min(options.ttlMs ?? 5000, MAX_TTL_MS);
-  const maxEntries = options.maxEntries ?? 10_000;
   const timeoutMs = options.timeoutMs ?? 5000;
   const allowShared = options.allowShared ?? false;
   const limiter = createLimiter({
@@ -64,7 +64,7 @@ export function createWhois(options: WhoisOptions): Whois {
     maxWaiting: options.maxQueued ?? 256,
     full: () => new TailcastError('IDENTITY_UNAVAILABLE', 'too many questions are waiting'),
   });
-  const entries = new Map<string, Entry>();
+  const entries = new BoundedMap<Entry>(options.maxEntries ?? 10_000);
   let lookups = new Map<string, Lookup>();
 
   function remembered(question: string, peer: Peer): Identity | undefined {
@@ -73,14 +73,6 @@ export function createWhois(options: WhoisOptions): Whois {
     if (entry.expiresAtMs > now() && samePeer(entry.peer, peer)) return entry.identity;
     entries.delete(question);
     return undefined;
-  }
-
-  function remember(question: string, entry: Entry): void {
-    entries.delete(question);
-    entries.set(question, entry);
-    if (entries.size <= maxEntries) return;
-    const [oldest] = entries.keys();
-    if (oldest !== undefined) entries.delete(oldest);
   }
 
   async function ask(address: string, service: string | undefined): Promise<Identity> {
@@ -98,7 +90,7 @@ export function createWhois(options: WhoisOptions): Whois {
     const answer = ask(addressOf(peer), service).then(
       (identity) => {
         // A flush has replaced the map: this response may be from before the change.
-        if (generation === lookups) remember(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
+        if (generation === lookups) entries.set(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
         return identity;
       },
       (error: unknown) => {

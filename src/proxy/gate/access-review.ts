@@ -6,6 +6,7 @@
  * is a `get`, so before version 1.35 a read right is sufficient. The gateway always checks `create` for sessions,
  * and repeats the check during a session.
  */
+import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError } from '../../errors.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
@@ -94,7 +95,7 @@ interface Kept {
 
 /** Creates the reviews of one gateway. Concurrent equal reviews are sent once; failures are not cached. */
 export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): AccessReviews {
-  const kept = new Map<string, Kept>();
+  const kept = new BoundedMap<Kept>(MAX_REVIEWS);
 
   function answerTo(question: AccessQuestion, caller: ImpersonationTarget): Promise<boolean> {
     const id = JSON.stringify([caller.user, caller.groups, caller.extra, question]);
@@ -103,13 +104,10 @@ export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): 
     // not the caller's signal, because others may wait for the same result
     const answer = ask(question, caller, AbortSignal.timeout(REVIEW_TIMEOUT_MS));
     const entry: Kept = { answer, untilMs: monotonicMs() + REVIEW_TTL_MS };
-    kept.delete(id);
     kept.set(id, entry);
     answer.catch(() => {
       if (kept.get(id) === entry) kept.delete(id);
     });
-    const [oldest] = kept.keys();
-    if (kept.size > MAX_REVIEWS && oldest !== undefined) kept.delete(oldest);
     return answer;
   }
 

@@ -1,4 +1,5 @@
 /** Determines whether the API server refuses the gateway's own account, and caches the result for a second. */
+import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError } from '../../errors.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import { mayBeAccountRefusal } from '../../kube/account-refusal.ts';
@@ -35,10 +36,10 @@ const MAX_IN_FLIGHT = 64;
 const MAX_REMEMBERED = 1_000;
 
 export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () => number): AccountRefusals {
-  const known = new Map<
-    string,
-    { readonly untilMs: number; readonly found: Promise<TailcastError | undefined> }
-  >();
+  const known = new BoundedMap<{
+    readonly untilMs: number;
+    readonly found: Promise<TailcastError | undefined>;
+  }>(MAX_REMEMBERED);
   let inFlight = 0;
 
   async function askOnce(caller: ImpersonationTarget): Promise<TailcastError | undefined> {
@@ -64,10 +65,7 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (last !== undefined && monotonicMs() < last.untilMs) return last.found;
       if (inFlight >= MAX_IN_FLIGHT) return undefined;
       const found = askOnce(impersonation);
-      known.delete(key);
       known.set(key, { untilMs: monotonicMs() + REMEMBERED_MS, found });
-      const [oldest] = known.keys();
-      if (known.size > MAX_REMEMBERED && oldest !== undefined) known.delete(oldest);
       return found;
     },
   };

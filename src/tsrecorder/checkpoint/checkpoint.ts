@@ -3,6 +3,7 @@
  * names the recorder, the recording, and the start entry in the published log. Segments may be longer than stated; only
  * the stated bytes are proven.
  */
+import { BoundedMap } from '../../bounded-map.ts';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import {
@@ -73,15 +74,12 @@ const MAX_CHECKED = 100_000;
  * @param check returns the result of the check
  */
 export function createCheckCache<T>(): (object: BucketObject, check: () => Promise<T>) => Promise<T> {
-  const checked = new Map<string, { readonly version: string; readonly result: T }>();
+  const checked = new BoundedMap<{ readonly version: string; readonly result: T }>(MAX_CHECKED);
   return async (object, check) => {
     const version = versionOf(object);
     const known = checked.get(object.name);
     if (known?.version === version) return known.result;
     const result = await check();
-    checked.delete(object.name);
-    const [oldest] = checked.keys();
-    if (checked.size >= MAX_CHECKED && oldest !== undefined) checked.delete(oldest);
     checked.set(object.name, { version, result });
     return result;
   };

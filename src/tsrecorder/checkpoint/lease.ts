@@ -20,7 +20,7 @@ import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createSequence } from '../../async/sequence.ts';
 import { encodeStatement, readStatement } from '../evidence/statement.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
-import { removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
+import { replaceFile } from '../files/durable-files.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { createCheckCache, readObject } from './checkpoint.ts';
 import { RECORDERS_FOLDER } from './segments.ts';
@@ -230,12 +230,8 @@ export class Lease {
     await this.#keepName();
   }
 
-  async #keepName(): Promise<void> {
-    const { spoolDirectory } = this.#options;
-    const path = join(spoolDirectory, NAME_FILE);
-    await removeFile(path);
-    await writeDurableFile(path, [Buffer.from(this.#name)]);
-    await syncDirectory(spoolDirectory);
+  #keepName(): Promise<void> {
+    return replaceFile(join(this.#options.spoolDirectory, NAME_FILE), this.#name);
   }
 }
 

@@ -2,6 +2,7 @@
  * Lists open sessions of other recorders with the same bucket. Sessions without a valid statement are unverified, and
  * are never joined with others.
  */
+import { BoundedMap } from '../../bounded-map.ts';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { sha256 } from '../evidence/lost-sessions.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -58,7 +59,7 @@ export function createRemoteSessions(
   trusted: ReadonlyMap<string, PublicKey>,
   distrustOf: (folder: string) => Distrust | undefined = () => undefined,
 ): () => Promise<readonly RemoteRecording[]> {
-  const remembered = new Map<string, Beginning>();
+  const remembered = new BoundedMap<Beginning>(MAX_REMEMBERED);
   const isSigned = createSignedCheck(bucket, trusted);
 
   async function begin(session: OpenSession): Promise<Beginning | undefined> {
@@ -68,9 +69,6 @@ export function createRemoteSessions(
     if (known?.version === version) return known;
     const found = await readBeginning(bucket, session, trusted);
     if (found === undefined) return undefined;
-    remembered.delete(id);
-    const [oldest] = remembered.keys();
-    if (remembered.size >= MAX_REMEMBERED && oldest !== undefined) remembered.delete(oldest);
     const beginning = { ...found, version };
     remembered.set(id, beginning);
     return beginning;

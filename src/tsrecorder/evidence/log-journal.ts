@@ -2,18 +2,12 @@
  * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid after it is durable
  * here. The first line contains the end of the published part.
  */
-import { readFile, rename } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { AppendFile, cutFile } from '../files/append-file.ts';
-import {
-  isSystemError,
-  keepDamaged,
-  removeFile,
-  syncDirectory,
-  writeDurableFile,
-} from '../files/durable-files.ts';
+import { isSystemError, keepDamaged, replaceFile } from '../files/durable-files.ts';
 import type { LoggedHold } from './holds.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
@@ -319,19 +313,6 @@ function load(text: string): Loaded | undefined {
 }
 
 function parseBase(line: string): Base | undefined {
-  try {
-    const parsed = baseSchema.safeParse(JSON.parse(line));
-    return parsed.success && encodeBase(parsed.data.base) === `${line}\n` ? parsed.data.base : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Replaces a file atomically and durably. */
-async function replaceFile(path: string, content: string): Promise<void> {
-  const draft = `${path}.part`;
-  await removeFile(draft);
-  await writeDurableFile(draft, [Buffer.from(content)]);
-  await rename(draft, path);
-  await syncDirectory(dirname(path));
+  const base = baseSchema.safeParse(jsonOrUndefined(line)).data?.base;
+  return base !== undefined && encodeBase(base) === `${line}\n` ? base : undefined;
 }

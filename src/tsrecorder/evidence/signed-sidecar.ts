@@ -3,6 +3,7 @@
  * functions.
  */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-signature.ts';
 import type { LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
@@ -50,6 +51,7 @@ const evidenceSchema = z.strictObject({
   cast: seal,
   notes: seal.exactOptional(),
 }) satisfies z.ZodType<SidecarEvidence>;
+const documentSchema = z.object({ evidence: evidenceSchema });
 
 /** Adds evidence and a signature. @param document result of `encodeSidecar` */
 export function signSidecar(document: string, evidence: SidecarEvidence, key: SigningKey): string {
@@ -67,16 +69,8 @@ export function parseSignedSidecar(document: string): SignedSidecar | undefined 
   const signed = splitSignature(document);
   if (signed === undefined) return undefined;
   const { message, keyId, signature } = signed;
-  try {
-    const parsed: unknown = JSON.parse(document);
-    const member =
-      typeof parsed === 'object' && parsed !== null && 'evidence' in parsed ? parsed.evidence : undefined;
-    const evidence = evidenceSchema.safeParse(member);
-    if (!evidence.success) return undefined;
-    return { evidence: evidence.data, keyId, message: Buffer.from(message), signature };
-  } catch {
-    return undefined;
-  }
+  const evidence = documentSchema.safeParse(jsonOrUndefined(document)).data?.evidence;
+  return evidence === undefined ? undefined : { evidence, keyId, message: Buffer.from(message), signature };
 }
 
 /** True if the document has evidence, even if the evidence is unreadable. */

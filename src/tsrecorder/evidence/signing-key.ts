@@ -9,10 +9,9 @@ import {
   verify,
   type KeyObject,
 } from 'node:crypto';
-import { chmod, readFile, rename } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
-import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
+import { isSystemError, replaceFile } from '../files/durable-files.ts';
 
 /** A public Ed25519 key. */
 export interface PublicKey {
@@ -127,16 +126,10 @@ function asPublicKey(key: KeyObject): PublicKey | undefined {
   };
 }
 
-/** Writes the file atomically and durably. */
 async function createKeyFile(path: string): Promise<string> {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ format: 'pem', type: 'pkcs8' }).toString();
-  const draft = `${path}.part`;
-  await removeFile(draft);
-  await writeDurableFile(draft, [Buffer.from(pem)]);
-  await chmod(draft, 0o600);
-  await rename(draft, path);
-  await syncDirectory(dirname(path));
+  await replaceFile(path, pem);
   return pem;
 }
 

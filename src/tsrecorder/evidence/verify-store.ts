@@ -1,5 +1,6 @@
 /** Verifies a complete store: logs, recordings, and their consistency. Writes nothing. */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding } from './finding.ts';
@@ -181,11 +182,7 @@ const checkpointSchema = z.object({
 
 /** Parses the output of `encodeCheckpoint` or of `verify --json`. @returns undefined for other texts */
 export function parseCheckpoint(text: string): readonly LogHead[] | undefined {
-  try {
-    return checkpointSchema.parse(JSON.parse(text)).heads;
-  } catch {
-    return undefined;
-  }
+  return checkpointSchema.safeParse(jsonOrUndefined(text)).data?.heads;
 }
 
 /** Encodes log heads as JSON for a later verification. */

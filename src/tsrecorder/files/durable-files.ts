@@ -71,6 +71,15 @@ export async function makeDirectory(directory: string): Promise<void> {
   }
 }
 
+/** Writes or replaces a file atomically and durably. */
+export async function replaceFile(path: string, content: string): Promise<void> {
+  const draft = `${path}.part`;
+  await removeFile(draft);
+  await writeDurableFile(draft, [Buffer.from(content)]);
+  await rename(draft, path);
+  await syncDirectory(dirname(path));
+}
+
 /** Writes a new file durably; the caller syncs the directory. Fails if the file exists. */
 export async function writeDurableFile(path: string, parts: readonly Uint8Array[]): Promise<void> {
   const file = await open(path, 'wx', 0o600);

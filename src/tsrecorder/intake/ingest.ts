@@ -2,10 +2,10 @@
  * All uploads of a recorder: it starts, continues and ends them, passes them to the finisher, and recovers spools after
  * a crash. Independent of HTTP.
  */
+import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
 import { describeUpload, readPart } from './finisher.ts';
-import { EndedSessions } from './ended-sessions.ts';
 import {
   cutSpool,
   memorized,
@@ -57,6 +57,9 @@ interface Entry {
   readonly leave: () => void;
 }
 
+/** Maximum number of remembered complete sessions. */
+const MAX_REMEMBERED = 1000;
+
 /** The uploads of one spool directory, which must exist. */
 export class Ingest {
   readonly #options: IngestOptions;
@@ -65,7 +68,8 @@ export class Ingest {
   /** The sessions of each node, by its stable ID. */
   readonly #slots = createKeyedCounter();
   readonly #byToken = new Map<string, Entry>();
-  readonly #ended = new EndedSessions();
+  /** Body bytes of complete sessions by token: an uploader that missed the last acknowledgement gets it again. */
+  readonly #ended = new BoundedMap<number>(MAX_REMEMBERED);
   readonly #unreadable: UnreadableSpools;
   #closing = false;
 
@@ -121,7 +125,7 @@ export class Ingest {
       const upload = await this.#takeOver(known, at, events);
       return upload ?? this.begin(origin, at, events);
     }
-    const endedAt = this.#ended.bytesOf(token);
+    const endedAt = token === undefined ? undefined : this.#ended.get(token);
     if (endedAt !== undefined && offset <= endedAt) return knownUpload(endedAt, at, events);
     if (offset > 0 && preambleBytes === 0) {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
@@ -255,7 +259,8 @@ export class Ingest {
     entry.over = recording;
     entry.overAtMs = endedAtMs;
     this.#forgetToken(entry);
-    if (clean) this.#ended.remember(tokenOf(session.origin), upload.bodyBytes);
+    const token = tokenOf(session.origin);
+    if (clean && token !== undefined) this.#ended.set(token, upload.bodyBytes);
     session.wake();
     const { id, state, bytes, problem } = recording;
     this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');

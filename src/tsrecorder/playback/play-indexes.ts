@@ -9,6 +9,7 @@
  * <folder>/<id>~<version>.text     TranscriptDocument, gzip
  * ```
  */
+import { BoundedMap } from '../../bounded-map.ts';
 import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -107,7 +108,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   await removeLeftovers(directory);
   const builds = createBuilds(options);
   const readStored = createStoredReader(directory);
-  const thumbnails = new Map<string, ThumbnailRows>();
+  const thumbnails = new BoundedMap<ThumbnailRows>(MAX_THUMBNAILS_IN_MEMORY);
   const thumbnailOf = (name: string): Promise<ThumbnailRows | undefined> =>
     readThumbnail(name, readStored, thumbnails);
   /** Returns an existing or new index, or the progress of its build. */
@@ -185,7 +186,6 @@ async function readThumbnail(
   if (known !== undefined) return known;
   const made = (await readStored(name))?.index.thumbnail;
   if (made === undefined) return undefined;
-  if (inMemory.size >= MAX_THUMBNAILS_IN_MEMORY) inMemory.clear();
   inMemory.set(name, made);
   return made;
 }
@@ -215,7 +215,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
   const { directory, log } = options;
   const builds = new Map<string, Build>();
   /** Failed builds are not repeated. */
-  const failed = new Map<string, Build>();
+  const failed = new BoundedMap<Build>(MAX_FAILURES);
   const threads = new Set<Worker>();
   const { maxBuilding, maxWaiting } = options;
   const limiter = createLimiter({
@@ -248,7 +248,6 @@ function createBuilds(options: PlayIndexOptions): Builds {
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
       state.failure = errorText(error);
-      if (failed.size >= MAX_FAILURES) failed.clear();
       failed.set(name, state);
       log.warn({ recording: entry.recording.id, error: state.failure }, 'no play index could be made');
     } finally {
@@ -294,7 +293,9 @@ type ReadStored = (name: string) => Promise<z.output<typeof storedIndex> | undef
  * again. The most recent indexes stay in memory, because viewers request many keyframes of the same large index.
  */
 function createStoredReader(directory: string): ReadStored {
-  const known = new Map<string, { readonly inode: number; readonly stored: z.output<typeof storedIndex> }>();
+  const known = new BoundedMap<{ readonly inode: number; readonly stored: z.output<typeof storedIndex> }>(
+    MAX_IN_MEMORY,
+  );
   return async (name) => {
     const path = join(directory, `${name}.json`);
     try {
@@ -304,8 +305,6 @@ function createStoredReader(directory: string): ReadStored {
       const there = known.get(name);
       if (there?.inode === inode) return there.stored;
       const stored = storedIndex.parse(JSON.parse(await readFile(path, 'utf8')));
-      const [oldest] = known.keys();
-      if (known.size >= MAX_IN_MEMORY && oldest !== undefined) known.delete(oldest);
       known.set(name, { inode, stored });
       return stored;
     } catch {

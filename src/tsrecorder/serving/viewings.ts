@@ -1,3 +1,5 @@
+import { BoundedMap } from '../../bounded-map.ts';
+
 /**
  * Combines the requests of a viewing into one access event. An open page repeats its requests: for chunks of a
  * recording, for its state, and for the newest recordings. The first request is recorded before its response. Equal
@@ -39,7 +41,7 @@ interface Viewing {
 
 /** Creates the viewings. @param nowMs returns milliseconds since the epoch */
 export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEWING_LIMITS): Viewings {
-  const known = new Map<string, Viewing>();
+  const known = new BoundedMap<Viewing>(limits.max);
   return {
     once(key, record) {
       const now = nowMs();
@@ -54,9 +56,6 @@ export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEW
       }
       const recorded = record();
       const fresh: Viewing = { since: now, last: now, recorded };
-      known.delete(key);
-      const [oldest] = known.keys();
-      if (known.size >= limits.max && oldest !== undefined) known.delete(oldest);
       known.set(key, fresh);
       recorded.catch(() => {
         if (known.get(key) === fresh) known.delete(key);

@@ -1,0 +1,18 @@
+/** A map with a maximum size: a new entry replaces the oldest one. */
+export class BoundedMap<Value> extends Map<string, Value> {
+  readonly #maxSize: number;
+
+  constructor(maxSize: number) {
+    super();
+    this.#maxSize = maxSize;
+  }
+
+  /** Adds or replaces an entry, which is then the newest one. */
+  override set(key: string, value: Value): this {
+    this.delete(key);
+    super.set(key, value);
+    const [oldest] = this.keys();
+    if (this.size > this.#maxSize && oldest !== undefined) this.delete(oldest);
+    return this;
+  }
+}
