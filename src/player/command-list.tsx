@@ -21,8 +21,7 @@ export function commandEntries(
   marks: readonly PlayMark[],
 ): readonly CommandEntry[] {
   const commands = marks.filter((mark) => mark.kind === 'command');
-  if (commands.length > 0)
-    return commands.filter((mark, index) => !isRepeated(mark, commands[index + 1])).map(toEntry);
+  if (commands.length > 0) return commands.map((mark) => ({ ...mark, isCommand: true }));
   const exit = exitCodeOf(result);
   const session = {
     at: 0,
@@ -35,17 +34,6 @@ export function commandEntries(
     session,
     ...marks.map(({ at, kind: name, text }) => ({ at, text: `${name}: ${text}`, isCommand: false })),
   ];
-}
-
-/** Seconds within which a guessed command is the one that the shell marks next. */
-const SAME_SECONDS = 0.2;
-
-function isRepeated({ at, text }: PlayMark, next: PlayMark | undefined): boolean {
-  return next !== undefined && next.text === text && next.at - at < SAME_SECONDS;
-}
-
-function toEntry(mark: PlayMark): CommandEntry {
-  return { ...mark, isCommand: true };
 }
 
 /** Index of the last entry at or before a position; -1 before the first one. */

@@ -17,7 +17,7 @@ import { ReviewChips } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { leadTo } from '../search/recording-link.ts';
-import { snippetParts, withoutRepeated } from './snippet.ts';
+import { snippetParts } from './snippet.ts';
 import { Thumbnail } from './thumbnail.tsx';
 import { dayOf, type Zone } from './wall-text.ts';
 
@@ -415,7 +415,7 @@ function HitsRow({
     <tr role="row" class="hits">
       <td role="cell">
         <ul>
-          {withoutRepeated(hits).map((hit, index) => (
+          {hits.map((hit, index) => (
             <li key={index}>
               <a href={formatRoute({ view: 'recording', id, at: leadTo(hit.at), query })}>
                 <span class="at">{clockText(hit.at)}</span>

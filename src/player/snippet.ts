@@ -33,17 +33,3 @@ export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): read
     ...(end === text.length ? [] : [{ text: '…', isMatch: false }]),
   ];
 }
-
-/** Seconds within which a command that follows a prompt is the one that the shell marks. */
-const SAME_SECONDS = 0.5;
-
-/** Matches without the repetition of commands that the shell also marked. */
-export function withoutRepeated(hits: readonly Hit[]): readonly Hit[] {
-  return hits.filter(
-    ({ isCommand, text, at }, index) =>
-      !isCommand ||
-      !hits
-        .slice(0, index)
-        .some((other) => other.isCommand && other.text === text && Math.abs(other.at - at) < SAME_SECONDS),
-  );
-}

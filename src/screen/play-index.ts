@@ -6,7 +6,7 @@
 import type { ThumbnailRows } from './thumbnail.ts';
 
 /** Version of this format; an index of another version is created again. */
-export const PLAY_INDEX_VERSION = 4;
+export const PLAY_INDEX_VERSION = 5;
 
 /** Bytes after which the index of a running session is extended, and so the maximum to play after a seek. */
 export const GROWING_STEP_BYTES = 8 * 1024 * 1024;

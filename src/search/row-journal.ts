@@ -488,6 +488,6 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     const { screen } = this;
     if (screen.isAlternate || this.#marks.isMarked || this.#options.onCommand === undefined) return;
     const text = guessCommand(screen);
-    if (text !== undefined) this.#options.onCommand({ at: this.#seconds, text, isGuessed: true });
+    if (text !== undefined) this.#marks.guess(text, this.#seconds);
   }
 }

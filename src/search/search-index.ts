@@ -4,7 +4,7 @@ import type { Query } from './query.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
 /** Version of the extracted content. After a change, every recording is indexed again. */
-export const EXTRACTOR = 2;
+export const EXTRACTOR = 3;
 
 /** Names of a session, which searches match in addition to its text. */
 export interface SessionNames {

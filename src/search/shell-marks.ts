@@ -25,6 +25,8 @@ export interface ShellMarks {
   readonly isMarked: boolean;
   /** Reads the parameters after `133;`. */
   take(text: string, seconds: number): void;
+  /** Reports a command that was guessed. The mark of the same command is then not reported. */
+  guess(text: string, seconds: number): void;
 }
 
 /** Maximum length of a command, in characters. */
@@ -41,6 +43,7 @@ export function createShellMarks(
 ): ShellMarks {
   let start: { readonly row: ScreenRow; readonly serial: number; readonly x: number } | undefined;
   let isMarked = false;
+  let guessed: string | undefined;
   return {
     get isMarked() {
       return isMarked;
@@ -55,12 +58,17 @@ export function createShellMarks(
         const command =
           statedCommand(parameters) ?? (start === undefined ? undefined : typedSince(screen, start));
         start = undefined;
-        if (command !== undefined && command !== '')
-          onCommand({ at: seconds, text: command.slice(0, MAX_COMMAND), isGuessed: false });
+        const line = command?.slice(0, MAX_COMMAND) ?? '';
+        if (line !== '' && line !== guessed) onCommand({ at: seconds, text: line, isGuessed: false });
+        guessed = undefined;
       } else if (kind === 'D') {
         const [status = ''] = parameters;
         onCommandEnd({ at: seconds, exit: /^\d{1,10}$/.test(status) ? Number(status) : undefined });
       }
+    },
+    guess(line, seconds) {
+      guessed = line;
+      onCommand({ at: seconds, text: line, isGuessed: true });
     },
   };
 }

@@ -14,8 +14,7 @@ import {
 } from '../../src/player/query-edit.ts';
 import { parseSaved, withSearch } from '../../src/player/saved-searches.ts';
 import type { SavedSearch } from '../../src/wire/recorder-api/saved-search.ts';
-import type { Hit } from '../../src/search/search-index.ts';
-import { snippetParts, withoutRepeated } from '../../src/player/snippet.ts';
+import { snippetParts } from '../../src/player/snippet.ts';
 import { leadTo } from '../../src/search/recording-link.ts';
 import { parseQuery, printQuery, type Query } from '../../src/search/query.ts';
 
@@ -150,13 +149,5 @@ describe('saved searches', () => {
     for (let count = 0; count < 60; count += 1) many = withSearch(many, { name: `n${count}`, query: 'a' });
     expect(many).toHaveLength(50);
     expect(printQuery(read(many[0]?.query ?? ''))).toBe('a');
-  });
-});
-
-describe('matches of a session', () => {
-  it('contain a command once that the shell also marked, and every later run of it', () => {
-    const hit = (at: number, isCommand: boolean): Hit => ({ at, text: 'ls', marks: [[0, 2]], isCommand });
-    const hits = [hit(1, true), hit(1.2, true), hit(1.2, false), hit(9, true)];
-    expect(withoutRepeated(hits)).toEqual([hit(1, true), hit(1.2, false), hit(9, true)]);
   });
 });

@@ -179,7 +179,6 @@ describe('commands', () => {
     ]);
     expect(commands.map(({ text, isGuessed }) => [text, isGuessed])).toEqual([
       ['kubectl delete pod web-0 --namespace production --now', true],
-      ['kubectl delete pod web-0 --namespace production --now', false],
       ['for i in 1 2\n> do echo $i', false],
     ]);
   });
@@ -188,6 +187,26 @@ describe('commands', () => {
     const { commands } = readWrites([[0, '\x1b]133;C;cmdline_url=rm%20-rf%20%2Fdata\x07']]);
     expect(commands).toEqual([{ at: 0, text: 'rm -rf /data', isGuessed: false }]);
     expect(readWrites([[0, '\x1b]133;C;cmdline_url=%ff\x07']]).commands).toEqual([]);
+  });
+
+  it('are reported once if the shell marks the command that was guessed', () => {
+    const run = (line: string, named: string): string =>
+      `${line}\r\n\x1b]133;C;cmdline_url=${named}\x07${line}\r\n\x1b]133;D;0\x07$ `;
+    const { commands } = readWrites([
+      [0, '$ '],
+      [1, run('ls -l', 'ls%20-l')],
+      [2, run('ls -l', 'ls%20-l')],
+    ]);
+    expect(commands.map(({ at, text }) => [at, text])).toEqual([
+      [1, 'ls -l'],
+      [2, 'ls -l'],
+    ]);
+    // a mark of another command does not hide the guessed one
+    const other = readWrites([
+      [0, '$ '],
+      [1, run('rm -rf /data', 'ls')],
+    ]);
+    expect(other.commands.map(({ text }) => text)).toEqual(['rm -rf /data', 'ls']);
   });
 
   it('are guessed behind a prompt, as they were sent off', () => {
