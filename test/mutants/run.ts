@@ -5,6 +5,7 @@
  *   npm run test:mutants:named -- --only headers   those whose file or name contains the word
  *   npm run test:mutants:named -- --fresh          without what an earlier run over the same files found out
  *   npm run test:mutants:named -- --list           names them
+ *   npm run test:demonstrations                     the lines that prevent a demonstrated attack, and the test of each
  *
  * Works on a copy in a temporary folder. The only written file of the work tree is
  * `node_modules/.cache/tailcast-mutants.jsonl` with the results and the hashes of their files. A stopped run
@@ -33,6 +34,7 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
+import { DEMONSTRATIONS, NOTICED_LINES, type Check } from './demonstrations.ts';
 import { ALL_SUITES, FIRST_SUITES, MUTATIONS, type Mutation } from './mutations.ts';
 
 const REQUIRED = 0.98;
@@ -43,10 +45,32 @@ const RETRIES = 1;
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const journalFile = join(root, 'node_modules/.cache/tailcast-mutants.jsonl');
 const { values } = parseArgs({
-  options: { only: { type: 'string' }, fresh: { type: 'boolean' }, list: { type: 'boolean' } },
+  options: {
+    only: { type: 'string' },
+    fresh: { type: 'boolean' },
+    list: { type: 'boolean' },
+    demonstrations: { type: 'boolean' },
+  },
 });
+/** A mutation, and the only test that may notice it. */
+type Tried = Mutation & { readonly proof?: Pick<Check, 'testFile' | 'test'> };
+const DEMONSTRATED: readonly Tried[] = [
+  ...DEMONSTRATIONS.map(({ number, checks }) => ({ name: `demonstration ${number}`, checks })),
+  { name: 'noticed lines', checks: NOTICED_LINES },
+].flatMap(({ name, checks }) =>
+  checks.map(({ file, find, replace, testFile, test }) => ({
+    name: `${name}: ${testFile} ${test}`,
+    file,
+    find,
+    replace,
+    proof: { testFile, test },
+  })),
+);
 const only = values.only;
-const chosen = MUTATIONS.filter(({ name, file }) => only === undefined || `${file} ${name}`.includes(only));
+const all: readonly Tried[] = values.demonstrations === true ? DEMONSTRATED : MUTATIONS;
+const chosen = all.filter(({ name, file }) => only === undefined || `${file} ${name}`.includes(only));
+/** Suites that must pass without a mutation. */
+const suites = [...new Set(chosen.flatMap(({ proof }) => proof?.testFile ?? ALL_SUITES))];
 
 /** One line of the journal: the result of a mutation. */
 const finding = z.object({
@@ -59,7 +83,7 @@ const finding = z.object({
 type Finding = z.infer<typeof finding>;
 
 /** Result without a mutation: the tests pass. */
-const UNCHANGED = 'none';
+const UNCHANGED = suites.join(' ');
 
 async function main(): Promise<number> {
   const stale = chosen.filter(
@@ -77,7 +101,8 @@ async function main(): Promise<number> {
         cpSync(join(root, name), join(copy, name), { recursive: true, filter: wanted });
     }
     const tree = hashOfTree(copy);
-    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+    for (const name of ['node_modules', 'dist'])
+      if (existsSync(join(root, name))) symlinkSync(join(root, name), join(copy, name));
     return await judge(copy, tree, readJournal());
   } finally {
     rmSync(copy, { recursive: true, force: true });
@@ -91,14 +116,14 @@ async function judge(copy: string, tree: string, earlier: ReadonlyMap<string, Fi
   };
   const complete = chosen.every((mutation) => known(idOf(mutation)) !== undefined);
   if (!complete && known(UNCHANGED) === undefined) {
-    const broken = await firstFailure(copy, { suites: ALL_SUITES });
+    const broken = await firstFailure(copy, { suites });
     if (broken !== undefined) {
       say(`without any mutation ${broken.file} fails, so that it would prove nothing: ${broken.test}`);
       return 1;
     }
     keep({ tree, mutation: UNCHANGED });
   }
-  const survivors: Mutation[] = [];
+  const survivors: Tried[] = [];
   for (const [index, mutation] of chosen.entries()) {
     const id = idOf(mutation);
     const { by } = known(id) ?? (await tryOut(copy, tree, mutation, earlier.get(id)?.by));
@@ -109,13 +134,13 @@ async function judge(copy: string, tree: string, earlier: ReadonlyMap<string, Fi
   const share = (chosen.length - survivors.length) / chosen.length;
   say(`${chosen.length - survivors.length} of ${chosen.length} noticed (${(share * 100).toFixed(1)} %)`);
   for (const { file, name } of survivors) say(`not noticed: ${file}: ${name}`);
-  return share >= REQUIRED ? 0 : 1;
+  return share >= (values.demonstrations === true ? 1 : REQUIRED) ? 0 : 1;
 }
 
 async function tryOut(
   copy: string,
   tree: string,
-  mutation: Mutation,
+  mutation: Tried,
   last: Finding['by'],
 ): Promise<Pick<Finding, 'by'>> {
   const by = await noticedBy(copy, mutation, last);
@@ -129,7 +154,7 @@ async function tryOut(
  */
 async function noticedBy(
   copy: string,
-  { file, find, replace }: Mutation,
+  { file, find, replace, proof }: Tried,
   last: Finding['by'],
 ): Promise<Finding['by']> {
   const path = join(copy, file);
@@ -137,8 +162,15 @@ async function noticedBy(
   writeFileSync(path, source.split(find).join(replace));
   const first = FIRST_SUITES[file];
   try {
+    if (proof !== undefined)
+      return await firstFailure(copy, {
+        suites: [proof.testFile],
+        pattern: escapeForRegExp(proof.test).replaceAll(' > ', '.*'),
+      });
     const again =
-      last === undefined ? undefined : await firstFailure(copy, { suites: [last.file], test: last.test });
+      last === undefined
+        ? undefined
+        : await firstFailure(copy, { suites: [last.file], pattern: `^${escapeForRegExp(last.test)}$` });
     const early = again ?? (first === undefined ? undefined : await firstFailure(copy, { suites: first }));
     return early ?? (await firstFailure(copy, { suites: ALL_SUITES }));
   } finally {
@@ -160,10 +192,10 @@ const report = z.object({
   ),
 });
 
-/** `undefined` if every test of the suites passes; with `test`, only that test runs. */
+/** `undefined` if every test of the suites passes; with `pattern`, only tests with such names run. */
 async function firstFailure(
   copy: string,
-  { suites, test }: { readonly suites: readonly string[]; readonly test?: string },
+  { suites, pattern = '' }: { readonly suites: readonly string[]; readonly pattern?: string },
 ): Promise<Finding['by']> {
   const output = join(copy, 'report.json');
   rmSync(output, { force: true });
@@ -175,7 +207,7 @@ async function firstFailure(
     `--retry=${RETRIES}`,
     '--reporter=json',
     `--outputFile.json=${output}`,
-    ...(test === undefined ? [] : [`--testNamePattern=^${escapeForRegExp(test)}$`]),
+    ...(pattern === '' ? [] : [`--testNamePattern=${pattern}`]),
   ];
   const code = await new Promise<number | null>((resolve, reject) => {
     const child = spawn(process.execPath, args, { cwd: copy, stdio: 'ignore' });
