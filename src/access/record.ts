@@ -68,6 +68,8 @@ const RECORD = z.strictObject({
   decisions: z.array(DECISION.readonly()).readonly(),
   /** Recorders that store the evidence about this request. */
   recording: RECORDING,
+  /** The gateway that stores the evidence of the expiry, until a time at which another gateway may do it. */
+  expiry: z.strictObject({ claimedBy: z.string(), untilMs: z.number() }).exactOptional(),
 });
 export type AccessRecord = Readonly<z.infer<typeof RECORD>>;
 

@@ -9,6 +9,7 @@ import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
 import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
 import type { AccessRule } from '../tailnet/access-rules.ts';
 import type { Identity } from '../tailnet/identity.ts';
+import { Expiries, SKEW_MS } from './expiries.ts';
 import { blocked, ended, flagsOf, pending, accessRefused } from './messages.ts';
 import {
   isRequester,
@@ -24,7 +25,6 @@ import {
   accessOf,
   describeAsk,
   describeWindows,
-  hasExpired,
   isApproved,
   isInNamespaces,
   isOpenAt,
@@ -75,12 +75,8 @@ const PENDING_MS = 86_400_000;
 /** Time after a denial in which a plain kubectl call does not create another request. */
 const DENIED_MS = 600_000;
 const MAX_PENDING_PER_NODE = 20;
-/** Accepted difference between the clocks of two gateways. */
-const SKEW_MS = 300_000;
 const MAX_ATTEMPTS = 5;
 const EXPIRY_MS = 15_000;
-/** Time after an expiry in which a gateway retries to store its evidence. */
-const EXPIRY_EVIDENCE_MS = 600_000;
 
 /** The requests of one gateway. Starts to watch with the first use. */
 export class AccessRequests implements Elevations {
@@ -91,11 +87,16 @@ export class AccessRequests implements Elevations {
   constructor(deps: AccessRequestsDeps) {
     this.#deps = deps;
     this.#store = new RequestStore(deps);
+    const expiries = new Expiries({
+      ...deps,
+      store: this.#store,
+      record: (record) => this.#recordLater({ step: 'expired', record, by: record.requester }),
+    });
     let isExpiring = false;
     const timer = setInterval(() => {
       if (isExpiring) return;
       isExpiring = true;
-      void this.#expire().finally(() => (isExpiring = false));
+      void expiries.write().finally(() => (isExpiring = false));
     }, deps.expiryMs ?? EXPIRY_MS);
     timer.unref();
     deps.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
@@ -211,27 +212,6 @@ export class AccessRequests implements Elevations {
     return this.#store.all
       .filter((record) => isRequester(record, viewer.identity) || mayDecideAbout(record, viewer))
       .toSorted((left, right) => right.createdMs - left.createdMs);
-  }
-
-  /** Writes expiries into the records. Another gateway may do the same; the first write counts. */
-  async #expire(): Promise<void> {
-    const { unixMs, signal, log } = this.#deps;
-    for (const { id } of this.#store.all.filter((record) => hasExpired(record, unixMs()))) {
-      if (signal.aborted) return;
-      try {
-        const { record, ...object } = await this.#store.read(id, signal);
-        if (!hasExpired(record, unixMs())) continue;
-        const next = { ...record, revision: record.revision + 1, state: 'expired' as const };
-        const isRecorded = await this.#recordLater({ step: 'expired', record: next, by: record.requester });
-        if (isRecorded || unixMs() > record.expiresMs + EXPIRY_EVIDENCE_MS)
-          await this.#store.replace(object, next, signal);
-      } catch (error) {
-        log.warn(
-          { request: id, error: errorText(error) },
-          'the expiry of an access request is not written yet',
-        );
-      }
-    }
   }
 
   /** Returns the rules that can be used now, for a request in this namespace. */
