@@ -1,6 +1,7 @@
 /** Schema of the `ProxyGroup` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxygroup.yaml`. */
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
+import { problemOfListeners } from '../workload/pod-specs.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** Annotations for settings without a field in the resource. */
@@ -84,5 +85,6 @@ export function settingsOf({ metadata }: ProxyGroup): {
       return { settings, problem: `${ANNOTATIONS.env}: not TAILCAST_…=value: ${line}` };
     settings.set(match[1], match[2] ?? '');
   }
-  return { settings, problem: undefined };
+  const problem = problemOfListeners(settings);
+  return { settings, problem: problem === undefined ? undefined : `${ANNOTATIONS.env}: ${problem}` };
 }

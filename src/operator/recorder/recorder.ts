@@ -10,6 +10,7 @@ import type {
 } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
+import { problemOfListeners } from '../workload/pod-specs.ts';
 import { containerSchema, passed, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
 import {
   belongsTo,
@@ -174,6 +175,7 @@ function problemOf({
   hasPlayer,
   storage,
   search,
+  statefulSet,
 }: Omit<DesiredRecorder, 'problem'>): string | undefined {
   const nameProblem = problemOfName(metadata.name);
   if (nameProblem !== undefined) return nameProblem;
@@ -184,6 +186,10 @@ function problemOf({
   const badKey = Object.keys(group.account.annotations).find((key) => !isAnnotationKey(key));
   if (badKey !== undefined)
     return `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(badKey)}: not an annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")`;
+  const listeners = problemOfListeners(
+    statefulSet.pod.container.env.map(({ name, value }) => [name, value] as const),
+  );
+  if (listeners !== undefined) return `spec.statefulSet.pod.container.env: ${listeners}`;
   return search === undefined ? undefined : problemOfSearch(search);
 }
 

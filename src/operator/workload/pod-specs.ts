@@ -73,6 +73,19 @@ export function opsProbes(
   };
 }
 
+/** Returns why a listener of the user cannot be reached, or undefined. Probes, Services and peers need a fixed port. */
+export function problemOfListeners(
+  env: Iterable<readonly [name: string, value: string]>,
+): string | undefined {
+  for (const [name, value] of env) {
+    const digits = /^TAILCAST_(?:\w+_)?LISTEN$/.test(name) ? /:(\d+)$/.exec(value)?.[1] : undefined;
+    const port = Number(digits ?? 1);
+    if (port < 1 || port > 65_535)
+      return `${name}: Invalid value: ${JSON.stringify(value)}: a port from 1 to 65535 is required`;
+  }
+  return undefined;
+}
+
 export function podFacts(): readonly V1EnvVar[] {
   return [
     { name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } },

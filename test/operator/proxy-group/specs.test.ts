@@ -122,6 +122,10 @@ describe('the StatefulSet of a ProxyGroup', () => {
     expect(configOf({}, TAILSCALE, { annotations })).toMatchObject({ logLevel: 'debug', drainSeconds: 5 });
     const bad = proxyGroup({}, { annotations: { [ANNOTATIONS.env]: 'LD_PRELOAD=/tmp/x' } });
     expect(settingsOf(bad).problem).toContain('LD_PRELOAD');
+    const noPort = proxyGroup({}, { annotations: { [ANNOTATIONS.env]: 'TAILCAST_OPS_LISTEN=:0' } });
+    expect(settingsOf(noPort).problem).toBe(
+      `${ANNOTATIONS.env}: TAILCAST_OPS_LISTEN: Invalid value: ":0": a port from 1 to 65535 is required`,
+    );
   });
 
   it('does not depend on the number of replicas in its template', () => {

@@ -262,6 +262,27 @@ describe('validation', () => {
     expect(one.problem === undefined).toBe(valid);
   });
 
+  it.each([
+    ['TAILCAST_OPS_LISTEN', ':0', false],
+    ['TAILCAST_OPS_LISTEN', '127.0.0.1:70000', false],
+    ['TAILCAST_READ_LISTEN', '127.0.0.1:00', false],
+    ['TAILCAST_LISTEN', '127.0.0.1:0', false],
+    ['TAILCAST_OPS_LISTEN', ':65535', true],
+    ['TAILCAST_OPS_LISTEN', 'off', true],
+    ['TAILCAST_OPS_LISTEN', '$(POD_IP):9003', true],
+    ['TAILCAST_HOSTS', 'example.com:0', true],
+  ])('requires a port that peers can use: %s=%s', (name, value, valid) => {
+    const { problem } = recorder({
+      enableUI: true,
+      statefulSet: { pod: { container: { env: [{ name, value }] } } },
+    });
+    if (valid) expect(problem).toBeUndefined();
+    else
+      expect(problem).toBe(
+        `spec.statefulSet.pod.container.env: ${name}: Invalid value: "${value}": a port from 1 to 65535 is required`,
+      );
+  });
+
   it('takes a volume for a place where recordings stay', () => {
     expect(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }).problem).toBeUndefined();
     expect(recorder({ storage: S3, replicas: 9 }).problem).toBeUndefined();
