@@ -13,7 +13,8 @@ const CHART_FILE = z.looseObject({ name: z.string(), version: z.string(), descri
 export function packChart(project: Project, output: string, scratch: string): string {
   const folder = mkdtempSync(join(scratch, 'chart-'));
   const chart = join(folder, 'tailcast');
-  cpSync(CHART, chart, { recursive: true });
+  // CRDs, dashboard and alerts are links in the repository
+  cpSync(CHART, chart, { recursive: true, dereference: true });
   const document = parseDocument(readFileSync(join(chart, 'Chart.yaml'), 'utf8'));
   document.set('version', project.version);
   document.set('appVersion', project.version);

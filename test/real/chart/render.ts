@@ -1,10 +1,10 @@
 /**
  * The chart as helm renders it, and the kustomize bases, which are rendered from the chart.
  *
- *   node test/real/chart/render.ts      writes deploy/kustomize/, and the chart's copies of deploy/crds/ and monitoring/
+ *   node test/real/chart/render.ts      writes deploy/kustomize/
  */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
@@ -24,13 +24,6 @@ export const CRDS: readonly string[] = [
   'connector.yaml',
   'proxyclass.yaml',
   'dnsconfig.yaml',
-];
-
-/** Files below `deploy/` that the chart contains as copies, because a chart cannot use files outside its folder. */
-export const COPIES: readonly string[] = [
-  ...CRDS.map((name) => `crds/${name}`),
-  'monitoring/dashboard.json',
-  'monitoring/alerts.yaml',
 ];
 
 export interface Manifest {
@@ -169,5 +162,4 @@ if (import.meta.main) {
     writeFileSync(join(ROOT, path), content);
     process.stdout.write(`${path}\n`);
   }
-  for (const path of COPIES) copyFileSync(join(ROOT, 'deploy', path), join(CHART, path));
 }
