@@ -26,9 +26,13 @@ import {
   describeAsk,
   describeWindows,
   isApproved,
+  isBlocking,
+  isImmediate,
   isInNamespaces,
   isOpenAt,
   mayDecide,
+  overlaps,
+  ruleOf,
   rulesFor,
   stateAt,
   validApprovals,
@@ -52,8 +56,8 @@ export interface AccessRequestsDeps extends RequestStoreDeps {
 /** A caller who decides about a request. */
 export interface Decider {
   readonly identity: Identity;
-  /** Groups of the caller's grants. */
-  readonly groups: readonly string[];
+  /** Returns the groups of the caller's grants in a cluster; `''` at a gateway with one cluster. */
+  readonly groupsIn: (cluster: string) => readonly string[];
 }
 
 /** Data of a new request. */
@@ -72,9 +76,9 @@ const MAX_REASON = 500;
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
-/** Time after a denial in which a plain kubectl call does not create another request. */
-const DENIED_MS = 600_000;
-const MAX_PENDING_PER_NODE = 20;
+/** Maximum number of pending requests of one person, and of all requests that the API server keeps. */
+const MAX_PENDING_PER_PERSON = 20;
+const MAX_KEPT_PER_PERSON = 500;
 const MAX_ATTEMPTS = 5;
 const EXPIRY_MS = 15_000;
 
@@ -158,16 +162,13 @@ export class AccessRequests implements Elevations {
   /** Creates a request. @throws TailcastError `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNAVAILABLE` */
   async request(wanted: NewRequest, signal: AbortSignal): Promise<AccessRecord> {
     await this.#store.ready(signal);
-    const ask = { groups: wanted.groups.toSorted(), user: wanted.user, writes: wanted.writes };
+    const ask = { groups: [...new Set(wanted.groups)].toSorted(), user: wanted.user, writes: wanted.writes };
     const rules = rulesFor(wanted.rules, ask, wanted.cluster);
     const open = rules.filter((rule) => isOpenAt(rule, this.#deps.unixMs()));
     const rule = open.find(isImmediate) ?? open[0] ?? rules[0];
     if (rule === undefined)
       throw accessRefused(`no rule of your grant allows you to request ${describeAsk(ask)}`);
-    const revoked = this.#store
-      .ofNode(wanted.identity.nodeId)
-      .find((record) => askKey(accessOf(record)) === askKey(ask) && isBlocking(record, this.#deps.unixMs()));
-    if (revoked?.state === 'revoked' && isImmediate(rule)) throw blocked(revoked);
+    this.#refuseRevoked({ ...wanted, ask }, rule);
     return this.#write({ ...wanted, ...ask }, rule, signal);
   }
 
@@ -175,23 +176,17 @@ export class AccessRequests implements Elevations {
   async decide(
     id: string,
     verdict: AccessVerdict,
-    { identity, groups, reason }: Decider & { readonly reason: string },
+    { identity, groupsIn, reason }: Decider & { readonly reason: string },
     signal: AbortSignal,
   ): Promise<AccessRecord> {
     await this.#store.ready(signal);
     const tags = identity.kind === 'tagged' ? identity.tags : [];
     const atMs = this.#deps.unixMs();
-    const decision: AccessDecision = {
-      verdict,
-      by: personOf(identity),
-      groups,
-      tags,
-      atMs,
-      reason: checkReason(reason),
-    };
+    const about = { verdict, by: personOf(identity), tags, atMs, reason: checkReason(reason) };
     let isRecorded = false;
     for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
       const { record, ...object } = await this.#store.read(id, signal);
+      const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
       const next = decided(record, decision, this.#deps.unixMs());
       // an approval counts only with evidence; a denial or revocation counts in any case
       if (verdict === 'approved' && !isRecorded)
@@ -262,8 +257,8 @@ export class AccessRequests implements Elevations {
     const { ask, identity } = petition;
     const rule = rules.find(isImmediate) ?? rules[0];
     if (rule === undefined) throw accessRefused('no rule of your grant allows it');
-    if (last !== undefined && (last.state === 'denied' || (last.state === 'revoked' && isImmediate(rule))))
-      throw blocked(last);
+    if (last?.state === 'denied') throw blocked(last);
+    this.#refuseRevoked(petition, rule);
     if (rule.requireReason)
       throw accessRefused(
         `a reason is required; request it with: kubectl tailcast request ${flagsOf(petition)} --reason "…"`,
@@ -276,6 +271,23 @@ export class AccessRequests implements Elevations {
     const creating = this.#write(wanted, rule, this.#deps.signal).finally(() => this.#creating.delete(key));
     this.#creating.set(key, creating);
     return creating;
+  }
+
+  /** A revocation also counts at other nodes of the requester, and for requests that name other groups as well. */
+  #refuseRevoked(
+    { identity, ask, cluster = '' }: Pick<Petition, 'identity' | 'ask' | 'cluster'>,
+    rule: AccessRule,
+  ): void {
+    if (!isImmediate(rule)) return;
+    const revoked = this.#store.all.find(
+      (record) =>
+        record.state === 'revoked' &&
+        record.cluster === cluster &&
+        isBlocking(record, this.#deps.unixMs()) &&
+        mayBeSamePerson(record.requester, personOf(identity)) &&
+        overlaps(accessOf(record), ask),
+    );
+    if (revoked !== undefined) throw blocked(revoked);
   }
 
   async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal): Promise<AccessRecord> {
@@ -294,17 +306,18 @@ export class AccessRequests implements Elevations {
     if (durationMs > rule.maxDurationMs)
       throw accessRefused(`the access may last at most ${Math.round(rule.maxDurationMs / 60_000)} minutes`);
     if (rule.requireReason && reason === '') throw accessRefused('a reason is required');
-    const pendingOfNode = this.#store
-      .ofNode(wanted.identity.nodeId)
-      .filter((one) => stateAt(one, createdMs) === 'pending');
-    if (pendingOfNode.length >= MAX_PENDING_PER_NODE)
-      throw accessRefused(`${MAX_PENDING_PER_NODE} requests of your node wait for a decision`);
+    const requester = personOf(wanted.identity);
+    const own = this.#store.all.filter((one) => mayBeSamePerson(one.requester, requester));
+    if (own.filter((one) => stateAt(one, createdMs) === 'pending').length >= MAX_PENDING_PER_PERSON)
+      throw accessRefused(`${MAX_PENDING_PER_PERSON} of your requests wait for a decision`);
+    if (own.length >= MAX_KEPT_PER_PERSON)
+      throw accessRefused(`you sent ${MAX_KEPT_PER_PERSON} requests; the oldest are removed after 7 days`);
     const isGranted = isImmediate(rule);
     return {
       id: newId(),
       revision: 1,
       state: isGranted ? 'granted' : 'pending',
-      requester: personOf(wanted.identity),
+      requester,
       groups: wanted.groups,
       user: wanted.user ?? '',
       writes: wanted.writes,
@@ -362,34 +375,14 @@ const RANK: Readonly<Record<AccessRecord['state'], number>> = {
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** True for a rule that grants access without an approval. */
-function isImmediate({ approvers }: AccessRule): boolean {
-  return approvers === undefined || approvers.count === 0;
-}
-
-/** Returns the rule by which a granted record allows a request. */
-function ruleOf(
-  record: AccessRecord,
-  rules: readonly AccessRule[],
-  { info }: Pick<Petition, 'info'>,
-): AccessRule | undefined {
-  if (record.state !== 'granted' || !isInNamespaces(record.namespaces, info)) return undefined;
-  return rules.find((rule) => isApproved(record, rule));
-}
-
-/** True while a denial or revocation prevents new requests by plain kubectl calls. */
-function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
-  if (state === 'revoked') return nowMs < expiresMs;
-  return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;
-}
-
 /** True if this caller may approve, deny or revoke a request. */
 export function mayDecideAbout(
-  { requester, approvers }: AccessRecord,
-  { identity, groups }: Decider,
+  { requester, approvers, cluster }: AccessRecord,
+  { identity, groupsIn }: Decider,
 ): boolean {
   const tags = identity.kind === 'tagged' ? identity.tags : [];
-  return approvers !== null && mayDecide(approvers, requester, { by: personOf(identity), groups, tags });
+  const decider = { by: personOf(identity), groups: groupsIn(cluster), tags };
+  return approvers !== null && mayDecide(approvers, requester, decider);
 }
 
 /** Returns the record after a decision. @throws TailcastError `ACCESS_REQUEST_REFUSED` */

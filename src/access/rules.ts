@@ -1,5 +1,5 @@
 /** Decisions about access requests by the rules of the requester. Pure. */
-import { covers, type Ask } from '../proxy/gate/elevation.ts';
+import { covers, type Ask, type Petition } from '../proxy/gate/elevation.ts';
 import type { AccessRule, AccessWindow, Approvers } from '../tailnet/access-rules.ts';
 import { matchesName } from '../tailnet/capabilities.ts';
 import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
@@ -14,11 +14,18 @@ export function askKey({ groups, user, writes }: Ask): string {
   return JSON.stringify([groups, user ?? '', writes]);
 }
 
+/** True if two accesses have a group or user in common, or if both are writes. */
+export function overlaps(left: Ask, right: Ask): boolean {
+  if (left.writes && right.writes) return true;
+  if (left.user !== undefined && left.user === right.user) return true;
+  return left.groups.some((group) => right.groups.includes(group));
+}
+
 /** Text of an access for messages: `group sre as user admin`. */
 export function describeAsk({ groups, user, writes }: Ask): string {
   if (writes) return 'writes';
   const named = groups.length === 0 ? [] : [`group${groups.length > 1 ? 's' : ''} ${groups.join(', ')}`];
-  return [...named, ...(user === undefined ? [] : [`user ${user}`])].join(' as ');
+  return [...named, ...(user === undefined ? [] : [`user ${user}`])].join(' as ') || 'nothing';
 }
 
 /** Returns the rules about an access, in the order of the grant. */
@@ -130,4 +137,28 @@ export function stateAt({ state, expiresMs }: AccessRecord, unixMs: number): Acc
 /** True if a record has expired and does not contain it yet. */
 export function hasExpired(record: AccessRecord, unixMs: number): boolean {
   return record.state !== 'expired' && stateAt(record, unixMs) === 'expired';
+}
+
+/** True for a rule that grants access without an approval. */
+export function isImmediate({ approvers }: AccessRule): boolean {
+  return approvers === undefined || approvers.count === 0;
+}
+
+/** Time after a denial in which a plain kubectl call does not create another request. */
+const DENIED_MS = 600_000;
+
+/** True while a denial or revocation prevents new requests by plain kubectl calls. */
+export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
+  if (state === 'revoked') return nowMs < expiresMs;
+  return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;
+}
+
+/** Returns the rule by which a granted record allows a request. */
+export function ruleOf(
+  record: AccessRecord,
+  rules: readonly AccessRule[],
+  { info }: Pick<Petition, 'info'>,
+): AccessRule | undefined {
+  if (record.state !== 'granted' || !isInNamespaces(record.namespaces, info)) return undefined;
+  return rules.find((rule) => isApproved(record, rule));
 }

@@ -1,18 +1,14 @@
 /** Access requests as the page and the commands show them. */
 import type { Caller } from '../proxy/gate/gate.ts';
 import { isRequester, type AccessRecord } from './record.ts';
-import { mayDecideAbout } from './requests.ts';
+import { mayDecideAbout, type Decider } from './requests.ts';
 import { accessOf, describeAsk, describeWindows, stateAt } from './rules.ts';
 
 /** Returns a request as a caller sees it. */
-export function requestView(
-  record: AccessRecord,
-  { identity, impersonation }: Caller,
-  unixMs: number,
-): object {
+export function requestView(record: AccessRecord, viewer: Decider, unixMs: number): object {
   const state = stateAt(record, unixMs);
-  const isMine = isRequester(record, identity);
-  const decides = mayDecideAbout(record, { identity, groups: impersonation?.groups ?? [] });
+  const isMine = isRequester(record, viewer.identity);
+  const decides = mayDecideAbout(record, viewer);
   return {
     id: record.id,
     state,

@@ -63,6 +63,7 @@ export async function openServer(parts: {
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
   const { gate, basePath, accountRefusals, clusters } = upstream;
+  const listed = clusters && (() => clusters.current().byName.values());
   const sessions = createSessionRegistry();
   const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
   stack.defer(() => rechecks.close());
@@ -112,8 +113,8 @@ export async function openServer(parts: {
     users: limits.users,
     upstreamSize: clusters && (() => clusters.size()),
     own: [
-      await openPortal(config, tailnet, { ...common, signal, access }),
-      clusters && createClusterList({ ...common, clusters: () => clusters.current().byName.values() }),
+      await openPortal(config, tailnet, { ...common, signal, access, clusters: listed }),
+      listed && createClusterList({ ...common, clusters: listed }),
     ].filter((service) => service !== undefined),
   });
 }

@@ -9,13 +9,16 @@
  * ```
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { AccessRequests, AccessVerdict } from '../access/requests.ts';
+import type { AccessRequests, AccessVerdict, Decider } from '../access/requests.ts';
 import { requestable, requestView } from '../access/view.ts';
 import { TailcastError } from '../errors.ts';
 import { queryValues } from '../kube/canonical-target.ts';
+import type { GatedCluster } from '../proxy/gate/cluster-gate.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import { callerName } from '../tailnet/identity.ts';
+import { standingIn } from './cluster-list.ts';
 import { DATA_HEADERS, PORTAL_PATH } from './page-headers.ts';
+import type { PortalRequest } from './portal-request.ts';
 
 const ROUTE = `${PORTAL_PATH}/api/v1/access/requests`;
 const ID = ':id(^[a-z0-9]{10}$)';
@@ -25,10 +28,17 @@ const VERDICTS: ReadonlyMap<string, AccessVerdict> = new Map([
   ['revoke', 'revoked'],
 ]);
 
+export interface AccessDeps {
+  /** Access requests; undefined in `noauth` mode. */
+  readonly access?: AccessRequests | undefined;
+  /** Returns the clusters of the gateway; undefined for one cluster. */
+  readonly clusters?: (() => Iterable<GatedCluster>) | undefined;
+}
+
 /** @param methods all methods that the front passes */
 export function registerAccess(
   app: FastifyInstance,
-  access: AccessRequests | undefined,
+  { access, clusters }: AccessDeps,
   methods: readonly string[],
 ): void {
   const requests = (): AccessRequests => {
@@ -63,13 +73,15 @@ export function registerAccess(
           },
           signal,
         );
-        return answer(reply.code(201), requestView(record, caller, requests().nowMs));
+        const viewer = await deciderOf(request.portal, clusters);
+        return answer(reply.code(201), requestView(record, viewer, requests().nowMs));
       }
-      const found = await requests().list({ identity: caller.identity, groups: own.groups }, signal);
+      const viewer = await deciderOf(request.portal, clusters);
+      const found = await requests().list(viewer, signal);
       return answer(reply, {
         caller: callerName(caller.identity),
         requestable: requestable(caller),
-        requests: found.map((record) => requestView(record, caller, requests().nowMs)),
+        requests: found.map((record) => requestView(record, viewer, requests().nowMs)),
       });
     },
   });
@@ -77,12 +89,13 @@ export function registerAccess(
     method,
     url: `${ROUTE}/${ID}`,
     async handler(request, reply) {
-      const { caller, own, signal, segments } = read(request);
+      const { signal, segments } = read(request);
       const id = segments.at(-1) ?? '';
-      const found = await requests().list({ identity: caller.identity, groups: own.groups }, signal);
+      const viewer = await deciderOf(request.portal, clusters);
+      const found = await requests().list(viewer, signal);
       const record = found.find((one) => one.id === id);
       if (record === undefined) throw new TailcastError('ACCESS_REQUEST_UNKNOWN', id);
-      return answer(reply, requestView(record, caller, requests().nowMs));
+      return answer(reply, requestView(record, viewer, requests().nowMs));
     },
   });
   app.route({
@@ -90,18 +103,29 @@ export function registerAccess(
     url: `${ROUTE}/${ID}/:verdict(^(?:approve|deny|revoke)$)`,
     config: { isAction: true },
     async handler(request, reply) {
-      const { caller, own, one, signal, segments, inbound } = read(request);
+      const { one, signal, segments, inbound } = read(request);
       const [id = '', word = ''] = segments.slice(-2);
       const verdict = VERDICTS.get(word);
       if (inbound.method !== 'POST' || verdict === undefined)
         throw new TailcastError('METHOD_REFUSED', 'use POST');
-      const decider = { identity: caller.identity, groups: own.groups, reason: one('reason') ?? '' };
-      return answer(
-        reply,
-        requestView(await requests().decide(id, verdict, decider, signal), caller, requests().nowMs),
-      );
+      const viewer = await deciderOf(request.portal, clusters);
+      const decider = { ...viewer, reason: one('reason') ?? '' };
+      const record = await requests().decide(id, verdict, decider, signal);
+      return answer(reply, requestView(record, viewer, requests().nowMs));
     },
   });
+}
+
+/** Returns the caller with its groups in each cluster: a group in one cluster gives no rights in another. */
+async function deciderOf(portal: PortalRequest, clusters: AccessDeps['clusters']): Promise<Decider> {
+  const { caller } = portal;
+  if (caller?.impersonation === undefined)
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
+  const groups = new Map<string, readonly string[]>();
+  if (clusters === undefined) groups.set('', caller.impersonation.groups);
+  for (const cluster of clusters?.() ?? [])
+    groups.set(cluster.name, (await standingIn(cluster, portal))?.impersonation?.groups ?? []);
+  return { identity: caller.identity, groupsIn: (cluster) => groups.get(cluster) ?? [] };
 }
 
 function read({ portal }: FastifyRequest): {

@@ -19,8 +19,7 @@ import fastify, {
 import { TailcastError } from '../errors.ts';
 import { headerLines } from '../kube/header-lines.ts';
 import { GATE_METHODS, type Gate } from '../proxy/gate/gate.ts';
-import type { AccessRequests } from '../access/requests.ts';
-import { registerAccess } from './access-routes.ts';
+import { registerAccess, type AccessDeps } from './access-routes.ts';
 import { relayLiveView } from './live-view.ts';
 import { DATA_HEADERS, pageHeaders, PORTAL_PATH } from './page-headers.ts';
 import { PortalRequest } from './portal-request.ts';
@@ -45,13 +44,11 @@ declare module 'fastify' {
   }
 }
 
-export interface ApplicationDeps extends RelayDeps {
+export interface ApplicationDeps extends RelayDeps, AccessDeps {
   readonly calls: RecorderCalls;
   readonly gate: Pick<Gate, 'recognise'>;
   /** Folder of the built player. */
   readonly playerDirectory: string;
-  /** Access requests; undefined in `noauth` mode. */
-  readonly access?: AccessRequests | undefined;
 }
 
 /** Every method of the gate has a route, so that a known path with the wrong method is 405 and not 404. */
@@ -88,7 +85,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
   });
   addPages(app, deps.playerDirectory);
   registerRecorderProxy(app, deps, ROUTE_METHODS);
-  registerAccess(app, deps.access, ROUTE_METHODS);
+  registerAccess(app, deps, ROUTE_METHODS);
   app.route({
     method: ROUTE_METHODS,
     url: `${PORTAL_PATH}/api/v1${RECORDING_ROUTE}/live`,

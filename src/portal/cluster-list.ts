@@ -62,8 +62,11 @@ export function createClusterList(deps: ClusterListDeps): OwnService {
   };
 }
 
+/** Codes of callers without a rule, and of a request to the host name of another cluster. */
+const WITHOUT_RULE: ReadonlySet<string> = new Set(['CLUSTER_REFUSED', 'IDENTITY_UNKNOWN', 'HEADER_REFUSED']);
+
 /** Returns the caller in a cluster; undefined without a rule. @throws other errors than a missing rule */
-async function standingIn(
+export async function standingIn(
   { name, gate }: GatedCluster,
   { inbound, signal }: PortalRequest,
 ): Promise<Caller | undefined> {
@@ -71,7 +74,7 @@ async function standingIn(
     return await gate.recognise(inbound, false, signal);
   } catch (error) {
     if (!(error instanceof TailcastError)) throw error;
-    if (error.code === 'CLUSTER_REFUSED' || error.code === 'IDENTITY_UNKNOWN') return undefined;
+    if (WITHOUT_RULE.has(error.code)) return undefined;
     throw new TailcastError(error.code, `${name}: ${errorText(error)}`, { cause: error });
   }
 }

@@ -171,7 +171,7 @@ describe('access with an approval', () => {
     expect(byTag.state).toBe('granted');
     rig.now += 3_600_000;
     const other = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
-    const lead = { identity: bob, groups: ['leads'], reason: '' };
+    const lead = { identity: bob, groupsIn: () => ['leads'], reason: '' };
     expect((await gateway.access.decide(other, 'approved', lead, signal)).state).toBe('granted');
   });
 
@@ -345,9 +345,9 @@ describe('faults', () => {
   it('an approver who lost the right between the list and the click cannot approve', async () => {
     const gateway = rig.gateway(user('alice', [{ ...RULE, approvers: { groups: ['leads'] } }]));
     const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
-    const lead = { identity: bob, groups: ['leads'], reason: '' };
+    const lead = { identity: bob, groupsIn: () => ['leads'], reason: '' };
     expect(await gateway.access.list(lead, signal)).toHaveLength(1);
-    const former = { ...lead, groups: ['devs'] };
+    const former = { ...lead, groupsIn: () => ['devs'] };
     expect(await gateway.access.list(former, signal)).toEqual([]);
     expect((await refusalOf(gateway.access.decide(id, 'approved', former, signal))).message).toContain(
       `you may not decide about request ${id}`,
@@ -527,12 +527,12 @@ describe('faults', () => {
     expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain('compare the clocks');
   });
 
-  it('a node has at most 20 pending requests', async () => {
+  it('a person has at most 20 pending requests', async () => {
     const groups = Array.from({ length: 21 }, (_, index) => `g${index}`);
     const gateway = rig.gateway(user('alice', [{ ...RULE, request: { groups } }]));
     for (const group of groups.slice(0, 20)) await pendingId(gateway.ask('GET', PODS, ...as(group)));
     expect((await refusalOf(gateway.ask('GET', PODS, ...as('g20')))).message).toContain(
-      '20 requests of your node',
+      '20 of your requests',
     );
   });
 });

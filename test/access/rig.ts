@@ -145,7 +145,11 @@ export async function pendingId(asked: Promise<unknown>): Promise<string> {
   return id;
 }
 
-export const decider = (identity: Identity, reason = '') => ({ identity, groups: ['devs'], reason });
+export const decider = (identity: Identity, reason = '') => ({
+  identity,
+  groupsIn: () => ['devs'],
+  reason,
+});
 
 /** Values of a header in the request to the API server. */
 export function sent({ headers }: Admission, name: string): readonly string[] {

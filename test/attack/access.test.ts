@@ -1,6 +1,8 @@
 /** Attack corpus J: access on request. An attacker writes, copies, replays or rolls back objects and approvals. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
+import type { NewRequest } from '../../src/access/requests.ts';
+import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
 import {
   as,
   COLLECTION,
@@ -18,7 +20,7 @@ import {
 const PODS = '/api/v1/namespaces/default/pods';
 const alice = user('alice', [RULE]);
 const bob = user('bob');
-const viewer = { identity: alice, groups: [] };
+const viewer = { identity: alice, groupsIn: () => [] };
 
 let rig: Rig;
 beforeEach(async () => {
@@ -144,5 +146,63 @@ describe('identities', () => {
       expect((await refusalOf(gateway.access.decide(id, verdict, decider(bob), signal))).message).toContain(
         'is expired already',
       );
+  });
+});
+
+describe('one person', () => {
+  const free = { request: { groups: ['sre', 'dba'] }, approvers: { users: ['bob@example.com'], count: 0 } };
+  const mallory = user('mallory', [free, RULE, { request: { writes: true } }]);
+  const wish = (groups: readonly string[], more: Partial<NewRequest> = {}): NewRequest => ({
+    identity: mallory,
+    own: { user: mallory.login, groups: ['devs'], extra: [] },
+    rules: parseAccessRules(mallory.capabilities),
+    recording: { mode: 'off' },
+    cluster: undefined,
+    groups,
+    user: undefined,
+    writes: false,
+    reason: '',
+    durationMs: 1000,
+    ...more,
+  });
+
+  it('J9 cannot fill the store, also from two nodes and with requests that are over', async () => {
+    const { access } = rig.gateway(mallory);
+    const phone = { ...mallory, nodeId: 'nphone' };
+    let sent = 0;
+    const send = async (): Promise<void> => {
+      for (; sent < 1000; sent += 1) {
+        await access.request(wish(['sre'], sent % 2 === 0 ? {} : { identity: phone }), signal);
+        rig.now += 1000;
+      }
+    };
+    expect((await refusalOf(send())).message).toContain('you sent 500 requests');
+    expect(sent).toBe(500);
+    await access.request(wish(['sre'], { identity: alice }), signal);
+  });
+
+  it.each([
+    ['for one more group', ['sre', 'dba'], mallory],
+    ['at another node', ['sre'], { ...mallory, nodeId: 'nphone' }],
+  ])('J10 does not get revoked access again %s', async (_how, groups, identity) => {
+    const gateway = rig.gateway(identity);
+    const { id } = await gateway.access.request(wish(['sre'], { durationMs: undefined }), signal);
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    const refusals = [
+      await refusalOf(gateway.ask('GET', PODS, ...as(...groups))),
+      await refusalOf(gateway.access.request(wish(groups, { identity }), signal)),
+    ];
+    for (const { message } of refusals) expect(message).toContain('was revoked by bob');
+    expect((await gateway.ask('GET', PODS, ...as('dba'))).elevation).toBeDefined();
+  });
+
+  it.each([
+    ['nothing', wish([])],
+    ['writes together with groups', wish(['\x1b[2Jadmins'], { writes: true })],
+    ['writes together with a user', wish([], { writes: true, user: 'root' })],
+  ])('J11 cannot request %s', async (_what, wanted) => {
+    const { access, steps } = rig.gateway(mallory);
+    expect((await refusalOf(access.request(wanted, signal))).code).toBe('ACCESS_REQUEST_REFUSED');
+    expect(steps).toEqual([]);
   });
 });

@@ -2,6 +2,9 @@
  * Requests that try to cross from one cluster to another, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each
  * API server records what it received, so a crossing is seen at its destination.
  */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   askHttp2,
@@ -11,6 +14,8 @@ import {
   type ClusterRig,
   type ScriptedServer,
 } from '../support/cluster-rig.ts';
+import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
+import { KEY, signal, startRig, user } from '../access/rig.ts';
 
 const RULES = [
   { clusters: ['a'], impersonate: { groups: ['admins-of-a'] } },
@@ -125,5 +130,61 @@ describe('requests for another cluster', () => {
     expect(seenBy(b)).not.toMatch(/admins-of-a|token-of-a|clusters/);
     expect(b!.upgrades.at(-1)?.path).toBe(EXEC);
     expect(seenBy(c)).toBe('[]');
+  });
+});
+
+describe('an approver of one cluster', () => {
+  it('cannot see or decide requests for another one, at any host name of the gateway', async () => {
+    const access = await startRig();
+    access.now = Date.now();
+    const servers = await Promise.all(['a', 'b'].map((name) => startScripted(name)));
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-approver-'));
+    await writeFile(join(directory, 'late.key'), KEY.toString('base64'), { mode: 0o600 });
+    const rig = await openClusterRig({
+      content: {
+        clusters: servers.map(({ name }) => ({
+          name,
+          hosts: [`${name}.test`],
+          kubeconfig: { file: `DIR/${name}.yaml` },
+        })),
+      },
+      files: Object.fromEntries(servers.map((server) => [`${server.name}.yaml`, kubeconfigOf(server)])),
+      rules: [
+        { clusters: ['a'], impersonate: { groups: ['viewers'] } },
+        { clusters: ['b'], impersonate: { groups: ['leads'] } },
+      ],
+      settings: {
+        portal: true,
+        kubeconfig: access.api.kubeconfig,
+        lateKeyFile: join(directory, 'late.key'),
+      },
+    });
+    const requests = '/-/recordings/api/v1/access/requests';
+    const request = async (cluster: string): Promise<string> => {
+      const rule = { request: { groups: ['sre'] }, approvers: { groups: ['leads'] } };
+      const identity = user('mallory', [rule]);
+      const own = { user: identity.login, groups: [], extra: [] };
+      const ask = { groups: ['sre'], user: undefined, writes: false, reason: '', durationMs: undefined };
+      const rules = parseAccessRules(identity.capabilities);
+      const wanted = { identity, own, rules, recording: { mode: 'off' }, cluster, ...ask } as const;
+      return (await access.gateway(identity).access.request(wanted, signal)).id;
+    };
+    const approve = async (id: string, host: string): Promise<number> =>
+      (await rig.get(`${requests}/${id}/approve`, { host, method: 'POST', headers: ['Content-Length', '0'] }))
+        .status;
+    try {
+      const [forA, forB] = [await request('a'), await request('b')];
+      for (const host of ['gateway.test', 'a.test', 'b.test']) {
+        expect((await rig.get(requests, { host })).body).not.toContain(forA);
+        expect(await approve(forA, host)).toBe(403);
+      }
+      expect((await rig.get(requests)).body).toContain(forB);
+      expect(await approve(forB, 'gateway.test')).toBe(200);
+    } finally {
+      await rig.close();
+      for (const server of servers) await server.close();
+      await access[Symbol.asyncDispose]();
+      await rm(directory, { recursive: true, force: true });
+    }
   });
 });

@@ -42,7 +42,9 @@ export const ACCESS: readonly Mutation[] = [
     ['own decisions', "if (isOwn && verdict !== 'revoked')", 'if (isOwn && verdict === undefined)'],
     ['open requests', 'if (!isOpen)', 'if (verdict === undefined)'],
     ['clock skew', 'record.createdMs > now + SKEW_MS', 'record.createdMs > Infinity'],
-    ['pending requests of a node', '>= MAX_PENDING_PER_NODE)', '>= 1e9)'],
+    ['pending requests of a person', '>= MAX_PENDING_PER_PERSON)', '>= 1e9)'],
+    ['kept requests of a person', '>= MAX_KEPT_PER_PERSON)', '>= 1e9)'],
+    ['revoked access', 'overlaps(accessOf(record), ask)', 'askKey(accessOf(record)) === askKey(ask)'],
     ['required reason', "if (rule.requireReason && reason === '')", "if (reason === 'never')"],
     ['maximum duration', 'if (durationMs > rule.maxDurationMs)', 'if (durationMs > Infinity)'],
     [

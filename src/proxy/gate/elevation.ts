@@ -180,9 +180,12 @@ function wishOf(
 
 /** True if a rule is about this access. One rule must cover all of it. */
 export function covers(rule: AccessRule, { groups, user, writes }: Ask): boolean {
-  if (rule.writes || writes) return rule.writes && writes;
+  const isNamed = user !== undefined || groups.length > 0;
+  if (rule.writes || writes) return rule.writes && writes && !isNamed;
   return (
-    (user === undefined || rule.users.includes(user)) && groups.every((group) => rule.groups.includes(group))
+    isNamed &&
+    (user === undefined || rule.users.includes(user)) &&
+    groups.every((group) => rule.groups.includes(group))
   );
 }
 
