@@ -27,6 +27,7 @@ const REAL_SUITES = [
   'host',
   'reference-client',
   'reference-proxy',
+  'reference-grants',
   'reference-crd',
   'differential-requests',
   'differential-spdy',

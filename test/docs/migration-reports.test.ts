@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { GRANT_CASES, REASONS } from '../real/cases/grants.ts';
 import { runCommand } from '../support/run-command.ts';
 
 const path = (relative: string): string => fileURLToPath(new URL(`../../${relative}`, import.meta.url));
@@ -19,5 +20,17 @@ describe('docs/migration-reports.md', () => {
   it.each(reports)('shows what migrate check prints for $file', async ({ file, report, code }) => {
     const shown = await runCommand('migrate', 'check', '--objects', path(`test/migration/${file}`));
     expect({ out: shown.out, code: shown.code }).toEqual({ out: report, code });
+  });
+});
+
+describe('docs/migration.md', () => {
+  const migration = readFileSync(path('docs/migration.md'), 'utf8');
+
+  it.each(Object.values(REASONS))('lists the difference of grants: %s', (reason) => {
+    expect(migration).toContain(`| ${reason} |`);
+  });
+
+  it('has the number of compared grants', () => {
+    expect(migration).toContain(`results of ${GRANT_CASES.length} grants`);
   });
 });

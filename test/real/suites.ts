@@ -37,6 +37,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/reference-proxy.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
   },
+  'reference-grants': {
+    file: 'suites/reference-grants.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
+  },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
   'reference-crd': { file: 'suites/reference-crd.test.ts', peers: ['reference'] },
   'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },

@@ -22,6 +22,8 @@ export interface ReferenceProxyOptions {
   readonly mode: 'auth' | 'noauth';
   readonly kubernetes: Kubernetes;
   readonly tailnet: Tailnet;
+  /** Capability of the policy that the proxy reads as the older name of the Kubernetes capability. */
+  readonly legacyName?: string;
 }
 
 /** Starts it and returns when it has joined the tailnet. Its node carries `tag:k8s`. */
@@ -48,6 +50,7 @@ export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptio
       `--state=${join(folder, 'state')}`,
       `--certificate=${leaf.certificatePath}`,
       `--key=${leaf.keyPath}`,
+      ...(options.legacyName === undefined ? [] : [`--legacy-name=${options.legacyName}`]),
     ],
   });
   const ready = await rig.until(hostname, () => program.firstLine, { watch: [program] });

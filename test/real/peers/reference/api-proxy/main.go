@@ -1,9 +1,11 @@
 // Command api-proxy runs the reference's API server proxy, unmodified, as a node of a tailnet: the peer to compare
-// behaviour and speed with. A control server that issues no certificates is no hindrance: the certificate look-ups of
-// the proxy's LocalAPI client are answered from files.
+// behaviour and speed with. The wrapper around the proxy's LocalAPI client makes up for two limits of headscale: it
+// returns certificates from files, because headscale issues none, and it renames one capability in whois responses,
+// because headscale refuses a policy with the older name of the Kubernetes capability.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +28,8 @@ import (
 )
 
 type options struct {
-	kubeconfig, mode, loginServer, authKeyFile, hostname, stateDir, certificate, key string
-	https                                                                            bool
+	kubeconfig, mode, loginServer, authKeyFile, hostname, stateDir, certificate, key, legacyName string
+	https                                                                                        bool
 }
 
 func main() {
@@ -40,6 +42,7 @@ func main() {
 	flag.StringVar(&o.stateDir, "state", "", "state folder")
 	flag.StringVar(&o.certificate, "certificate", "", "certificate chain (PEM) for https")
 	flag.StringVar(&o.key, "key", "", "private key (PEM) for https")
+	flag.StringVar(&o.legacyName, "legacy-name", "", "capability of the policy that becomes the older Kubernetes capability")
 	flag.BoolVar(&o.https, "https", true, "true: TLS on port 443 of the node; false: PROXY protocol on localhost:80")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,7 +71,7 @@ func run(ctx context.Context, o options) error {
 	}
 	defer node.Close()
 	// Before anything else: the client fixes its transport when it is first used.
-	if err := answerCertificates(node, o); err != nil {
+	if err := wrapLocalAPI(node, o); err != nil {
 		return err
 	}
 	status, err := node.Up(ctx)
@@ -97,9 +100,9 @@ func run(ctx context.Context, o options) error {
 	return proxy.Run(ctx)
 }
 
-// answerCertificates makes the node's LocalAPI client answer certificate look-ups from files. Every other call goes
-// to the real LocalAPI.
-func answerCertificates(node *tsnet.Server, o options) error {
+// wrapLocalAPI replaces the transport of the node's LocalAPI client. All calls except certificates and whois pass
+// unchanged.
+func wrapLocalAPI(node *tsnet.Server, o options) error {
 	if !o.https {
 		return nil
 	}
@@ -119,8 +122,9 @@ func answerCertificates(node *tsnet.Server, o options) error {
 		return errors.New("the node's LocalAPI client has no dial function of its own")
 	}
 	dial := client.Dial
-	client.Transport = &certificateTransport{
-		pair: string(key) + string(certificate),
+	client.Transport = &localAPITransport{
+		pair:       string(key) + string(certificate),
+		legacyName: o.legacyName,
 		next: &http.Transport{
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return dial(ctx, network, address)
@@ -130,18 +134,39 @@ func answerCertificates(node *tsnet.Server, o options) error {
 	return nil
 }
 
-type certificateTransport struct {
-	pair string
-	next http.RoundTripper
+type localAPITransport struct {
+	pair, legacyName string
+	next             http.RoundTripper
 }
 
-func (t *certificateTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !strings.HasPrefix(request.URL.Path, "/localapi/v0/cert/") {
-		return t.next.RoundTrip(request)
+func (t *localAPITransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch {
+	case strings.HasPrefix(request.URL.Path, "/localapi/v0/cert/"):
+		return &http.Response{
+			StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{"Content-Type": {"text/plain"}}, ContentLength: int64(len(t.pair)),
+			Body: io.NopCloser(strings.NewReader(t.pair)), Request: request,
+		}, nil
+	case request.URL.Path == "/localapi/v0/whois" && t.legacyName != "":
+		return t.renamed(request)
 	}
-	return &http.Response{
-		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"text/plain"}}, ContentLength: int64(len(t.pair)),
-		Body: io.NopCloser(strings.NewReader(t.pair)), Request: request,
-	}, nil
+	return t.next.RoundTrip(request)
+}
+
+// renamed returns a whois response with the older name of the Kubernetes capability instead of legacyName.
+func (t *localAPITransport) renamed(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	body = bytes.ReplaceAll(body, []byte(t.legacyName), []byte("https://tailscale.com/cap/kubernetes"))
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	response.ContentLength = int64(len(body))
+	response.Header.Del("Content-Length")
+	return response, nil
 }
