@@ -252,13 +252,14 @@ class ClusterManager implements Clusters {
     // a cluster that is open stays, whichever source comes first
     const ordered = [...good].toSorted(([, one], [, other]) => this.#rank(one) - this.#rank(other));
     for (const [key, spec] of ordered) {
-      const owner = owners.get(spec.name);
-      if (owner !== undefined) {
-        const problem = `the name ${spec.name} is already used by ${owner.replace('\n', ': ')}; the first one stays`;
-        problems.set(key, problem);
+      const names = namesOf(spec);
+      const taken = names.find((name) => owners.has(name));
+      if (taken !== undefined) {
+        const owner = owners.get(taken)?.replace('\n', ': ') ?? '';
+        problems.set(key, `${taken} is already used by ${owner}; the first one stays`);
         continue;
       }
-      owners.set(spec.name, key);
+      for (const name of names) owners.set(name, key);
       const before = this.#open.get(spec.name);
       try {
         const one = await this.#openOne(spec, before);
@@ -416,4 +417,13 @@ async function readText(path: string): Promise<string> {
   } catch (cause) {
     throw new TailcastError('CONFIG_INVALID', `clusters: ${errorText(cause)}`, { cause });
   }
+}
+
+/** Names of which only one cluster may have each, as messages contain them. */
+function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
+  return [
+    `the name ${name}`,
+    ...hosts.map((host) => `the host name ${host}`),
+    ...addresses.map((address) => `the address ${address}`),
+  ];
 }

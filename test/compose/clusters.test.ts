@@ -99,6 +99,26 @@ describe('the clusters of a gateway', () => {
     expect(other.asked).toEqual([]);
   });
 
+  it('of a discovery cannot stop reloads with the host name of another cluster', async () => {
+    const [a, b] = [await scripted('a'), await scripted('b')];
+    const content = (...names: readonly string[]): object => ({
+      clusters: names.map((name) =>
+        entry(name, { kubeconfig: { file: 'DIR/a.yaml' }, hosts: [`${name}.test`] }),
+      ),
+      discover: [{ directory: 'DIR/d', hosts: ['prod.test'] }],
+    });
+    const rig = await open({
+      content: content('prod'),
+      files: { 'a.yaml': kubeconfigOf(a), 'd/hostile.yaml': kubeconfigOf(b) },
+    });
+    const read = async (host: string): Promise<string> => (await rig.get('/api', { host })).body;
+    expect(await read('prod.test')).toBe('a');
+    expect(await rig.readiness()).toContain('the host name prod.test is already used by clusters: prod');
+    await rig.configure(content('prod', 'new'));
+    await vi.waitFor(async () => expect(await read('new.test')).toBe('a'), eventually);
+    expect(await read('prod.test')).toBe('a');
+  });
+
   it('of API objects are never dialled at an address of this machine', async () => {
     const config = readSettings(GATEWAY_SETTINGS, {
       flags: new Map<string, unknown>(),
