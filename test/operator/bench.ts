@@ -38,6 +38,10 @@ export interface Bench {
   events(): readonly string[];
   /** Of a Secret. */
   data(path: string, key: string): string | undefined;
+  /** Marks an object as deleted. */
+  markDeleted(path: string): void;
+  /** Simulates values that containerboot writes into the Secret of its pod. */
+  say(name: string, data: Readonly<Record<string, string>>): void;
   /** Simulates a started pod, which reports its device like containerboot. */
   startPod(name: string, uid?: string): void;
   /** Simulates its tailscaled, which has joined and installed its rules. */
@@ -164,6 +168,12 @@ export async function createBench(): Promise<Bench> {
       const value = (object(path)?.['data'] as Record<string, string> | undefined)?.[key];
       return value === undefined ? undefined : Buffer.from(value, 'base64').toString();
     },
+    markDeleted(path) {
+      const stored = object(path)!;
+      const deletionTimestamp = new Date().toISOString();
+      api.put(path, { ...stored, metadata: { ...stored.metadata, deletionTimestamp } });
+    },
+    say,
     startPod(name, uid = `pod-${name}`) {
       const set = object(`${SETS}/${name.replace(/-\d+$/, '')}`) as
         | (StoredObject & { spec: { template: { metadata: { labels: Record<string, string> } } } })
@@ -199,6 +209,23 @@ export async function createBench(): Promise<Bench> {
       await api.close();
     },
   };
+}
+
+/** Runs an operator up to three times. False if it was killed. */
+export async function survives(pass: () => Promise<unknown>): Promise<boolean> {
+  try {
+    for (let count = 0; count < 3; count += 1) await pass();
+    return true;
+  } catch (error) {
+    if (error instanceof Killed) return false;
+    throw error;
+  }
+}
+
+/** Runs operators that are killed after 0, 1, 2, … writes, until one of them survives. */
+export async function untilSurvived(pass: (limit: number) => Promise<unknown>): Promise<void> {
+  let limit = 0;
+  while (!(await survives(() => pass(limit)))) limit += 1;
 }
 
 /** Runs a reconciler like its queue, until it requests no further pass. */

@@ -3,7 +3,7 @@ import { createConnectorReconciler } from '../../../src/operator/connector/recon
 import { parseConnector, problemOf, routesOf } from '../../../src/operator/connector/resource.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, survives, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/connectors/lab`;
 const NAME = objectNameOf({ type: 'connector', namespace: 'tailcast', name: 'lab' });
@@ -244,12 +244,7 @@ describe('a Connector', () => {
         const mortal = createConnectorReconciler(bench.deps(limit));
         survived = true;
         const first = async (): Promise<void> => {
-          try {
-            for (let pass = 0; survived && pass < 3; pass += 1) await mortal.reconcile('lab', bench.signal);
-          } catch (error) {
-            if (!(error instanceof Killed)) throw error;
-            survived = false;
-          }
+          if (survived) survived = await survives(() => mortal.reconcile('lab', bench.signal));
         };
         put(SUBNETS);
         await first();

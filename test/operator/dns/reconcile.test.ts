@@ -4,7 +4,7 @@ import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, Killed, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, OWN, settle, TAILSCALE, untilSurvived, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/dnsconfigs/dns`;
 const DEPLOYMENT = '/apis/apps/v1/namespaces/tailcast/deployments/nameserver';
@@ -95,12 +95,6 @@ function putCoreDns(text = COREFILE): void {
     kind: 'ConfigMap',
     metadata: { name: 'coredns', namespace: 'kube-system' },
     data: { Corefile: text },
-  });
-}
-function finish(path: string): void {
-  bench.api.put(path, {
-    ...bench.object(path)!,
-    metadata: { ...bench.object(path)!.metadata, deletionTimestamp: new Date().toISOString() },
   });
 }
 
@@ -229,14 +223,7 @@ describe('a DNSConfig', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     putCoreDns();
     put({ nameserver: {} }, { 'tailcast.dev/coredns': 'kube-system/coredns' });
-    for (let limit = 0; ; limit += 1) {
-      try {
-        await createDnsReconciler(bench.deps(limit)).reconcile('dns', bench.signal);
-        break;
-      } catch (error) {
-        expect(error).toBeInstanceOf(Killed);
-      }
-    }
+    await untilSurvived((limit) => createDnsReconciler(bench.deps(limit)).reconcile('dns', bench.signal));
     expect(bench.left()).toHaveLength(4);
     expect(corefile()).toContain('forward . ');
   });
@@ -280,7 +267,7 @@ describe('the names', () => {
     await run();
     expect(records()).toMatchObject({ ip4: { 'other.lab.ts.net': ['10.1.0.2'] }, ip6: {} });
     expect(JSON.stringify(records())).not.toContain('db.lab');
-    finish('/api/v1/namespaces/prod/services/db');
+    bench.markDeleted('/api/v1/namespaces/prod/services/db');
     await settle(() => services.reconcile('prod/db', bench.signal));
     await run();
     expect(records()).toMatchObject({ ip4: {}, ip6: {} });
@@ -356,7 +343,7 @@ describe('CoreDNS', () => {
     putCoreDns();
     put({ nameserver: {} }, ASKED);
     await run();
-    finish(PATH);
+    bench.markDeleted(PATH);
     await run();
     expect(corefile()).toBe(COREFILE);
     expect(bench.object(PATH)).toBeUndefined();
@@ -386,7 +373,7 @@ describe('CoreDNS', () => {
     put({ nameserver: {} }, ASKED);
     await run();
     putCoreDns(`${corefile()}corp.example:53 {\n    forward . 10.0.0.1\n}\n`);
-    finish(PATH);
+    bench.markDeleted(PATH);
     await run();
     expect(corefile()).toBe(`${COREFILE}corp.example:53 {\n    forward . 10.0.0.1\n}\n`);
   });

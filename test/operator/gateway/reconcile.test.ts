@@ -5,9 +5,8 @@ import {
 } from '../../../src/operator/gateway/reconcile.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import type { IngressTable } from '../../../src/wire/ingress-table.ts';
-import { createTestAuthority } from '../../support/issued-certificates.ts';
-import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { createBench, OWN, SETS, settle, survives, untilSurvived, type Bench } from '../bench.ts';
+import { CERTIFICATE, putCertificate, expectNodeGone, serveConfigOf, tableOf } from '../web-nodes.ts';
 import { API_VERSION, gatewayObject, HTTP, HTTPS, routeObject, rule } from './gateways.ts';
 
 const NAME = objectNameOf({ type: 'gateway', namespace: 'prod', name: 'edge' });
@@ -19,7 +18,6 @@ const pathOf = (name: string): string => `${API}/namespaces/prod/gateways/${name
 const PATH = pathOf('edge');
 const ROUTE = `${API}/namespaces/prod/httproutes/route`;
 const WEB = '/api/v1/namespaces/prod/services/web';
-const TLS = '/api/v1/namespaces/prod/secrets/own';
 const HOST = 'own.example.org';
 const CHOICES = { defaultClass: '' };
 /** Another controller's status of a route. */
@@ -93,20 +91,11 @@ const run = (): Promise<number | undefined> => reconciler.reconcile('prod/edge',
 const status = (path = PATH): Status => bench.object(path)?.['status'] ?? {};
 const said = (conditions: readonly Said[] = []): Readonly<Record<string, string>> =>
   Object.fromEntries(conditions.map((one) => [one.type, `${one.status} ${one.reason}`]));
-const serveConfig = (): object => JSON.parse(bench.data(SECRET, 'serve-config') ?? '{}') as object;
-function say(endpoint: string): void {
-  const secret = structuredClone(bench.object(SECRET)!);
-  secret['data'] = {
-    ...(secret['data'] as object),
-    https_endpoint: Buffer.from(endpoint).toString('base64'),
-  };
-  bench.api.put(SECRET, secret);
-}
 async function up(): Promise<void> {
   await run();
   bench.startPod(POD);
   bench.join(POD, { fqdn: 'edge.lab.ts.net' });
-  say('edge.lab.ts.net');
+  bench.say(POD, { https_endpoint: 'edge.lab.ts.net' });
   await settle(run);
 }
 
@@ -121,7 +110,7 @@ describe('a Gateway', () => {
     });
     expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'edge' });
     await up();
-    expect(serveConfig()).toMatchObject({
+    expect(serveConfigOf(bench, POD)).toMatchObject({
       TCP: { '80': { HTTP: true } },
       Web: { 'edge.lab.ts.net:80': { Handlers: { '/': { Proxy: 'http://10.96.0.10:80/' } } } },
     });
@@ -165,11 +154,11 @@ describe('a Gateway', () => {
     const path = ROUTE.replace(/route$/, 'more');
     put(path, more);
     await run();
-    expect(JSON.stringify(serveConfig())).toContain('"/more"');
+    expect(JSON.stringify(serveConfigOf(bench, POD))).toContain('"/more"');
     expect(status().listeners?.[0]?.attachedRoutes).toBe(2);
     bench.api.remove(path);
     await run();
-    expect(JSON.stringify(serveConfig())).not.toContain('"/more"');
+    expect(JSON.stringify(serveConfigOf(bench, POD))).not.toContain('"/more"');
     expect(status().listeners?.[0]?.attachedRoutes).toBe(1);
     expect(JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec'])).toBe(template);
   });
@@ -233,7 +222,7 @@ describe('a Gateway', () => {
     putGateway([HTTP, HTTPS]);
     putRoute();
     await up();
-    expect(JSON.stringify(serveConfig())).not.toContain('HTTPS');
+    expect(JSON.stringify(serveConfigOf(bench, POD))).not.toContain('HTTPS');
     expect(said(status().conditions)).toEqual({
       Accepted: 'True ListenersNotValid',
       Programmed: 'True Programmed',
@@ -243,19 +232,6 @@ describe('a Gateway', () => {
 
   describe('with a certificate of its own', () => {
     const listeners = [HTTP, { ...HTTPS, hostname: HOST, tls: { certificateRefs: [{ name: 'own' }] } }];
-    const table = (): IngressTable => JSON.parse(bench.data(SECRET, 'ingress-table') ?? '{}') as IngressTable;
-    async function putCertificate(): Promise<string> {
-      const { certificatePem, keyPem } = await (await createTestAuthority()).issue([HOST]);
-      const encoded = (text: string): string => Buffer.from(text).toString('base64');
-      const data = { 'tls.crt': encoded(certificatePem), 'tls.key': encoded(keyPem) };
-      bench.api.put(TLS, {
-        apiVersion: 'v1',
-        kind: 'Secret',
-        metadata: { name: 'own', namespace: 'prod' },
-        data,
-      });
-      return certificatePem;
-    }
     // It never settles, because Secrets are polled.
     async function started(): Promise<void> {
       await run();
@@ -265,22 +241,26 @@ describe('a Gateway', () => {
     }
 
     it('gets a server beside tailscaled, and another certificate within a minute', async () => {
-      await putCertificate();
+      await putCertificate(bench, HOST);
       putGateway(listeners);
       putRoute();
       await started();
       const forward = (port: number): object => ({ TCPForward: `127.0.0.1:${port}`, ProxyProtocol: 2 });
-      expect(serveConfig()).toEqual({ TCP: { '443': forward(8443), '80': forward(8080) } });
-      expect(table()).toMatchObject({ secure: [HOST], hosts: [{ name: HOST }], plain: [{ name: '' }] });
+      expect(serveConfigOf(bench, POD)).toEqual({ TCP: { '443': forward(8443), '80': forward(8080) } });
+      expect(tableOf(bench, POD)).toMatchObject({
+        secure: [HOST],
+        hosts: [{ name: HOST }],
+        plain: [{ name: '' }],
+      });
       expect(JSON.stringify(bench.object(`${SETS}/${NAME}`))).toContain('"args":["ingress"]');
       expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
-      const certificatePem = await putCertificate();
+      const certificatePem = await putCertificate(bench, HOST);
       expect(await run()).toBeLessThanOrEqual(60_000);
-      expect(table().certificates).toMatchObject([{ hosts: [HOST], certificatePem }]);
+      expect(tableOf(bench, POD).certificates).toMatchObject([{ hosts: [HOST], certificatePem }]);
     });
 
     it('says which listeners are for the same names, while they are', async () => {
-      await putCertificate();
+      await putCertificate(bench, HOST);
       const wide = { ...listeners[1], name: 'wide', hostname: '*.example.org' };
       putGateway([...listeners, wide]);
       await started();
@@ -293,11 +273,11 @@ describe('a Gateway', () => {
     });
 
     it('that may not be read serves nothing there, and says so', async () => {
-      bench.api.forbidden.add(TLS);
+      bench.api.forbidden.add(CERTIFICATE);
       putGateway(listeners);
       putRoute();
       await started();
-      expect(table()).toMatchObject({ secure: [], certificates: [], hosts: [] });
+      expect(tableOf(bench, POD)).toMatchObject({ secure: [], certificates: [], hosts: [] });
       const [, secure] = status().listeners ?? [];
       expect(said(secure?.conditions)).toEqual({
         Accepted: 'True Accepted',
@@ -355,14 +335,9 @@ describe('a Gateway', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     putGateway();
     putRoute();
-    for (let limit = 0; ; limit += 1) {
-      try {
-        await createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal);
-        break;
-      } catch (error) {
-        expect(error).toBeInstanceOf(Killed);
-      }
-    }
+    await untilSurvived((limit) =>
+      createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal),
+    );
     await up();
     expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
     expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);
@@ -376,13 +351,7 @@ describe('a Gateway that leaves', () => {
     await up();
   });
   async function expectGone(): Promise<void> {
-    // The pod stops after its StatefulSet is removed.
-    await run();
-    await run();
-    bench.api.remove(`${OWN}/pods/${POD}`);
-    await settle(run);
-    expect([bench.left(), bench.names()]).toEqual([[], []]);
-    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+    await expectNodeGone(bench, POD, run);
     expect(status(ROUTE).parents).toEqual([FOREIGN]);
   }
   function expectReleased(): void {
@@ -416,11 +385,7 @@ describe('a Gateway that leaves', () => {
   });
 
   it('by being deleted does so, too', async () => {
-    const object = bench.object(PATH)!;
-    bench.api.put(PATH, {
-      ...object,
-      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(PATH);
     await expectGone();
     expect(bench.object(PATH)).toBeUndefined();
   });
@@ -432,17 +397,10 @@ describe('a Gateway that leaves', () => {
   });
 
   it('leaves nothing when it is killed between any two writes', async () => {
-    const object = bench.object(PATH)!;
-    bench.api.put(PATH, {
-      ...object,
-      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(PATH);
     for (let limit = 0; bench.object(PATH) !== undefined; limit = (limit + 1) % 12) {
-      try {
-        await createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal);
-      } catch (error) {
-        expect(error).toBeInstanceOf(Killed);
-      }
+      const mortal = createGatewayReconciler(bench.deps(limit), CHOICES);
+      await survives(() => mortal.reconcile('prod/edge', bench.signal));
       if (bench.object(`${SETS}/${NAME}`) === undefined) bench.api.remove(`${OWN}/pods/${POD}`);
     }
     expect([bench.left(), bench.names()]).toEqual([[], []]);

@@ -2,9 +2,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import type { IngressTable } from '../../../src/wire/ingress-table.ts';
-import { createTestAuthority } from '../../support/issued-certificates.ts';
-import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { createBench, OWN, SETS, settle, untilSurvived, type Bench } from '../bench.ts';
+import { CERTIFICATE, putCertificate, expectNodeGone, serveConfigOf, tableOf } from '../web-nodes.ts';
 
 const NAME = objectNameOf({ type: 'ingress', namespace: 'prod', name: 'shop' });
 const POD = `${NAME}-0`;
@@ -12,7 +11,6 @@ const SECRET = `${OWN}/secrets/${POD}`;
 const pathOf = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const PATH = pathOf('shop');
 const WEB = '/api/v1/namespaces/prod/services/web';
-const TLS = '/api/v1/namespaces/prod/secrets/own';
 const CHOICES = { defaultClass: '' };
 const OF_GROUP = { 'tailscale.com/proxy-group': 'in' };
 
@@ -66,20 +64,11 @@ const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop',
 const shown = (): unknown =>
   (bench.object(PATH)?.['status'] as { loadBalancer?: { ingress?: object[] } } | undefined)?.loadBalancer
     ?.ingress;
-const serveConfig = (): object => JSON.parse(bench.data(SECRET, 'serve-config') ?? '{}') as object;
-function say(endpoint: string): void {
-  const secret = structuredClone(bench.object(SECRET)!);
-  secret['data'] = {
-    ...(secret['data'] as object),
-    https_endpoint: Buffer.from(endpoint).toString('base64'),
-  };
-  bench.api.put(SECRET, secret);
-}
 async function up(endpoint = 'shop.lab.ts.net'): Promise<void> {
   await run();
   bench.startPod(POD);
   bench.join(POD, { fqdn: 'shop.lab.ts.net' });
-  say(endpoint);
+  bench.say(POD, { https_endpoint: endpoint });
   await settle(run);
 }
 
@@ -108,7 +97,7 @@ describe('an Ingress', () => {
       name: 'serve-config-0',
       secret: { secretName: POD, items, optional: true },
     });
-    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '443': { HTTPS: true } } });
     expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'shop' });
     expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
   });
@@ -133,7 +122,7 @@ describe('an Ingress', () => {
     bench.join(POD, { fqdn: 'shop.lab.ts.net' });
     await run();
     expect(shown()).toBeUndefined();
-    say('shop.lab.ts.net');
+    bench.say(POD, { https_endpoint: 'shop.lab.ts.net' });
     await settle(run);
     expect(shown()).toEqual([
       { hostname: 'shop.lab.ts.net', ports: [443, 80].map((port) => ({ port, protocol: 'TCP' })) },
@@ -152,8 +141,8 @@ describe('an Ingress', () => {
       Object.assign(bench.control, { issuesCertificates: issues });
       put();
       await up(endpoint);
-      expect(serveConfig()).toMatchObject({ TCP: { '80': { HTTP: true } } });
-      expect(JSON.stringify(serveConfig())).not.toContain('HTTPS');
+      expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '80': { HTTP: true } } });
+      expect(JSON.stringify(serveConfigOf(bench, POD))).not.toContain('HTTPS');
       expect(shown()).toEqual([{ hostname: 'shop.lab.ts.net', ports: [{ port: 80, protocol: 'TCP' }] }]);
       expect(bench.events().join()).toContain('HTTPSNotEnabled: spec.tls');
     },
@@ -164,40 +153,27 @@ describe('an Ingress', () => {
     await up();
     bench.api.remove(WEB);
     await run();
-    expect(serveConfig()).toEqual({});
+    expect(serveConfigOf(bench, POD)).toEqual({});
     expect(shown()).toEqual([]);
     expect(bench.events().join()).toContain('NoValidBackends');
     putService();
     await run();
-    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '443': { HTTPS: true } } });
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
   });
 
   it('with a certificate that the operator may not read is told so, and served without it', async () => {
-    bench.api.forbidden.add(TLS);
+    bench.api.forbidden.add(CERTIFICATE);
     put({ tls: [{ hosts: ['shop'], secretName: 'own' }] });
     expect(await run()).toBeLessThanOrEqual(60_000);
     expect(bench.events().join()).toContain('TLSSecretIgnored: spec.tls[0].secretName');
-    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '443': { HTTPS: true } } });
     expect(bench.data(SECRET, 'ingress-table')).toBeUndefined();
   });
 
   describe('with a certificate of its own', () => {
     const HOST = 'shop.example.org';
     const spec = { tls: [{ hosts: [HOST], secretName: 'own' }] };
-    const table = (): IngressTable => JSON.parse(bench.data(SECRET, 'ingress-table') ?? '{}') as IngressTable;
-    async function putCertificate(): Promise<string> {
-      const { certificatePem, keyPem } = await (await createTestAuthority()).issue([HOST]);
-      const encoded = (text: string): string => Buffer.from(text).toString('base64');
-      const data = { 'tls.crt': encoded(certificatePem), 'tls.key': encoded(keyPem) };
-      bench.api.put(TLS, {
-        apiVersion: 'v1',
-        kind: 'Secret',
-        metadata: { name: 'own', namespace: 'prod' },
-        data,
-      });
-      return certificatePem;
-    }
     // It never settles, because Secrets are polled.
     async function started(): Promise<void> {
       await run();
@@ -214,11 +190,16 @@ describe('an Ingress', () => {
     };
 
     it('gets a server beside tailscaled, which leads connections to it', async () => {
-      const certificatePem = await putCertificate();
+      const certificatePem = await putCertificate(bench, HOST);
       put(spec);
       await started();
-      expect(serveConfig()).toEqual({ TCP: { '443': { TCPForward: '127.0.0.1:8443', ProxyProtocol: 2 } } });
-      expect(table()).toMatchObject({ secure: [HOST], certificates: [{ hosts: [HOST], certificatePem }] });
+      expect(serveConfigOf(bench, POD)).toEqual({
+        TCP: { '443': { TCPForward: '127.0.0.1:8443', ProxyProtocol: 2 } },
+      });
+      expect(tableOf(bench, POD)).toMatchObject({
+        secure: [HOST],
+        certificates: [{ hosts: [HOST], certificatePem }],
+      });
       const { spec: set } = bench.object(`${SETS}/${NAME}`) as unknown as {
         spec: {
           template: { spec: { containers: { name: string; args?: string[]; securityContext: object }[] } };
@@ -237,15 +218,15 @@ describe('an Ingress', () => {
     });
 
     it('is told another one within a minute, without a new pod', async () => {
-      await putCertificate();
+      await putCertificate(bench, HOST);
       put(spec);
       await started();
       podReady(1);
       await run();
       const template = JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec']);
-      const certificatePem = await putCertificate();
+      const certificatePem = await putCertificate(bench, HOST);
       expect(await run()).toBeLessThanOrEqual(60_000);
-      expect(table().certificates).toMatchObject([{ certificatePem }]);
+      expect(tableOf(bench, POD).certificates).toMatchObject([{ certificatePem }]);
       expect(JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec'])).toBe(template);
     });
 
@@ -255,18 +236,20 @@ describe('an Ingress', () => {
       expect(bench.events().join()).toContain(
         'InvalidTLSSecret: spec.tls[0].secretName: Secret "own" does not exist',
       );
-      expect(table()).toMatchObject({ secure: [HOST], certificates: [] });
-      expect(serveConfig()).toEqual({ TCP: { '80': { TCPForward: '127.0.0.1:8080', ProxyProtocol: 2 } } });
+      expect(tableOf(bench, POD)).toMatchObject({ secure: [HOST], certificates: [] });
+      expect(serveConfigOf(bench, POD)).toEqual({
+        TCP: { '80': { TCPForward: '127.0.0.1:8080', ProxyProtocol: 2 } },
+      });
     });
 
     it('is served by tailscaled again when it names none any more', async () => {
-      await putCertificate();
+      await putCertificate(bench, HOST);
       put(spec);
       await started();
       put();
-      say('shop.lab.ts.net');
+      bench.say(POD, { https_endpoint: 'shop.lab.ts.net' });
       await settle(run);
-      expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+      expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '443': { HTTPS: true } } });
       expect(JSON.stringify(bench.object(`${SETS}/${NAME}`))).not.toContain('"ingress-table"');
     });
   });
@@ -293,14 +276,9 @@ describe('an Ingress', () => {
 
   it('comes up whole when it is killed between any two writes', async () => {
     put();
-    for (let limit = 0; ; limit += 1) {
-      try {
-        await createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop', bench.signal);
-        break;
-      } catch (error) {
-        expect(error).toBeInstanceOf(Killed);
-      }
-    }
+    await untilSurvived((limit) =>
+      createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop', bench.signal),
+    );
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
     expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);
@@ -313,13 +291,7 @@ describe('an Ingress that leaves', () => {
     await up();
   });
   async function expectGone(): Promise<void> {
-    // The pod stops after its StatefulSet is removed.
-    await run();
-    await run();
-    bench.api.remove(`${OWN}/pods/${POD}`);
-    await settle(run);
-    expect([bench.left(), bench.names()]).toEqual([[], []]);
-    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+    await expectNodeGone(bench, POD, run);
   }
 
   it('by another class takes everything along, and what was said, but not what another one has said', async () => {
@@ -342,11 +314,7 @@ describe('an Ingress that leaves', () => {
   });
 
   it('by being deleted does so, too', async () => {
-    const object = bench.object(PATH)!;
-    bench.api.put(PATH, {
-      ...object,
-      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(PATH);
     await expectGone();
     expect(bench.object(PATH)).toBeUndefined();
   });

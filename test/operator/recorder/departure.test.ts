@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
-import { createBench, Killed, MACHINE, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, survives, MACHINE, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { recorderObject, S3 } from './recorders.ts';
 
 const PATH = `${TAILSCALE}/recorders/keep`;
@@ -171,12 +171,7 @@ describe('an operator that is killed between any two writes', () => {
     const healthy = operator(bench.deps());
     let survived = true;
     async function first(): Promise<void> {
-      try {
-        for (let pass = 0; survived && pass < 3; pass += 1) await mortal();
-      } catch (error) {
-        if (!(error instanceof Killed)) throw error;
-        survived = false;
-      }
+      if (survived) survived = await survives(mortal);
     }
     put(2);
     await first();

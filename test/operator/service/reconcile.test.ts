@@ -4,7 +4,7 @@ import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, survives, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { EXPOSED, PATH, service } from './services.ts';
 
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
@@ -527,12 +527,7 @@ describe('an operator that is killed between any two writes', () => {
     const healthy = passes();
     let survived = true;
     async function first(): Promise<void> {
-      try {
-        for (let pass = 0; survived && pass < 3; pass += 1) await mortal();
-      } catch (error) {
-        if (!(error instanceof Killed)) throw error;
-        survived = false;
-      }
+      if (survived) survived = await survives(mortal);
     }
     try {
       putService(fresh, kind);

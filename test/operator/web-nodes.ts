@@ -1,0 +1,39 @@
+/** Proxies that serve HTTP: what the operator tells them, and their certificate. */
+import { expect } from 'vitest';
+import type { IngressTable } from '../../src/wire/ingress-table.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { CORE, OWN, settle, type Bench } from './bench.ts';
+
+/** The Secret `own` in the namespace `prod`. */
+export const CERTIFICATE = `${CORE}/prod/secrets/own`;
+
+function told(bench: Bench, pod: string, key: string): unknown {
+  return JSON.parse(bench.data(`${OWN}/secrets/${pod}`, key) ?? '{}');
+}
+
+export const serveConfigOf = (bench: Bench, pod: string): unknown => told(bench, pod, 'serve-config');
+export const tableOf = (bench: Bench, pod: string): IngressTable =>
+  told(bench, pod, 'ingress-table') as IngressTable;
+
+/** Stores a new certificate for a host, and returns it. */
+export async function putCertificate(bench: Bench, host: string): Promise<string> {
+  const { certificatePem, keyPem } = await (await createTestAuthority()).issue([host]);
+  const data = { 'tls.crt': btoa(certificatePem), 'tls.key': btoa(keyPem) };
+  const metadata = { name: 'own', namespace: 'prod' };
+  bench.api.put(CERTIFICATE, { apiVersion: 'v1', kind: 'Secret', metadata, data });
+  return certificatePem;
+}
+
+/** Stops the pod after its StatefulSet is removed, and expects that nothing stays. */
+export async function expectNodeGone(
+  bench: Bench,
+  pod: string,
+  run: () => Promise<number | undefined>,
+): Promise<void> {
+  await run();
+  await run();
+  bench.api.remove(`${OWN}/pods/${pod}`);
+  await settle(run);
+  expect([bench.left(), bench.names()]).toEqual([[], []]);
+  expect(bench.control.deleted).toEqual([`node-${pod}`]);
+}
