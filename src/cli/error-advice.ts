@@ -49,6 +49,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ARCHIVE_SEALED:
     'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`). Keep each key as long as its recordings exist.',
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
+  SESSION_ENDED: 'Ask the person or the owner of the rule in the message before you start the session again.',
   SESSION_LIMIT:
     'The policy limits the length or the silence of a session. Connect again. See `docs/identity.md`.',
   ACCESS_REQUEST_PENDING:
@@ -85,6 +86,9 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   RECORDING_UNKNOWN: 'List the recordings with `tailcast ls`.',
   PLAY_INDEX_UNAVAILABLE:
     'The page plays the recording without an index. The log of the recorder has the reason.',
+  ORDER_REFUSED: 'Add a rule with =end for the viewer to `--viewers` of the recorder.',
+  ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways do not follow orders.',
+  ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use a host name from the settings, or add this name there.',
   UPSTREAM_UNAVAILABLE: 'Check that the API server runs and is reachable: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN:

@@ -104,7 +104,7 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'rules: a login, a tag or *; optional: =cluster:…, =namespace:…, =user:…, =tag:…, =review; default: full view',
+    'a login, a tag or *; optional: =cluster:…, =namespace:…, =user:…, =tag:…, =review, =end; default: full view',
     '<rules>',
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),

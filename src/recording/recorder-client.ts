@@ -146,7 +146,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       const failures: string[] = [];
       const { recorders, sessionId } = request;
       const begin = { offset: 0, part: 1, preamble: new Uint8Array(), frames: 0 };
-      const intent = { sessionId, ...begin, recorders };
+      const intent = { sessionId, ...begin, recorders, orders: true };
       const connection = await withTimeout(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
       ).catch((error: unknown) => {
@@ -249,7 +249,7 @@ async function moveSession(
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
   const { sessionId, recorders } = request;
-  const intent = { sessionId, ...moved, recorders, before: from.address };
+  const intent = { sessionId, ...moved, recorders, before: from.address, orders: true };
   context.log.warn(
     { sessionId, recorder: from.address },
     'recorder lost, looking for one that continues the session',

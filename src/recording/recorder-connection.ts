@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { SessionOrder } from '../wire/recorder-api/session-order.ts';
 import type { Neighbours } from '../wire/recorder-api/upload-headers.ts';
 
 /** Opens a byte stream to the address (`ip:port`) of a recorder, directly or through the tailnet node. */
@@ -12,6 +13,8 @@ export interface ConnectionEvents {
    * @param lineBytes number of bytes of asciicast lines that these frames became
    */
   acknowledged(bytes: number, lineBytes?: number): void;
+  /** Called with an order of the recorder. Only if the upload offers to follow orders. */
+  ordered?(order: SessionOrder): void;
   /** Called when the recorder confirmed the complete upload, after `finish`. The last call. */
   finished(): void;
   /** Called when the connection is unusable. The last call. */
@@ -51,6 +54,8 @@ export interface UploadIntent {
   /** Complete lines of the preamble, for a recorder without the start of the session. Empty for the first upload. */
   readonly preamble: Uint8Array;
   readonly neighbours?: Neighbours;
+  /** True if the gateway follows orders of the recorder. */
+  readonly orders?: boolean;
 }
 
 /** An upload intent before a recorder is chosen. */
@@ -69,6 +74,7 @@ export function createOutcome(): {
   readonly ended: boolean;
   attach(events: ConnectionEvents): void;
   acknowledged(bytes: number, lineBytes?: number): void;
+  ordered(order: SessionOrder): void;
   finished(): void;
   lost(error: Error): void;
   silence(): void;
@@ -86,6 +92,9 @@ export function createOutcome(): {
     },
     acknowledged(bytes, lineBytes) {
       if (!ended) events?.acknowledged(bytes, lineBytes);
+    },
+    ordered(order) {
+      if (!ended) events?.ordered?.(order);
     },
     finished() {
       if (ended) return;

@@ -73,11 +73,12 @@ export async function openUpgraded(
 
 /** Returns the headers of the upload. */
 function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
-  const { sessionId: session, offset, frames, part: number, preamble, neighbours } = intent;
+  const { sessionId: session, offset, frames, part: number, preamble, neighbours, orders } = intent;
   return encodeUploadFields({
     session,
     at: { offset, frames, number, preambleBytes: preamble.length },
     waits,
+    ...(orders === undefined ? {} : { orders }),
     ...(neighbours === undefined ? {} : { neighbours }),
   });
 }

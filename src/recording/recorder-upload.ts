@@ -22,6 +22,7 @@ import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
 import { DeliveryWindow, type BurstBudget, type DeliveryPolicy } from './delivery-window.ts';
 import { EventBatch } from './event-batch.ts';
+import type { SessionOrder } from '../wire/recorder-api/session-order.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { UploadRest } from './late-end.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
@@ -39,6 +40,8 @@ export interface RecorderUpload {
   readonly policy: DeliveryPolicy;
   /** True if a waiting writer may write more. */
   readonly acceptsMore: boolean;
+  /** Sets the receiver of orders of the recorder. Earlier orders are dropped, and the recorder reports that. */
+  onOrder(follow: (order: SessionOrder) => void): void;
   /** Resolves when no recorder continues the recording. Never rejects. */
   readonly lost: Promise<Error>;
   /**
@@ -100,7 +103,7 @@ export interface UploadDeps {
 }
 
 /** Start of the next upload of a session. */
-export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours'>;
+export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours' | 'orders'>;
 
 /** Default of {@link UploadLimits.maxPendingBytes}. */
 export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
@@ -124,6 +127,7 @@ class Upload implements RecorderUpload {
   readonly #lost = Promise.withResolvers<Error>();
   readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
   #connection: RecorderConnection;
+  #follow: ((order: SessionOrder) => void) | undefined;
   /** Number of bytes of asciicast lines before the retained bytes. */
   #lineBytes = 0;
   /** False between the loss of a connection and the start of the next. */
@@ -178,6 +182,10 @@ class Upload implements RecorderUpload {
 
   get lost(): Promise<Error> {
     return this.#lost.promise;
+  }
+
+  onOrder(follow: (order: SessionOrder) => void): void {
+    this.#follow = follow;
   }
 
   write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void> {
@@ -235,6 +243,7 @@ class Upload implements RecorderUpload {
   #listen(connection: RecorderConnection): void {
     connection.attach({
       acknowledged: (offset, lineBytes = offset) => this.#acknowledged(offset, lineBytes),
+      ordered: (order) => this.#follow?.(order),
       finished: () => this.#finished(),
       lost: (error) => this.#connectionLost(error),
     });

@@ -24,12 +24,14 @@ import {
   type EndAnnotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
+import type { SessionOrder } from '../wire/recorder-api/session-order.ts';
 import type { FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { OutputText } from './output-text.ts';
 import type { EventBatch } from './event-batch.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
+import { handOver } from './tap.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 export type SessionEnd = EndAnnotation['outcome'];
@@ -198,6 +200,14 @@ export class RecordingSession {
     this.#exit = status;
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
     if (this.#state === 'open') this.#batch.annotate(exitAnnotation(status));
+  }
+
+  /** Records that the gateway followed an order. */
+  order(order: SessionOrder): void {
+    if (this.#state !== 'open' && this.#state !== 'awaitingSize') return;
+    this.#batch.annotate({ kind: 'order', ...order });
+    // The next flush reports a lost recorder.
+    handOver(this);
   }
 
   /**

@@ -63,6 +63,7 @@ export function createUploadAnswer({
           if (frame.error !== undefined) return fail(new Error(`the recorder says: ${frame.error}`));
           if (frames) outcome.acknowledged(frame.frames ?? 0, frame.ack);
           else outcome.acknowledged(frame.ack);
+          if (frame.order !== undefined) outcome.ordered(frame.order);
         }
       } catch (error) {
         fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));

@@ -20,6 +20,6 @@ it('has the fields of every note', () => {
       ([, name, need]) => `${name}${need === 'optional' ? '?' : ''}`,
     ),
   ]);
-  expect(kinds).toHaveLength(6);
+  expect(kinds).toHaveLength(7);
   expect(Object.fromEntries(rows)).toMatchObject(Object.fromEntries(kinds));
 });

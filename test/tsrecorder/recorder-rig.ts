@@ -173,8 +173,8 @@ function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
 }
 
 /** The same without the position in frames. */
-function withoutFrames({ ack, error }: Ack): Ack {
-  return { ack, ...(error === undefined ? {} : { error }) };
+function withoutFrames({ ack, error, order }: Ack): Ack {
+  return { ack, ...(error === undefined ? {} : { error }), ...(order === undefined ? {} : { order }) };
 }
 
 /** Response data of both protocols. */

@@ -49,6 +49,8 @@ export class DelayedInput {
   /** True if the last urgent input ended at a frame boundary. */
   #atBoundary = true;
   #stopped = false;
+  /** Set while the session is paused. */
+  #pause: PromiseWithResolvers<void> | undefined;
 
   constructor(options: DelayedInputOptions) {
     this.#options = options;
@@ -65,7 +67,18 @@ export class DelayedInput {
     const input = this.#options.tap.input(chunk, this.#kept);
     this.#input = input;
     this.#kept = input.kept;
-    return input.recorded;
+    if (this.#pause === undefined || this.#delayedBytes + input.bytes.length <= MAX_DELAYED_BYTES)
+      return input.recorded;
+    return Promise.all([input.recorded, this.#pause.promise]).then(() => undefined);
+  }
+
+  /** Keeps all input during a pause, except heartbeats. Those are answered, so that the client stays connected. */
+  setPaused(isPaused: boolean): void {
+    const pause = this.#pause;
+    this.#pause = isPaused ? (pause ?? Promise.withResolvers()) : undefined;
+    if (isPaused) return;
+    if (!this.#stopped) this.#flush();
+    pause?.resolve();
   }
 
   /** Forwards, delays or answers the input that was parsed last. */
@@ -77,6 +90,7 @@ export class DelayedInput {
     switch (input.kind) {
       case 'urgent':
         this.#urgentCount += 1;
+        if (this.#pause !== undefined) return this.#keep(input);
         this.#flush();
         this.#atBoundary = input.atBoundary;
         if (input.bytes.length > 0) this.#options.inbound().forward(input.bytes);
@@ -84,7 +98,7 @@ export class DelayedInput {
       case 'heartbeat':
         return void this.#answer(input);
       case 'delayable':
-        return void this.#delay(input.bytes);
+        return this.#pause === undefined ? void this.#delay(input.bytes) : this.#keep(input);
       case 'none':
         return;
     }
@@ -94,13 +108,21 @@ export class DelayedInput {
     const inbound = this.#options.inbound();
     const outbound = this.#options.outbound();
     const silent =
+      this.#pause === undefined &&
       outbound.bytes === this.#bytesAtHeartbeat &&
       outbound.silentMs >= this.#options.silentMs &&
       (await outbound.isIdle());
     this.#bytesAtHeartbeat = outbound.bytes;
     if (this.#stopped) return;
-    if (silent && this.#atBoundary) inbound.forward(bytes);
+    if (silent && this.#atBoundary && this.#pause === undefined) inbound.forward(bytes);
     else outbound.answer(responses);
+  }
+
+  /** Keeps input during a pause. */
+  #keep({ bytes, atBoundary }: ClientInput): void {
+    this.#delayed.push(bytes);
+    this.#delayedBytes += bytes.length;
+    this.#atBoundary = atBoundary;
   }
 
   async #delay(bytes: Uint8Array): Promise<void> {
@@ -122,6 +144,7 @@ export class DelayedInput {
   }
 
   #flush(): void {
+    if (this.#pause !== undefined) return;
     const delayed = this.#delayed;
     this.#delayed = [];
     this.#delayedBytes = 0;

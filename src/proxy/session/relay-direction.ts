@@ -116,6 +116,8 @@ export class Direction {
   #waitsAlone = false;
   /** True if the last chunk waits, and more may be parsed. */
   #readsAhead = false;
+  /** Set while the sink must get no output. */
+  #pause: PromiseWithResolvers<void> | undefined;
 
   constructor(options: DirectionOptions) {
     this.#options = options;
@@ -218,6 +220,12 @@ export class Direction {
     return this.#eventCount === before && !this.hasPending && !this.pausedRecently;
   }
 
+  /** Keeps the output that is parsed during a pause in the delivery queue, up to its limit. */
+  setPaused(isPaused: boolean): void {
+    if (!isPaused) this.#pause?.resolve();
+    this.#pause = isPaused ? (this.#pause ?? Promise.withResolvers()) : undefined;
+  }
+
   /** Sends the sink bytes that are not from the source, at the next frame boundary. */
   answer(bytes: readonly Uint8Array[]): void {
     this.#answers.push(...bytes);
@@ -255,6 +263,7 @@ export class Direction {
   }
 
   get #mayReadAhead(): boolean {
+    if (this.#pause !== undefined) return this.#queue.heldBytes < MAX_AHEAD_OF_SINK_BYTES;
     return this.#options.mayReadAhead?.() === true;
   }
 
@@ -359,12 +368,20 @@ export class Direction {
     return chunks;
   }
 
+  #parse(chunks: readonly Uint8Array[]): void | Promise<void> {
+    const { parse } = this.#options;
+    let wait: void | Promise<void> = undefined;
+    for (const [index, chunk] of chunks.entries()) wait = parse?.(chunk, index < chunks.length - 1);
+    const pause = this.#pause?.promise;
+    return pause === undefined ? wait : Promise.all([wait, pause]).then(() => undefined);
+  }
+
   #take(...chunks: readonly Uint8Array[]): void {
-    const { parse, mark, route } = this.#options;
+    const { mark, route } = this.#options;
     const queue = this.#queue;
     let wait: void | Promise<void> = undefined;
     try {
-      for (const [index, chunk] of chunks.entries()) wait = parse?.(chunk, index < chunks.length - 1);
+      wait = this.#parse(chunks);
     } catch (error) {
       return this.#refuse(error);
     }

@@ -75,6 +75,8 @@ export interface Relay {
    * lost.
    */
   readonly backpressured: boolean;
+  /** Delivers no output and forwards no input during a pause. Output is still read and parsed, up to a limit. */
+  setPaused(isPaused: boolean): void;
   /** Stops the relay. Both ends stay open for the caller. */
   stop(): void;
 }
@@ -167,6 +169,7 @@ export function startRelay(options: RelayOptions): Relay {
     get backpressured() {
       return outbound.backpressured;
     },
+    setPaused: (isPaused) => void [outbound, delayed].map((part) => part?.setPaused(isPaused)),
     stop: () => finish({ kind: 'stopped' }),
   };
 }

@@ -10,6 +10,7 @@ import type { RecordingSession } from '../../recording/session.ts';
 import type { Tap } from '../../recording/tap.ts';
 import type { BufferDepth, BufferEvents, ElasticBuffers, SessionBuffer } from './elastic-buffers.ts';
 import type { InsertOutput } from './notice.ts';
+import { followOrders } from './orders.ts';
 import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
 import type { Tunnel } from './tunnel.ts';
@@ -120,10 +121,13 @@ async function run(
   });
   void relay.done.then((end) => wanted.resolve(judgeRelay(end, live, relay.backpressured)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
+  const stopOrders =
+    recording && followOrders(recording, relay, (error) => wanted.resolve(interrupted(error)));
   const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
   const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
   const end = await wanted.promise;
   stopWatching?.();
+  stopOrders?.();
   stopClocks();
   relay.stop();
   if (end.error === undefined) {

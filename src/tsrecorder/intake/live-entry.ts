@@ -26,6 +26,7 @@ export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
     paths: started.paths,
     resizeOrder: started.head.resizeOrder,
     part: describePart(started.meta),
+    orders: session.orders,
     durable: () => session.durable,
     isOpen: () => entry.over === undefined,
     stored: entry.gone.promise,

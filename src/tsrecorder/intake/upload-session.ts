@@ -23,8 +23,10 @@ import { storageError } from '../files/durable-files.ts';
 import type { StartedUpload } from './started-upload.ts';
 import { isRawAnnotation } from './raw-annotation.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
+import { SessionOrders } from './session-orders.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
+import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { Continuation, Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 import { createSpoolFile, spoolPaths, type SpoolFile, type SpoolPosition } from '../spool/spool-file.ts';
 import {
@@ -41,6 +43,8 @@ export interface AttachmentEvents {
   readonly waits: boolean;
   /** Called with the number of durable body bytes of the session, counted as lines. */
   durable(bodyBytes: number): void;
+  /** Sends an order to the gateway. Undefined if the gateway does not follow orders. */
+  readonly order?: ((order: SessionOrder) => void) | undefined;
   /** Called when the connection may continue after `push` returned false. */
   drain(): void;
   /** Called when the recorder ends the upload. No event follows. */
@@ -105,6 +109,7 @@ const lossy = new TextDecoder();
 /** The upload of one session over all its connections. */
 export class UploadSession implements Committable {
   readonly origin: UploadOrigin;
+  readonly orders = new SessionOrders();
   readonly #deps: SessionDependencies;
   #started: StartedUpload | undefined;
   #spool: SpoolFile | undefined;
@@ -198,6 +203,7 @@ export class UploadSession implements Committable {
     if (this.#started === undefined) this.#preambleBytes = at.preambleBytes;
     else this.#skipBytes += at.preambleBytes;
     this.#events = events;
+    this.orders.attach(events.order);
     this.#paused = false;
     this.#splitter = this.#createSplitter();
     if (this.#started !== undefined) {
@@ -251,6 +257,7 @@ export class UploadSession implements Committable {
   /** Called when the connection is closed. Resolves when its bytes are durable and the files are closed. */
   async detach(): Promise<void> {
     this.#events = undefined;
+    this.orders.detach();
     if (this.#failure === undefined) await this.#settled();
     const spool = this.#spool;
     this.#spool = undefined;
@@ -366,6 +373,7 @@ export class UploadSession implements Committable {
       const line = lossy.decode(piece.line).trim();
       const note = { ...place, text: isJson(line) ? line : undefined };
       this.#started.facts.note(note);
+      this.orders.note(line);
       this.#spool.appendNote(encodeNote(note, line));
     }
     this.#appended = { ...this.#appended, bodyBytes: bodyBytes + piece.line.length };

@@ -98,6 +98,7 @@ class NoteState {
         this.#end = annotation;
         break;
       case 'exit':
+      case 'order':
         break;
     }
   }

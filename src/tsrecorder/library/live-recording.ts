@@ -2,7 +2,20 @@
 import type { SpoolPaths, SpoolPosition } from '../spool/spool-file.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
+import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { SessionPart } from './session-part.ts';
+
+/** Control of a running session. */
+export interface LiveOrders {
+  /** True if the gateway of the session is connected and follows orders. */
+  readonly isPossible: boolean;
+  /**
+   * Ends, pauses or resumes the session. The user sees the reason of an end. Resolves when the gateway confirmed it.
+   * @param order `by`: the viewer or rule, a line for the user; `reason`: at most `MAX_REASON_LENGTH` characters
+   * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
+   */
+  give(order: Omit<SessionOrder, 'id'>): Promise<void>;
+}
 
 /** A recording that is not in the store yet. */
 export interface LiveRecording {
@@ -11,6 +24,8 @@ export interface LiveRecording {
   readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
+  /** Undefined if this recorder does not receive the session. */
+  readonly orders?: LiveOrders;
   /** Returns the durable length. */
   durable(): SpoolPosition;
   /** True while the recording may grow. */

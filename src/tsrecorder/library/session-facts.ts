@@ -78,6 +78,7 @@ export function createSessionFacts(): SessionFacts {
       }
       case 'stream':
       case 'raw':
+      case 'order':
         break;
     }
   }

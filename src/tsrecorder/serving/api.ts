@@ -20,6 +20,7 @@
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
  * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
  * /api/v1/recordings/:id/review      comments, tags and reviewer: see api-reviews.ts
+ * /api/v1/recordings/:id/orders       {isPossible, mayGive}; POST …/orders/end: see api-orders.ts
  * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, cluster,
  *                                    namespace, resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
@@ -41,6 +42,7 @@ import { parseRange } from './byte-range.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
+import { addOrderApi, ORDER_PATH } from './api-orders.ts';
 import { addReviewApi, REVIEW_PATH, type ReviewApiOptions, withReviews } from './api-reviews.ts';
 import { addSavedSearchApi, SEARCHES_PATH } from './api-saved-searches.ts';
 import { addSearchApi } from './api-search.ts';
@@ -212,6 +214,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     viewerOf: (request, reply) => viewerOf(access, request, reply),
     parse,
   };
+  addOrderApi(app, { ...requests, access, hosts, find });
   addReviewApi(app, { ...options, ...requests, reviews, find });
   addEvidenceApi(app, {
     ...options,
@@ -235,7 +238,8 @@ function checkHostAndMethod(
   if (!hosts.accepts(headers.host, socket.localAddress)) throw new TailcastError('HOST_REFUSED');
   const isRead = method === 'GET' || method === 'HEAD';
   const isWritable =
-    method === 'POST' && (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url));
+    method === 'POST' &&
+    (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url) || ORDER_PATH.test(url));
   if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
 }
 

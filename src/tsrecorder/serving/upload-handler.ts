@@ -6,6 +6,7 @@ import {
   FROM_START,
   type UploadFields,
 } from '../../wire/recorder-api/upload-headers.ts';
+import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { UploadOrigin } from '../intake/upload-session.ts';
@@ -77,6 +78,7 @@ export async function takeRecording(
     waits,
     durable: (acknowledged) => acks.ack(acknowledged),
     drain: () => transport.resume(),
+    order: fields?.orders === true ? (order) => acks.order(order) : undefined,
     failed,
   });
   if (!transport.open) {
@@ -110,6 +112,7 @@ interface AckWriter {
   /** Sends the first acknowledgement immediately. */
   start(first: Ack): void;
   ack(next: Ack): void;
+  order(order: SessionOrder): void;
   finish(last: Ack): void;
   fail(error: TailcastError): void;
   stop(): void;
@@ -155,6 +158,9 @@ function createAckWriter(transport: UploadTransport, idleMs: number): AckWriter 
     ack(next) {
       latest = next;
       write();
+    },
+    order(order) {
+      if (started && transport.open) blocked = !transport.write(encodeAck({ ...latest, order })) || blocked;
     },
     finish: (last) => end(encodeAck(last), true),
     fail: (error) => end(encodeAck({ error: error.message }), false),

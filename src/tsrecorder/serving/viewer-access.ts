@@ -8,14 +8,16 @@ import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Scope } from '../library/scope.ts';
+import type { OrderAction } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewChange } from '../../wire/recorder-api/review.ts';
 import type { SearchChange } from '../../wire/recorder-api/saved-search.ts';
 import { createViewings } from './viewings.ts';
-import { mayNameViewers, mayReview, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
+import { mayEnd, mayNameViewers, mayReview, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** Kind of access. */
 export type AccessAction =
   | `review-${ReviewChange['kind']}`
+  | `order-${OrderAction}`
   | `searches-${SearchChange['kind']}`
   | 'list'
   | 'thumbnails'
@@ -68,6 +70,8 @@ export interface ViewerAccess {
   scope(viewer: Viewer): Scope;
   /** True if the viewer may write comments and tags. */
   mayReview(viewer: Viewer): boolean;
+  /** True if the viewer may end, pause and resume sessions. */
+  mayEnd(viewer: Viewer): boolean;
   /**
    * Records an access. Resolves when it is durable. @throws TailcastError `STORE_FAILED`. The caller must then send no
    * data
@@ -110,6 +114,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     },
     scope: (viewer) => scopeOf(rules, viewer),
     mayReview: (viewer) => mayReview(rules, viewer),
+    mayEnd: (viewer) => mayEnd(rules, viewer),
     saw(viewer, action, path, entry) {
       const record = (): Promise<void> =>
         options.record(describeAccess(viewer, action, path, entry, nowMs()));
@@ -119,9 +124,9 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   };
 }
 
-/** True for an action that changes comments, tags or saved searches. */
+/** True for an action that changes something. */
 function isChange(action: AccessAction): boolean {
-  return action.startsWith('review-') || action.startsWith('searches-');
+  return /^(?:review|searches|order)-/.test(action);
 }
 
 /** Returns a key that is equal for the requests of one viewing, or undefined if every request is an event. */

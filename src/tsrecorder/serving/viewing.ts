@@ -4,7 +4,8 @@
  * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
  * `cluster:<name>`, `namespace:<name>` or `namespace:<cluster>/<name>` of the session, or `user:<login>` or
  * `tag:<name>` of its source. Without rules, every viewer with
- * network access may see everything. `<who>=review` allows comments and tags on the recordings that the viewer may see.
+ * network access may see everything. `<who>=review` allows comments and tags on the recordings that the viewer may see,
+ * and `<who>=end` allows to end, pause and resume these sessions.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Scope } from '../library/scope.ts';
@@ -28,11 +29,15 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
 
+/** Rights in addition to a view of recordings. */
+const RIGHTS = ['review', 'end'] as const;
+export type ViewerRight = (typeof RIGHTS)[number];
+
 /** Rule that gives viewers access to recordings. */
 export interface ViewRule {
   readonly viewer: string;
   readonly scope:
-    | { readonly kind: 'everything' | 'review' }
+    | { readonly kind: 'everything' | ViewerRight }
     | { readonly kind: 'cluster' | 'namespace' | 'user' | 'tag'; readonly value: string };
 }
 
@@ -42,14 +47,15 @@ export function parseViewRule(text: string): ViewRule {
   if (viewer === '')
     throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
   if (scope === undefined) return { viewer, scope: { kind: 'everything' } };
-  if (scope === 'review') return { viewer, scope: { kind: 'review' } };
+  const right = RIGHTS.find((known) => known === scope);
+  if (right !== undefined) return { viewer, scope: { kind: right } };
   const [, kind, value = ''] = /^(cluster|namespace|user):(.+)$/.exec(scope) ?? [];
   if (kind === 'cluster' || kind === 'namespace' || kind === 'user')
     return { viewer, scope: { kind, value } };
   if (/^tag:.+$/.test(scope)) return { viewer, scope: { kind: 'tag', value: scope } };
   throw new TailcastError(
     'CONFIG_INVALID',
-    `viewers: ${scope} is not review, cluster:…, namespace:…, user:… or tag:…`,
+    `viewers: ${scope} is not review, end, cluster:…, namespace:…, user:… or tag:…`,
   );
 }
 
@@ -71,7 +77,7 @@ export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }
 /** Returns the scope of a viewer. Without rules: everything. */
 export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   if (rules.length === 0) return 'everything';
-  const views = rules.filter((rule) => rule.scope.kind !== 'review' && isFor(rule, viewer));
+  const views = rules.filter((rule) => !isRight(rule) && isFor(rule, viewer));
   const granted = views.map(({ scope }) => markOf(scope));
   const marks = granted.filter((mark) => mark !== undefined);
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
@@ -80,7 +86,20 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
 /** True if a viewer may write comments and tags. False through a gateway, because its portal is read-only. */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
   if (viewer.gateway !== undefined) return false;
-  return rules.some((rule) => rule.scope.kind === 'review' && isFor(rule, viewer));
+  return hasRight(rules, viewer, 'review');
+}
+
+/** True if a viewer may end, pause and resume sessions that the viewer may see. */
+export function mayEnd(rules: readonly ViewRule[], viewer: Viewer): boolean {
+  return hasRight(rules, viewer, 'end');
+}
+
+function hasRight(rules: readonly ViewRule[], viewer: Viewer, right: ViewerRight): boolean {
+  return rules.some((rule) => rule.scope.kind === right && isFor(rule, viewer));
+}
+
+function isRight({ scope }: ViewRule): boolean {
+  return RIGHTS.some((right) => right === scope.kind);
 }
 
 function isFor({ viewer }: ViewRule, { user, tags = [] }: Viewer): boolean {
@@ -92,6 +111,7 @@ function markOf(scope: ViewRule['scope']): string | undefined {
   switch (scope.kind) {
     case 'everything':
     case 'review':
+    case 'end':
       return undefined;
     case 'cluster':
     case 'namespace':

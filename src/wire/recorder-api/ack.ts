@@ -3,14 +3,17 @@
  * them. They contain the number of received bytes of the upload, and perhaps a final error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
-import { jsonField, parseJsonObject } from '../json-value.ts';
+import { isJsonObject, jsonField, parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
+import { parseOrder, type SessionOrder } from './session-order.ts';
 
 export interface Ack {
   /** Received bytes of the upload. `{}` is 0. */
   readonly ack: number;
   /** For an upload of frames: bytes of frames that correspond to `ack` bytes of events. */
   readonly frames?: number;
+  /** Only for a gateway that offers to follow orders. */
+  readonly order?: SessionOrder;
   /** Only in the last acknowledgement: the recording could not be stored. */
   readonly error?: string;
 }
@@ -34,14 +37,16 @@ export function encodeAck({
   ack = 0,
   frames = 0,
   error = '',
+  order,
 }: {
   readonly ack?: number;
   readonly frames?: number;
   readonly error?: string;
+  readonly order?: SessionOrder;
 }): string {
   if (!isByteCount(ack) || !isByteCount(frames))
     throw new WireError('malformed', 'an ack is a number of bytes');
-  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(frames === 0 ? {} : { frames }), ...(error === '' ? {} : { error }) })}\n`;
+  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(frames === 0 ? {} : { frames }), ...(error === '' ? {} : { error }), ...(order === undefined ? {} : { order }) })}\n`;
 }
 
 /** @param maxFrameBytes maximum size of an acknowledgement. */
@@ -59,7 +64,15 @@ function parseAck(text: string): Ack {
   if (frames !== undefined && (typeof frames !== 'number' || !isByteCount(frames)))
     throw new WireError('malformed', 'frames of an ack are a number of bytes');
   if (typeof error !== 'string') throw new WireError('malformed', 'the error of an ack frame is not text');
-  return { ack, ...(frames === undefined ? {} : { frames }), ...(error === '' ? {} : { error }) };
+  const order = jsonField(frame, 'order');
+  if (order !== undefined && !isJsonObject(order))
+    throw new WireError('malformed', 'the order of an ack is not an object');
+  return {
+    ack,
+    ...(frames === undefined ? {} : { frames }),
+    ...(error === '' ? {} : { error }),
+    ...(order === undefined ? {} : { order: parseOrder(order) }),
+  };
 }
 
 function isByteCount(value: number): boolean {

@@ -9,6 +9,7 @@
 import { decodeBase64 } from '../base64.ts';
 import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
+import { ORDER_ACTIONS, type SessionOrder } from './session-order.ts';
 
 /** Sent once, first: the session. */
 export interface SessionAnnotation {
@@ -56,6 +57,11 @@ export interface ExitAnnotation {
   readonly message?: string;
 }
 
+/** The gateway followed an order of the recorder, or ended a pause. See `session-order.ts`. */
+export interface OrderAnnotation extends SessionOrder {
+  readonly kind: 'order';
+}
+
 /** `completed`: the end of the session was proven. The other sessions ended before that. */
 const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
 
@@ -76,6 +82,7 @@ export type Annotation =
   | RawAnnotation
   | GapAnnotation
   | ExitAnnotation
+  | OrderAnnotation
   | EndAnnotation;
 
 /** Maximum length of an annotation, in UTF-16 code units, for the base64 of the longest output event. */
@@ -109,6 +116,12 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   raw: { base64: required('base64') },
   gap: { bytes: optional('count'), reason: required('text') },
   exit: { code: optional('integer'), message: optional('text') },
+  order: {
+    id: required('text'),
+    action: required(ORDER_ACTIONS),
+    by: required('text'),
+    reason: required('text'),
+  },
   end: {
     outcome: required(END_OUTCOMES),
     reason: optional('text'),

@@ -14,6 +14,7 @@
  * tailcast-part: 2
  * tailcast-preamble: 512
  * tailcast-waits: 1
+ * tailcast-orders: 1
  * tailcast-before: 100.64.0.8:80
  * tailcast-after: 100.64.0.9:80,100.64.0.10:80
  * ```
@@ -25,6 +26,7 @@ const OFFSET = 'tailcast-offset';
 const PART = 'tailcast-part';
 const PREAMBLE = 'tailcast-preamble';
 const WAITS = 'tailcast-waits';
+const ORDERS = 'tailcast-orders';
 const BEFORE = 'tailcast-before';
 const AFTER = 'tailcast-after';
 const FRAMES = 'tailcast-frames';
@@ -73,6 +75,8 @@ export interface UploadFields {
    * delay.
    */
   readonly waits: boolean;
+  /** True if the uploader follows orders, see `session-order.ts`. */
+  readonly orders?: boolean;
   /** Absent if there are none. */
   readonly neighbours?: Neighbours;
 }
@@ -89,6 +93,7 @@ export function encodeUploadFields({
   session,
   at,
   waits,
+  orders = false,
   neighbours: { before, after } = NO_NEIGHBOURS,
 }: UploadFields): Record<string, string> {
   return {
@@ -100,6 +105,7 @@ export function encodeUploadFields({
     ...addressField(BEFORE, before === undefined ? [] : [before]),
     ...addressField(AFTER, after),
     ...(waits ? { [WAITS]: '1' } : {}),
+    ...(orders ? { [ORDERS]: '1' } : {}),
   };
 }
 
@@ -121,7 +127,8 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
     throw new WireError('malformed', `${FRAMES} and ${OFFSET} begin together`);
   }
   const at = { offset, frames, number, preambleBytes };
-  return { session, at, waits, ...readNeighbours(fields) };
+  const orders = fields[ORDERS] === '1' ? { orders: true } : {};
+  return { session, at, waits, ...orders, ...readNeighbours(fields) };
 }
 
 /** Omits addresses that the recorder would reject, because the recording matters more than this information. */

@@ -1,0 +1,68 @@
+/**
+ * Follows the orders of a recorder: ends a recorded session with a reason for its user, or pauses its output and input.
+ * A pause is limited, so that a lost recorder cannot block a session. A recorder can only end or delay sessions.
+ */
+import { TailcastError } from '../../errors.ts';
+import type { RecorderUpload } from '../../recording/recorder-upload.ts';
+import type { RecordingSession } from '../../recording/session.ts';
+import { safeLine } from '../../safe-text.ts';
+import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
+import type { Relay } from './relay.ts';
+
+/** Maximum duration of one pause. */
+const MAX_PAUSE_MS = 5 * 60_000;
+
+export interface OrderedSession {
+  readonly session: Pick<RecordingSession, 'order'>;
+  readonly upload: Pick<RecorderUpload, 'onOrder' | 'lost'>;
+}
+
+/**
+ * @param end called with the reason for the user
+ * @returns a function that stops following orders
+ */
+export function followOrders(
+  { session, upload }: OrderedSession,
+  relay: Pick<Relay, 'setPaused'>,
+  end: (error: TailcastError) => void,
+  maxPauseMs: number = MAX_PAUSE_MS,
+): () => void {
+  let isStopped = false;
+  let pause: NodeJS.Timeout | undefined;
+  const resume = (): void => {
+    clearTimeout(pause);
+    pause = undefined;
+    relay.setPaused(false);
+  };
+  const limitPause = (order: SessionOrder): void => {
+    session.order({ ...order, action: 'resume', by: 'gateway', reason: 'the maximum duration of a pause' });
+    resume();
+  };
+  upload.onOrder((given) => {
+    if (isStopped) return;
+    // The user sees this text, and the recorder may be compromised.
+    const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
+    session.order(order);
+    switch (order.action) {
+      case 'end':
+        return end(new TailcastError('SESSION_ENDED', textOf(order)));
+      case 'pause':
+        relay.setPaused(true);
+        pause ??= setTimeout(() => limitPause(order), maxPauseMs);
+        return;
+      case 'resume':
+        return resume();
+    }
+  });
+  void upload.lost.then(() => {
+    if (!isStopped) resume();
+  });
+  return () => {
+    isStopped = true;
+    clearTimeout(pause);
+  };
+}
+
+function textOf({ by, reason }: SessionOrder): string {
+  return reason === '' ? by : `${by}: ${reason}`;
+}

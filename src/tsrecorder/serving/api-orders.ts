@@ -1,0 +1,59 @@
+/**
+ * API to end, pause and resume running sessions.
+ *
+ * ```
+ * /api/v1/recordings/:id/orders                     {isPossible, mayGive}
+ * POST /api/v1/recordings/:id/orders/end?reason=…   also pause and resume; requires the viewer right `end`
+ * ```
+ *
+ * The response arrives when the gateway of the session has confirmed the order. Parameters are in the query, because
+ * portals forward no bodies.
+ */
+import type { FastifyInstance } from 'fastify';
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import { MAX_REASON_LENGTH, ORDER_ACTIONS } from '../../wire/recorder-api/session-order.ts';
+import type { ReviewApiOptions } from './api-reviews.ts';
+import type { Hosts } from './hosts.ts';
+
+/** Target of the routes that change something. */
+export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
+
+const parameters = z.object({ action: z.enum(ORDER_ACTIONS) });
+const query = z.strictObject({ reason: z.string().max(MAX_REASON_LENGTH).default('') });
+
+/** Adds the routes to `app`. */
+export function addOrderApi(
+  app: FastifyInstance,
+  {
+    access,
+    hosts,
+    viewerOf,
+    parse,
+    find,
+  }: Omit<ReviewApiOptions, 'reviews'> & { readonly hosts: Pick<Hosts, 'acceptsOrigin'> },
+): void {
+  app.get('/api/v1/recordings/:id/orders', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const { live } = await find(request, reply, 'play');
+    const isPossible = live?.isOpen() === true && live.orders?.isPossible === true;
+    return { isPossible, mayGive: access.mayEnd(await viewerOf(request, reply)) };
+  });
+  app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const { origin, host, 'sec-fetch-site': site } = request.headers;
+    if (!hosts.acceptsOrigin(origin, host) || (site !== undefined && site !== 'same-origin'))
+      throw new TailcastError('ORDER_REFUSED', 'the request comes from a page of another site');
+    const { action } = parse(parameters, request.params);
+    const { reason } = parse(query, request.query);
+    const viewer = await viewerOf(request, reply);
+    if (!access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
+    // The event is durable before the order, so that every order has an event.
+    const { live } = await find(request, reply, `order-${action}`);
+    if (live?.isOpen() !== true) throw new TailcastError('ORDER_IMPOSSIBLE', 'the session has ended');
+    if (live.orders === undefined)
+      throw new TailcastError('ORDER_IMPOSSIBLE', 'another recorder receives the session');
+    await live.orders.give({ action, by: viewer.user ?? viewer.node, reason });
+    return { action, confirmed: true };
+  });
+}
