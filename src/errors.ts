@@ -1,5 +1,5 @@
 /**
- * The one error class of the project and the table of everything that can go wrong.
+ * The only error class of the project, and the table of all error codes.
  *
  * A code is stable: clients, dashboards and `docs/errors.md` name it. `status` and `reason` are what a Kubernetes
  * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
@@ -39,7 +39,7 @@ function entry(status: keyof typeof REASONS, message: string, reason: string = R
   return { status, reason, message };
 }
 
-/** Everything that can go wrong, by its code. */
+/** All error codes with their texts. */
 export const ERROR_TABLE = {
   INTERNAL: entry(500, 'internal error in tailcast'),
   CONFIG_INVALID: entry(500, 'the configuration is not valid'),

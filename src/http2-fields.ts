@@ -57,8 +57,8 @@ const LISTS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum length of a header, in bytes. For longer strings, the header decompression of many clients (nghttp2) closes
- * the connection.
+ * Maximum length of a header, in bytes. Many clients (nghttp2) close the connection for longer strings during header
+ * decompression.
  */
 const MAX_FIELD_BYTES = 60 * 1024;
 

@@ -11,7 +11,7 @@ export interface KeyedCounter {
   hasShare(key: string, capacity: number): boolean;
 }
 
-/** Creates a counter. It stores only keys with a slot. */
+/** Creates a counter. The counter stores only keys with a slot. */
 export function createKeyedCounter(): KeyedCounter {
   const byKey = new Map<string, number>();
   const usedBy = (key: string): number => byKey.get(key) ?? 0;

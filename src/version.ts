@@ -5,7 +5,7 @@ import { z } from 'zod';
 const MANIFEST = z
   .object({
     version: z.string(),
-    /** Only set in releases. */
+    /** The commit is set only in releases. */
     commit: z.string().optional(),
     publishing: z.object({ image: z.string() }),
   })

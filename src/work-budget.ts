@@ -23,9 +23,9 @@ const LONG_PER_CHARACTER = 50;
 /** Characters of output that are read as text, without a screen, after the budget is exhausted. */
 const UNRENDERED = 4 * 1024 ** 2;
 
-/** One per recording and reader. Several parsers of one recording may share it. */
+/** There is one budget per recording and reader. Several parsers of one recording may share it. */
 export class WorkBudget {
-  /** Units used. Parsers add to it directly. */
+  /** Units used. Parsers add their work to this field directly. */
   spent = 0;
   readonly #perCharacter: number;
   #allowed: number;

@@ -28,7 +28,7 @@ export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /** Requests whose expiry is in a recorder, but not in the API server. */
+  /** Requests whose expiry event a recorder has stored, but whose object at the API server is still unchanged. */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {

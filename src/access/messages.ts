@@ -25,7 +25,7 @@ export function blocked(record: AccessRecord): TailcastError {
   return accessRefused(`request ${id} was ${how}${next}`);
 }
 
-/** The error of access that is over. */
+/** The error for access that has expired or was revoked. */
 export function ended(record: AccessRecord | undefined, id: string): TailcastError {
   const last = record?.decisions.at(-1);
   const how =

@@ -1,7 +1,7 @@
 /**
  * Access requests of one gateway, shared with other gateways of the cluster as AccessRequest objects.
  *
- * Anything that cannot be checked counts as not granted.
+ * A request that cannot be checked counts as not granted.
  */
 import { randomInt } from 'node:crypto';
 import { errorText, TailcastError } from '../errors.ts';
@@ -47,7 +47,7 @@ export interface AccessStep {
 }
 
 export interface AccessRequestsDeps extends RequestStoreDeps {
-  /** Stores the evidence of a step. Throws if recorders are named and none of them stored it. */
+  /** Stores the evidence of a step. Throws if the grant names recorders and none of them stored the event. */
   readonly record: (step: AccessStep) => Promise<void>;
   /** Interval between checks for expired requests, in milliseconds. */
   readonly expiryMs?: number;

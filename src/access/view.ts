@@ -34,7 +34,7 @@ export function requestView(record: AccessRecord, viewer: Decider, unixMs: numbe
   };
 }
 
-/** Returns what a caller may request. */
+/** Returns the groups and users that a caller may request. */
 export function requestable({ access = [] }: Caller): readonly object[] {
   return access.map(
     ({ groups, users, writes, namespaces, maxDurationMs, requireReason, approvers, ...rule }) => ({

@@ -16,7 +16,7 @@ export interface Limiter {
 
 export interface LimiterOptions {
   readonly maxActive: number;
-  /** Maximum actions of one owner at once. Default: `maxActive`. */
+  /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
   /** Maximum actions in the queue. Default: unlimited. An owner without a queued action is always accepted. */
   readonly maxWaiting?: number;

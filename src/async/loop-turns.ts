@@ -36,7 +36,7 @@ export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns 
   };
 }
 
-/** Items that are sorted at once, if they have no order. */
+/** Maximum number of unordered items that one turn sorts. */
 const SLICE = 256;
 
 /** Type of items that can be sorted; lists do not contain `undefined`. */

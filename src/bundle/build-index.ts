@@ -230,7 +230,9 @@ class IndexBuilder {
     };
   }
 
-  /** Keeps the thumbnail of the current screen if that has not less content than half of the previous one. */
+  /**
+   * Keeps the thumbnail of the current screen if that screen has at least half as much content as the previous one.
+   */
   #takeThumbnail(): void {
     const { columns, rows } = this.#terminal.size;
     if (!this.#budget.spend(columns * rows * THUMBNAIL_WORK)) return;
@@ -267,7 +269,7 @@ class IndexBuilder {
     if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
-      // usually half of an escape sequence: retried soon
+      // usually the output ends with an incomplete escape sequence, so the next attempt succeeds
       this.#nextFrame = offset + this.#retryAfter;
       this.#retryAfter *= 2;
       return;

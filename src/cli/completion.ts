@@ -106,7 +106,7 @@ function walk(program: Command, words: readonly string[]): Walk {
   return { command, waiting, position };
 }
 
-/** Candidates for a value. They are known if the placeholder lists them: `<off|require>`. */
+/** Candidates for a value. The values are known if the placeholder lists them: `<off|require>`. */
 function valuesOf(placeholder: string, current: string): readonly string[] {
   const inside = placeholder.replace(/^<(.*)>$/, '$1');
   if (/^[\w-]+(\|[\w-]+)+$/.test(inside)) {

@@ -1,4 +1,7 @@
-/** The archive of `--store`: the directory or bucket of a recorder, read without the recorder. Never writes to it. */
+/**
+ * The archive of `--store`: the directory or bucket of a recorder, read without the recorder. This module never
+ * writes to the directory.
+ */
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import type { RemoteRecording } from '../tsrecorder/library/sessions.ts';

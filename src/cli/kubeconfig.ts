@@ -21,8 +21,8 @@ import { print } from './output.ts';
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
 /**
- * Name of the user in the kubeconfig, equal to the name in the reference (Tailscale's CLI). All tailnet clusters share
- * it, and its token is unused.
+ * Name of the user in the kubeconfig, equal to the name in the reference (Tailscale's CLI). All tailnet clusters
+ * share this user, whose token is unused.
  */
 const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';

@@ -14,7 +14,7 @@ import { plain, print, printJson } from './output.ts';
 /** Width of the widest verdict, in cells. */
 const VERDICT_WIDTH = 12;
 
-/** Adds `migrate check`. Its exit code is written to `outcome`. */
+/** Adds `migrate check`. The exit code of the command is written to `outcome`. */
 export function addMigrate(program: Command, context: CommandContext, outcome: { code: number }): void {
   program
     .command('migrate')

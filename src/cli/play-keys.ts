@@ -83,7 +83,7 @@ class KeyedPlayer {
   /** Commands of the session, in order of time. Filled with the transcript. */
   readonly #entries: JournalCommand[] = [];
   #note = '';
-  /** True while a frame is drawn. The status row is hidden meanwhile. */
+  /** True while a frame is drawn. The status row is hidden while the user types the number. */
   #isDrawing = false;
   readonly #over = Promise.withResolvers<void>();
 

@@ -248,7 +248,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     });
 }
 
-/** Adds `search`. Its exit code is that of grep: 0 for a match, 1 for none. */
+/** Adds `search`. The exit code is that of grep: 0 for a match, 1 without a match. */
 function addSearch(
   program: Command,
   command: AddCommand,
@@ -275,7 +275,7 @@ function addSearch(
   addIndex(program, context, outcome);
 }
 
-/** Adds `verify`. Its exit code is the verdict. */
+/** Adds `verify`. The exit code shows the verdict. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   const { environment } = context;
   const { s3Endpoint, s3Region } = RECORDER_SETTINGS;
@@ -317,7 +317,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     });
 }
 
-/** Adds `coverage`. Its exit code is 1 if recordings are missing. */
+/** Adds `coverage`. The exit code is 1 if recordings are missing. */
 function addCoverage(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   addArchiveOptions(command('coverage', 'compare the API server’s audit log with the recordings'))
     .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')

@@ -22,7 +22,7 @@ export interface AlertSurroundings {
 }
 
 /**
- * Reads the file of alerts. Relative paths in it are relative to its directory.
+ * Reads the file of alerts. Relative paths in the file are relative to its directory.
  *
  * @throws TailcastError `CONFIG_INVALID` with file, key and advice
  */

@@ -381,7 +381,7 @@ class ClusterManager implements Clusters {
     metrics.clusterGauges.problems.set(problems.size);
   }
 
-  /** One cluster that works is enough: the others must not take it out of service. */
+  /** One working cluster is enough: the failed clusters must not take it out of service. */
   #ready(): string | undefined {
     const remarks = [...this.#problems.values()];
     const states = [...this.#open].map(([name, { endpoints }]) => {

@@ -95,7 +95,7 @@ function sourcesVerdict({ specs, problems }: FoundSpecs): CheckVerdict {
   return ok(`${names.slice(0, MAX_SHOWN).join(', ')}${more}`);
 }
 
-/** Returns the checks of one cluster. Their ids and titles begin with its name. */
+/** Returns the checks of one cluster. The ids and titles of these checks start with the name of the cluster. */
 function checksOf(
   spec: ClusterSpec,
   { config, environment, unixMs = Date.now, caller, grantNeeds }: ClusterDoctorParts,

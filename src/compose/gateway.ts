@@ -72,7 +72,7 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
 }
 
 /**
- * Starts all parts. After a failure, closes the parts that were already open.
+ * Starts all parts. If the start fails, closes the parts that were already open.
  *
  * @throws TailcastError with the cause and the fix
  */

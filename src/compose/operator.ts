@@ -23,7 +23,7 @@ import type { SpecOptions } from '../operator/workload/workload.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
-/** Maximum duration of `--cleanup`. It covers the grace period of pods and retries of the control server. */
+/** Maximum duration of `--cleanup`. The limit covers the grace period of pods and retries of the control server. */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
 
 /** Maximum number of resources that are reconciled at the same time. */

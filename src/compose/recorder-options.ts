@@ -22,8 +22,8 @@ export interface RecorderOptions {
   /** Separate listen address for viewers; `listen` then accepts only uploads. Default: `listen` serves both. */
   readonly readListen?: ListenAddress;
   /**
-   * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With `bucket`,
-   * only the default parent of the spool.
+   * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With
+   * `bucket`, the path is used only to place the spool.
    */
   readonly directory: string;
   /** Bucket as the store instead of the directory. Several recorders may share it. */
@@ -57,7 +57,7 @@ export interface RecorderOptions {
   readonly isSearchable?: boolean;
   /** Server of the search index. Default: files in the spool. */
   readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
-  /** Alert rules for incoming sessions. They need an index. Default: none. */
+  /** Alert rules for incoming sessions. Alerts need an index. Default: none. */
   readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
   /** Layout of uploaded events. Default: batches. */
   readonly eventLayout?: EventLayout;
@@ -88,12 +88,13 @@ export interface RecorderLimits {
   /** Maximum bytes of all sessions that wait for the disk. */
   readonly maxTotalPendingBytes: number;
   /**
-   * Maximum number of sessions that are open, resumable or waiting for the store. One node may use as many as are free.
+   * Maximum number of sessions that are open, resumable or waiting for the store. One node may use as many slots as
+   * are free.
    */
   readonly maxSessions: number;
-  /** Maximum number of connections per listener. One address may use as many as are free. */
+  /** Maximum number of connections per listener. One address may use as many connections as are free. */
   readonly maxConnections: number;
-  /** Maximum number of live views. One viewer may use as many as are free. */
+  /** Maximum number of live views. One viewer may use as many slots as are free. */
   readonly maxViewers: number;
   readonly maxEventBytes: number;
   /** Maximum bytes of events in memory. Events of one node may use as many bytes as are free. */
@@ -105,7 +106,7 @@ export interface RecorderLimits {
   readonly connectionWindowBytes: number;
   /** Maximum number of descriptions of recordings in memory. */
   readonly maxCachedRecordings: number;
-  /** Maximum size of the play indexes in the spool, in bytes. They let the player seek. */
+  /** Maximum size of the play indexes in the spool, in bytes. Play indexes let the player seek. */
   readonly maxPlayIndexBytes: number;
 }
 

@@ -102,7 +102,7 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
 }
 
 /**
- * Opens the store for a tool, for example `verify`. Opening never writes. It needs the right to write only with
+ * Opens the store for a tool, for example `verify`. Opening never writes. The tool needs the right to write only with
  * `change`.
  *
  * @throws TailcastError `USAGE` if the directory does not exist, `CONFIG_INVALID` with the name of the setting

@@ -1,2 +1,2 @@
-/** How recordings may be kept: see `tsrecorder/store/archive-store.ts`. */
+/** Storage formats of recordings: see `tsrecorder/store/archive-store.ts`. */
 export const ARCHIVE_FORMATS = ['plain', 'zstd', 'sealed'] as const;

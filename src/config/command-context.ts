@@ -4,7 +4,7 @@ import type { Readable, Writable } from 'node:stream';
 export interface CommandContext {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number };
   readonly stderr: Writable;
-  /** Keys of a person, when it is a terminal. */
+  /** Key presses of a user at a terminal. */
   readonly stdin?: Readable & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
   readonly environment: ReadonlyMap<string, string>;
   /** Aborted by Ctrl-C or a termination signal. */

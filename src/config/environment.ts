@@ -10,7 +10,7 @@ export function readEnvironment(): ReadonlyMap<string, string> {
   return new Map(entries);
 }
 
-/** Where state of a person's own processes is kept: `$XDG_STATE_HOME/tailcast`, else `~/.local/state/tailcast`. */
+/** Folder for the state of a user's own processes: `$XDG_STATE_HOME/tailcast`, else `~/.local/state/tailcast`. */
 export function defaultStateDirectory(environment: ReadonlyMap<string, string>): string {
   const base = environment.get('XDG_STATE_HOME');
   return join(base !== undefined && base !== '' ? base : join(homedir(), '.local', 'state'), 'tailcast');

@@ -8,7 +8,7 @@ const MAX_FILE_BYTES = 1 << 20;
 /**
  * Reads a YAML (or JSON) configuration file into a flat map of its top-level keys.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the file and what is wrong with it.
+ * @throws TailcastError `CONFIG_INVALID` with the file and its error
  */
 export function readConfigFile(path: string): { path: string; entries: ReadonlyMap<string, unknown> } {
   let source: string;

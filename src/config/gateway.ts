@@ -14,7 +14,7 @@ import {
 } from './values.ts';
 
 const TLS_KINDS = ['self-signed', 'files', 'tailscale', 'none'] as const;
-/** Where the certificate of a gateway comes from. */
+/** Sources of a gateway's certificate. */
 export type TlsKind = (typeof TLS_KINDS)[number];
 
 /** Settings of `tailcast gateway`. */

@@ -1,15 +1,15 @@
 /**
- * How a role's settings are declared and read. A role is a table of settings; each has one name in every place:
+ * Declares and parses the settings of a role. A role is a table of settings; each has one name in every place:
  * `proxyProtocol` in the file, `TAILCAST_PROXY_PROTOCOL` in the environment, `--proxy-protocol` on the command line.
- * The command line wins over the environment, the environment over the file, the file over the default.
- * Every problem is collected, so that one run tells them all.
+ * The command line wins over the environment, the environment over the file, the file over the default. Every problem
+ * is collected, so that one run tells them all.
  */
 import { errorText, TailcastError } from '../errors.ts';
 
-/** Turns one raw value into a typed one. Throws an `Error` whose message says what is expected. */
+/** Turns one raw value into a typed one. Throws an `Error` whose message names the expected value. */
 export interface ParseValue<T> {
   (raw: unknown): T;
-  /** How help shows such a value, e.g. `<host:port>`; what has none is a switch. */
+  /** Placeholder of the value in the help, e.g. `<host:port>`; a setting without a placeholder is a switch. */
   readonly placeholder?: string;
 }
 
@@ -18,7 +18,7 @@ export interface Setting<T> {
   readonly parse: ParseValue<T>;
   /** Default value. Shown in `--help` and `docs/config.md`. */
   readonly fallback: T;
-  /** That of `parse`, or one that says more. */
+  /** The error of `parse`, or a more detailed one. */
   readonly placeholder: string | undefined;
 }
 
@@ -77,10 +77,10 @@ export interface SettingSources {
   readonly problems?: readonly string[];
 }
 
-/** A rule about several settings. It is skipped while one of them is wrong on its own. */
+/** A rule about several settings. The check is skipped while one of its settings is invalid. */
 export interface SettingCheck<Table extends SettingTable> {
   readonly settings: readonly (keyof Table)[];
-  /** @throws Error whose message says what is wrong, e.g. a TailcastError `CONFIG_INVALID` */
+  /** @throws Error whose message describes the problem, e.g. a TailcastError `CONFIG_INVALID` */
   check(values: SettingValues<Table>): void;
 }
 
@@ -116,7 +116,7 @@ export function readSettings<Table extends SettingTable>(
       problems.push(`${found.origin}: ${errorText(error)}`);
     }
   }
-  // The loop above filled every key with what its own `parse` returned or its own `fallback`.
+  // The loop above set every key to the result of `parse` or to its `fallback`.
   const typed = trust<SettingValues<Table>>(Object.freeze(values));
   for (const rule of checks) {
     if (rule.settings.some((key) => wrong.has(key))) continue;
@@ -132,7 +132,7 @@ export function readSettings<Table extends SettingTable>(
 
 /**
  * Variables that the kubelet sets in the pods of a namespace for a Service with a name like `tailcast…` (kubernetes
- * pkg/kubelet/envvars). They are not misspelt settings.
+ * pkg/kubelet/envvars). These variables are not misspelt settings.
  */
 const SERVICE_LINK =
   /^TAILCAST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$/;
@@ -165,7 +165,7 @@ function unknownVariables(
     .map((name) => `${name}: no such setting${suggestion(name, known)}`);
 }
 
-/** A name that differs in at most a quarter of its own letters; more is another word. */
+/** A misspelt name differs from the setting in at most a quarter of its letters; otherwise it is another word. */
 function suggestion(given: string, known: readonly string[]): string {
   const own = (name: string): string => name.replace(/^TAILCAST_/, '').toLowerCase();
   const near = known
@@ -194,6 +194,6 @@ function kebab(key: string): string {
 
 /** The one place where a checked record gets its static type back. */
 function trust<T>(value: unknown): T {
-  // oxlint-disable-next-line typescript/consistent-type-assertions -- filled key by key from the table the type is made of
+  // oxlint-disable-next-line typescript/consistent-type-assertions -- filled key by key from the table
   return value as T;
 }

@@ -1,8 +1,11 @@
-/** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
+/**
+ * Parsers for single setting values. Each function parses the value of a file (typed YAML) or of the environment
+ * (text).
+ */
 import type { ListenAddress } from '../listen.ts';
 import { setting, type ParseValue, type Setting } from './settings.ts';
 
-/** `parse`, with what help shows in the place of such a value. */
+/** A parser with the placeholder of its value in the help. */
 function shownAs<T>(placeholder: string, parse: ParseValue<T>): ParseValue<T> {
   return Object.assign(parse, { placeholder });
 }
@@ -28,7 +31,7 @@ export const text: ParseValue<string> = (raw) => {
   return raw;
 };
 
-/** Text, or undefined when it is empty. */
+/** Text; undefined if it is empty. */
 export const optionalText: ParseValue<string | undefined> = (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   return text(raw);
@@ -52,7 +55,7 @@ export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
 /** The same for a flag without a value, which means true. */
 export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 
-/** One of a fixed set of words. */
+/** Parses one of a fixed set of words. */
 export function oneOf<const Words extends readonly string[]>(...words: Words): ParseValue<Words[number]> {
   return shownAs(`<${words.join('|')}>`, (raw) => {
     const found = words.find((word) => word === raw);

@@ -15,7 +15,7 @@ export interface Check {
   /** Stable id in `--json` and in `needs` of other checks. */
   readonly id: string;
   readonly title: string;
-  /** Ids of earlier checks. If one of them fails, this check is skipped. */
+  /** Ids of earlier checks. If one of these checks fails, this check is skipped. */
   readonly needs?: readonly string[];
   /** Default: 20 s. */
   readonly timeoutMs?: number;

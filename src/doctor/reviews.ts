@@ -26,7 +26,7 @@ export interface Access {
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
-  /** Name of the object. Without it: all objects. */
+  /** Name of the object. Name of one object; undefined for all objects. */
   readonly name?: string;
 }
 

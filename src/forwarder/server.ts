@@ -133,7 +133,7 @@ function carry(
   };
   client.once('error', fail);
   target.once('error', fail);
-  // The other end may have been closed before it had sent everything.
+  // The remote end may have been closed before all of its data arrived.
   target.once('close', () => {
     clearTimeout(linger);
     if (!target.readableEnded) fail();

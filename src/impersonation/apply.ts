@@ -39,7 +39,7 @@ export interface UpstreamHeadersRequest {
   readonly identity: UpstreamIdentity;
   /** Our `Audit-ID`; without it the API server generates one. The client's id is never passed on in `auth` mode. */
   readonly auditId?: string | undefined;
-  /** True if the caller's `Impersonate-*` headers are already judged. They are removed in any case. */
+  /** True if the caller's `Impersonate-*` headers are already judged. Such headers are always removed. */
   readonly judged?: boolean;
 }
 

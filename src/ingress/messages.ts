@@ -55,7 +55,7 @@ export async function passOn(
     response.end();
     return;
   }
-  // Clients of event streams need the head immediately; HTTP/2 sends it at once.
+  // Clients of event streams need the head immediately, and HTTP/2 sends heads immediately.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
   if (!answer.isComplete()) throw new Error('the Service broke off');

@@ -7,7 +7,7 @@ import type { Readable } from 'node:stream';
 import { SAFE_METHODS, staleWindow, watchForStale } from '../stale-connections.ts';
 import { asHttp2, isFinalStatus, type FieldList } from './fields.ts';
 
-/** One request to a Service. */
+/** A request to a Service. */
 export interface ServiceQuestion {
   readonly upstream: string;
   readonly method: string;

@@ -1,6 +1,6 @@
 /**
- * TLS settings of connections to the API server: its CAs, and a client certificate. Both are reloaded if their
- * files change; Kubernetes replaces `ca.crt` of service accounts.
+ * TLS settings of connections to the API server: its CAs, and a client certificate. The gateway reloads both files if
+ * they change; Kubernetes replaces `ca.crt` of service accounts.
  */
 import { X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';

@@ -24,7 +24,7 @@ export interface ApiServer {
    * SNI.
    */
   readonly serverName: string;
-  /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. Never ends with a slash. */
+  /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. The path never ends with a slash. */
   readonly basePath: string;
   /** Value of `Host`. */
   readonly hostHeader: string;
@@ -34,7 +34,7 @@ export interface ApiServer {
   readonly lookup?: LookupFunction | undefined;
   /** True for HTTP without TLS on this machine, if that is allowed. */
   readonly plain?: boolean;
-  /** The same object until a certificate changes, so that a `SecureContext` can be cached per object. */
+  /** The object stays the same until a certificate changes, so that a `SecureContext` can be cached per object. */
   readonly tls: ApiServerTls;
   /**
    * Returns the value of `Authorization`, or undefined for a client certificate or an anonymous client. Call it
@@ -47,7 +47,7 @@ export interface ApiServer {
   followAuthorities(): Promise<void>;
   /** Reports a 401 response to our own credential; the next `authorization()` gets a new one. */
   refused(): void;
-  /** One line for people, without secrets. */
+  /** Description in one line for users, without secrets. */
   describe(): string;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Keys of user extras that identify a gateway's requests in the API server's audit log. They are in lower case
+ * Keys of user extras that identify a gateway's requests in the API server's audit log. The keys are in lower case
  * and have a domain, as constrained impersonation requires. `session` is only on upgrades, so that a cluster can
- * refuse sessions without a gateway. Ordinary requests have no unique values, because authorizers cache decisions
- * by the complete user, including extras.
+ * refuse sessions without a gateway. Ordinary requests have no unique values, because authorizers cache decisions by
+ * the complete user, including extras.
  */
 export const AUDIT_EXTRA = {
   node: 'tailcast.dev/node',

@@ -138,7 +138,7 @@ function checkPath(rawPath: string): string {
 }
 
 /**
- * True when what follows the already judged segments belongs to a program behind a proxy subresource of the core
+ * Returns true if the path after the checked segments belongs to a program behind a proxy subresource of the core
  * API.
  */
 function startsAppPart(checked: readonly string[]): boolean {

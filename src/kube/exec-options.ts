@@ -8,11 +8,11 @@ import { firstQueryValue, queryFlag, queryValues, type Target } from './canonica
 export interface ExecOptions {
   /** Undefined if the API server chooses (the pod's only container). */
   readonly container: string | undefined;
-  /** One element per `command` parameter, so arguments stay separate. Empty for attach. */
+  /** Words of the command: one element per `command` parameter, so arguments stay separate. Empty for attach. */
   readonly command: readonly string[];
   readonly stdin: boolean;
   readonly stdout: boolean;
-  /** Never true with a terminal, because a terminal has one output. */
+  /** The value is never true with a terminal, because a terminal has only one output. */
   readonly stderr: boolean;
   readonly tty: boolean;
 }

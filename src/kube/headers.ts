@@ -9,7 +9,7 @@ export type RawHeaders = readonly string[];
 
 /**
  * - `hopByHop`: ends at this proxy (RFC 9110 section 7.6.1), whatever `Connection` says
- * - `framing`: length of the body; the sender of the message writes it anew
+ * - `framing`: length of the body; the sender of the message sets it again
  * - `credential`, `cookie`: credentials of the client for the API server
  * - `impersonation`: `Impersonate*`
  * - `identity`: identity headers of other proxies: `X-Remote*`, `Tailscale*`

@@ -37,7 +37,7 @@ const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb:
 const tokensSchema = z.object({ 'id-token': z.string(), 'refresh-token': z.string().optional() });
 const claimsSchema = z.object({ exp: z.number() });
 
-/** Returns the source of ID tokens. Its `credential()` throws TailcastError `CONFIG_INVALID`. */
+/** Returns the source of ID tokens. The `credential()` of this source throws TailcastError `CONFIG_INVALID`. */
 export function createOidcCredentialSource(options: OidcCredentialOptions): CredentialSource {
   let { 'id-token': token = '', 'refresh-token': refreshToken = '' } = options.config;
   // a second request for a credential means that the first token is expired or refused

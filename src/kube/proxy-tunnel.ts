@@ -59,7 +59,7 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
       return socket;
     } catch (error) {
       signal.throwIfAborted();
-      // never the URL itself, which may contain a password
+      // the message never contains the URL, because it may contain a password
       const detail = `the proxy ${proxy.host}:${proxy.port}: ${errorText(error)}`;
       throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     }

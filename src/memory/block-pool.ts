@@ -1,12 +1,12 @@
 /**
- * Reusable blocks of memory for pending data of connections, disks and recorders. Pending data outlives V8's
- * young generation. In separate buffers it would be freed only when V8 marks the complete heap, about every 20
- * MB; marking took half of the CPU time of a relayed flood. Data that is copied into a block frees its original
- * buffer early, see `stream-garbage`.
+ * Reusable blocks of memory for pending data of connections, disks and recorders. Pending data outlives V8's young
+ * generation. In separate buffers V8 would free the memory only when it marks the complete heap, about every 20 MB.
+ * Marking took half of the CPU time of a relayed flood. Data that is copied into a block frees its original buffer
+ * early, see `stream-garbage`.
  *
- * Blocks are shared memory, because V8 does not count it. Memory outside of the heap that V8 counts makes it mark
- * the heap for every 64 MB, in a recorded flood 22 times instead of once. Dropped blocks are therefore counted
- * here, and enough of them start a collection.
+ * Blocks are shared memory, because V8 does not count it. Memory outside of the heap that V8 counts makes it mark the
+ * heap for every 64 MB, in a recorded flood 22 times instead of once. The pool therefore counts dropped blocks, and
+ * starts a collection after a number of them.
  *
  * NOTE: module state, because one pool of free blocks serves the process.
  */

@@ -52,8 +52,8 @@ export class BlockQueue {
   }
 
   /**
-   * Adds a chunk. A small single chunk stays in its own buffer, which the caller must not write to any more. A
-   * block that is lent with the chunk is adopted, or returned if it is mostly empty.
+   * Adds a chunk. A small single chunk stays in its own buffer, which the caller must not write to any more. The
+   * queue adopts a block that is lent with the chunk, or returns it if the block is mostly empty.
    * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {

@@ -23,11 +23,11 @@ export interface Capacity {
 
 /** Memory of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
 const REQUEST_BYTES = 200 * 1024;
-/** The other half is for the process, sessions and pending output. */
+/** The other half of the memory is for the process, sessions and pending output. */
 const SHARE_FOR_REQUESTS = 1 / 2;
 const MAX_REQUESTS = 20_000;
 const MIN_REQUESTS = 300;
-/** One user may have a third, so two greedy users leave capacity for others. */
+/** One user may use a third of it, so two greedy users leave capacity for others. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
 /** The strings of a request head with short lines need about twice its bytes. */

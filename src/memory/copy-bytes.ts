@@ -5,7 +5,7 @@
  * of equal length is fast.
  */
 
-/** Copies `from` to offset `at` of `to`, which must have space. Both must be different memory. */
+/** Copies `from` to offset `at` of `to`, which must have space. Source and target must be different memory. */
 export function copyBytes(from: Uint8Array, to: Uint8Array, at: number): void {
   if (from.length === 0) return;
   if (isShared(from) && isShared(to)) asBuffer(to).fill(from, at, at + from.length);

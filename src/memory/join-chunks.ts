@@ -9,7 +9,7 @@ const BLOCK_BYTES = 4096;
  * Copies unread small chunks into blocks. Node keeps about 200 bytes for each chunk, and HTTP/2 delivers chunks to a
  * paused stream up to its window: a mebibyte in chunks of one byte would need over 100 MB.
  *
- * Only for streams that are read by 'data' events, with `pause` and `resume`.
+ * Use this only for streams that are read by 'data' events, with `pause` and `resume`.
  */
 export function joinSmallChunks(stream: Readable): void {
   const push = stream.push.bind(stream);

@@ -6,9 +6,8 @@
 import { setFlagsFromString } from 'node:v8';
 
 /**
- * Lets the old generation grow by a fifth of its used size before a collection, and the young generation not at
- * all. An operator of 5,000 Services, 500 of them proxied, then holds 133 MiB instead of 221, with the same CPU
- * time.
+ * Lets the old generation grow by a fifth of its used size before a collection, and the young generation not at all.
+ * Measured with an operator of 5,000 Services, 500 of them proxied: 133 MiB instead of 221, with the same CPU time.
  */
 export function keepHeapSmall(): void {
   setFlagsFromString('--heap-growing-percent=20');

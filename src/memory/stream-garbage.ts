@@ -1,9 +1,9 @@
 /**
  * Collects the garbage of request bodies and sessions early, before V8 marks the complete heap.
  *
- * Each piece is a buffer outside of V8's heap that is garbage as soon as it has been written. Its object in the
- * heap is so small that the young generation never fills. V8 notices only that outside memory grows and marks the
- * complete heap every 20 MB, which takes tens of milliseconds. A collection of the young generation takes about
+ * Each piece is a buffer outside of V8's heap that is garbage as soon as it has been written. The object of a buffer
+ * in the heap is so small that the young generation never fills. V8 notices only that outside memory grows and marks
+ * the complete heap every 20 MB, which takes tens of milliseconds. A collection of the young generation takes about
  * one millisecond and frees the same memory.
  *
  * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks
@@ -16,8 +16,8 @@ import { runInNewContext } from 'node:vm';
 
 /**
  * Bytes that are read between two collections; copies on the way out need up to the same again. With twice this
- * limit one recorder in four marked its heap continuously, for 1.7x the CPU of a recorded flood; with this limit
- * none of ten did.
+ * limit, one recorder in four marked its heap continuously, with 1.7 times the CPU time of a recorded flood; with
+ * this limit none of ten did.
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 

@@ -6,7 +6,7 @@ import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
 /**
- * Maximum concurrent TCP connections. One more closes the oldest connection, because an honest query takes
+ * Maximum concurrent TCP connections. A further connection closes the oldest one, because an honest query takes
  * milliseconds.
  */
 const MAX_CONNECTIONS = 256;

@@ -24,7 +24,7 @@ export interface SessionFields {
   readonly cluster?: string;
 }
 
-/** How a session ended. */
+/** Ways in which a session can end. */
 export type SessionOutcome =
   | 'completed'
   | 'interrupted'
@@ -33,7 +33,7 @@ export type SessionOutcome =
   | 'recorder-lost'
   | 'refused';
 
-/** The recording modes under which something can be missing. */
+/** Recording modes in which output can be missing. */
 export type RecordingMode = 'failOpen' | 'failClosed';
 
 export interface Events {

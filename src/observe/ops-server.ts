@@ -1,6 +1,6 @@
 /**
- * The operations listener: `/livez`, `/readyz` and `/metrics`, over plain HTTP on a separate port. It serves no
- * user data and reads no input except the path.
+ * The operations listener: `/livez`, `/readyz` and `/metrics`, over plain HTTP on a separate port. The server
+ * contains no user data and reads only the path of a request.
  */
 import { createServer, type ServerResponse } from 'node:http';
 import { errorReason, errorText, TailcastError } from '../errors.ts';

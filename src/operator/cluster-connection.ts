@@ -73,7 +73,7 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
     }));
   // The agent separates sockets by credentials, so rotated credentials get new connections.
   const forRequests = new Agent({ keepAlive: true, maxSockets: 16, timeout: 0 });
-  // Each watch keeps a connection. With a shared agent, dozens of watches would block requests.
+  // Each watch keeps a connection. With a shared agent, dozens of watches would block other requests.
   const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 
   async function open(request: ClusterRequest, agent: Agent): Promise<IncomingMessage> {

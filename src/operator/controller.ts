@@ -21,7 +21,7 @@ export interface Watched extends Selection {
 /** A reconciler with its watches. */
 export interface ControllerSpec {
   readonly reconciler: Reconciler;
-  /** The resources that it reconciles. */
+  /** Resources that the controller reconciles. */
   readonly resources: Watched;
   /** Objects that it created for them, and objects that it reads. */
   readonly others: readonly Watched[];
@@ -48,7 +48,7 @@ export interface Controller {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Creates the controller. It starts with `run`. */
+/** Creates the controller. The controller starts with `run`. */
 export function createController(options: ControllerOptions): Controller {
   const { watches, specs, clock, random, log, metrics } = options;
 

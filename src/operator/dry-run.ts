@@ -1,4 +1,4 @@
-/** Clients for a dry run. They print changes instead of writing them. */
+/** Clients for a dry run. The methods print changes instead of writing them. */
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';

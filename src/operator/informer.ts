@@ -5,7 +5,7 @@
  * - Other failures are retried after a delay that doubles.
  * - A kind that the server does not have (404) is checked periodically, and logged once.
  *
- * Only the signal stops it.
+ * The informer stops only by the signal.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -45,7 +45,7 @@ export interface Informer {
 const CUT_AFTER_MS = 30_000;
 const UNKNOWN_KIND = 'the API server does not know this kind; the operator retries';
 
-/** Creates an informer. It starts with `run`. */
+/** Creates an informer. The informer starts with `run`. */
 export function createInformer(options: InformerOptions): Informer {
   const { source, clock, log, watchSeconds = 300 } = options;
   const copy = createCopy(options.onChange);

@@ -190,7 +190,7 @@ function readCalls(connection: ClusterConnection, call: Call): Pick<KubeClient, 
       const { keep = (object: KubeObject) => object } = options;
       let resourceVersion = '';
       for await (const page of pages(kind, options, signal)) {
-        // Items of a list have no kind of their own.
+        // Items of a list lack the field `kind`.
         const { apiVersion, kind: name } = kind;
         for (const item of page.items ?? [])
           items.push(keep(parseObject({ ...record(item), apiVersion, kind: name })));

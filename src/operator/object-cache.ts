@@ -72,7 +72,7 @@ interface WatchDeps {
   readonly log: Logger;
 }
 
-/** Creates a cache. Its watches start with `run`. */
+/** Creates a cache. The watches of the cache start with `run`. */
 export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
   const { client, clock } = deps;
   const watches: Watch[] = [];

@@ -1,7 +1,7 @@
 /**
- * A work queue of keys. A key is in it at most once, and runs at most once at a time. A key that is added while it runs
- * is run again afterwards. A failed key is retried after a delay that doubles. The queue stores only keys, so its size
- * is bounded by the set of keys; keys are never dropped.
+ * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. A key that
+ * is added while it runs is run again afterwards. A failed key is retried after a delay that doubles. The queue
+ * stores only keys, so its size is bounded by the set of keys; keys are never dropped.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import type { Clock } from './clock.ts';
@@ -13,7 +13,7 @@ export interface WorkQueueOptions {
   readonly workers: number;
   readonly clock: Clock;
   readonly random: () => number;
-  /** Default: from half a second to five minutes. */
+  /** Delays of retries; default: from half a second to five minutes. */
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
 
@@ -25,7 +25,7 @@ export interface WorkQueue {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Creates a queue. It starts with `run`. */
+/** Creates a queue. The queue starts with `run`. */
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   return new KeyedQueue(options);
 }

@@ -56,7 +56,7 @@ const TOKEN_MARGIN_MS = 60_000;
 /** Maximum length of a description. */
 const MAX_DESCRIPTION = 50;
 
-/** Creates the adapter. It keeps a token until it expires or is rejected. */
+/** Creates the adapter. The client keeps a token until it expires or is rejected. */
 export function createTailscaleControl(options: TailscaleApiOptions): TailnetControl {
   const request = createControlRequest(options.baseUrl);
   let token: { readonly value: string; readonly endsAtMs: number } | undefined;

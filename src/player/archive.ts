@@ -48,7 +48,7 @@ export interface SearchIndexState {
   readonly problem?: string;
 }
 
-/** Filter of the list. An empty value matches everything. */
+/** Filter of the list. An empty field matches all recordings. */
 export interface Filter {
   readonly text: string;
   readonly user: string;
@@ -59,7 +59,7 @@ export interface Filter {
   readonly to: string;
 }
 
-/** Filter that matches everything. */
+/** Filter that matches all recordings. */
 export const EMPTY_FILTER: Filter = {
   text: '',
   user: '',

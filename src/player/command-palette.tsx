@@ -19,7 +19,7 @@ interface PaletteEntry {
 
 const MAX_SHOWN = 12;
 
-/** Entries whose title contains all words, those that start with the text first. */
+/** Returns the entries whose title contains all words; titles that start with the text come first. */
 function matchingEntries(entries: readonly PaletteEntry[], text: string): readonly PaletteEntry[] {
   const wanted = text.trim().toLowerCase();
   const words = wanted.split(/\s+/);

@@ -146,7 +146,7 @@ function usePane(recording: ListedRecording): PaneState {
 
 const NOTHING: readonly string[] = [];
 
-/** Applies the speed. With one clock, neither recording skips idle time, and both stay at the same position. */
+/** Applies the speed. With one clock, both recordings play idle time in real time and stay at the same position. */
 function useClocks(playbacks: readonly (Playback | undefined)[], isOneClock: boolean, speed: number): void {
   useEffect(() => {
     for (const playback of playbacks)

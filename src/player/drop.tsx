@@ -1,4 +1,6 @@
-/** A pop-up over the page. It closes on Escape, on a click elsewhere, and when the user follows a link in it. */
+/**
+ * A pop-up over the page. The panel closes on Escape, on a click elsewhere, and when the user follows a link in it.
+ */
 import { ChevronDown } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';

@@ -1,4 +1,4 @@
-/** Text of a list without recordings: how to record the first session, or what was searched. */
+/** Text of an empty list: how to record the first session, or the query without results. */
 import { SearchX, SquareTerminal } from 'lucide';
 import type { JSX } from 'preact';
 import type { Query } from '../search/query.ts';

@@ -11,7 +11,7 @@ const TYPING_PAUSE_MS = 250;
 
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
-/** Fields with complete values. They apply after the input is complete, and suggest known names. */
+/** Fields with complete values. The filters apply after the input is complete, and the form suggests known names. */
 const KNOWN_AS = { user: 'user', namespace: 'ns', pod: 'pod' } as const;
 type Name = keyof typeof KNOWN_AS;
 

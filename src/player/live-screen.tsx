@@ -22,7 +22,10 @@ const WORDS: Readonly<Record<Link, string>> = {
 
 export interface LiveScreenProps {
   readonly recording: ListedRecording;
-  /** Called to look back; `seconds` is the current length of the session. Without it there is no button. */
+  /**
+   * Called to look back; `seconds` is the current length of the session. Without this function the view has no
+   * button.
+   */
   readonly onLookBack?: (seconds: number) => void;
   /** True: the screen keeps its content, and shows the newest output afterwards. */
   readonly isPaused?: boolean;

@@ -1,6 +1,6 @@
 /**
- * Small preview of a recording at a position. A second player renders it, so it shows only what the player itself would
- * show.
+ * Small preview of a recording at a position. The preview uses a second player, so it shows exactly what the player
+ * would show.
  */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';

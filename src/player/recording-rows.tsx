@@ -242,7 +242,7 @@ function useChunksInSight(
     const found = chunksInSight(table.current, current.current, heights);
     setChunks((old) => (old.first === found.first && old.last === found.last ? old : found));
   };
-  // after the current rows are drawn
+  // runs after the current rows are drawn
   useEffect(look, [count, chunks]);
   useEffect(() => {
     addEventListener('scroll', look, { passive: true });

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { usePreference } from './preferences.ts';
 
-/** Element for the screen of a terminal. Its language is unknown. */
+/** Element for the screen of a terminal. The language of the screen's text is unknown. */
 export function TerminalScreen({
   onElement,
 }: {

@@ -98,7 +98,7 @@ function Tile({ recording, isOver, isPaused, title }: TileProps): JSX.Element {
   const tile = useRef<HTMLLIElement>(null);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   useEffect(() => () => clearTimeout(timer.current), []);
-  // not part of the state, because a busy session writes many times per second
+  // a plain object instead of state, because a busy session writes many times per second
   const onOutput = (): void => {
     tile.current?.setAttribute('data-fresh', '');
     clearTimeout(timer.current);

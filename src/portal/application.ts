@@ -1,5 +1,5 @@
 /**
- * The Fastify application of the portal. Its routes are all there is below `/-/recordings`:
+ * The Fastify application of the portal. The application has only these routes below `/-/recordings`:
  *
  * ```
  * /-/recordings                              redirect to /-/recordings/
@@ -39,7 +39,7 @@ declare module 'fastify' {
     readonly isAction?: boolean;
   }
   interface FastifyRequest {
-    /** Only in the portal of a gateway. */
+    /** The route exists only in the portal of a gateway. */
     readonly portal: PortalRequest;
   }
 }
@@ -57,7 +57,7 @@ const ROUTE_METHODS: string[] = [...GATE_METHODS];
 const MAX_QUERY_LENGTH = 8 * 1024;
 const ASSET = ':asset(^[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}\\.(?:css|js|svg|wasm|woff2)$)';
 
-/** Builds the application. It never listens: `portal` gives requests to its `routing`. */
+/** Builds the application. The application does not listen: `portal` passes requests to its `routing`. */
 export async function createApplication(deps: ApplicationDeps): Promise<FastifyInstance> {
   const app = fastify({
     logger: false,
@@ -96,7 +96,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
   return app;
 }
 
-/** Asks the gate who is calling, then checks that the request only reads something that exists. */
+/** Asks the gate for the caller's identity, then checks that the request only reads existing data. */
 async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Promise<void> {
   const { portal, is404, routeOptions } = request;
   const { inbound, account, signal, target, upgrade } = portal;
@@ -104,7 +104,7 @@ async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Pr
   portal.caller = await gate.recognise(inbound, isPage, signal);
   account.recognised(portal.caller);
   if (is404 || target.rawQuery.length > MAX_QUERY_LENGTH) throw new TailcastError('NOT_FOUND');
-  // the router and `canonical-target` must have read the same; the recorder's path is made of the latter
+  // the router and `canonical-target` must agree, because the recorder's path is created from the latter
   const params: readonly unknown[] = Object.values(request.params ?? {});
   if (!params.every((value) => typeof value === 'string' && target.segments.includes(value)))
     throw new TailcastError('INTERNAL', 'the target was read in two ways');

@@ -15,7 +15,7 @@ const COMMON_HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
 
-/** For data and refusals: a browser that shows them as a page runs nothing in them. */
+/** Headers for data and refusals: a browser that shows them as a page executes nothing in them. */
 export const DATA_HEADERS: Readonly<Record<string, string>> = {
   ...COMMON_HEADERS,
   'content-security-policy':

@@ -1,4 +1,4 @@
-/** One request to the portal, of either protocol, as the gate reads it; with its access-log entry. */
+/** One request to the portal, over either protocol, as the gate parses it, with its access-log entry. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';

@@ -31,7 +31,9 @@ export interface PortalLimits {
   readonly total: number;
   /** Maximum of one tailnet node. */
   readonly perNode: number;
-  /** Maximum time without progress of a body or a live view. A recorder's live view sends something every 30 s. */
+  /**
+   * Maximum time without progress of a body or a live view. A recorder's live view sends data at least every 30 s.
+   */
   readonly stallMs: number;
 }
 
@@ -77,7 +79,7 @@ export function createPortal(deps: PortalDeps): OwnService {
     upgrade(request, socket, head, peer) {
       prepareSocket(socket);
       socket.on('error', () => {}); // 'close' follows
-      // Node makes no response for an upgrade. This one carries refusals only
+      // Node makes no response for an upgrade. this response carries refusals only
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(request.socket);

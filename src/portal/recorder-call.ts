@@ -162,7 +162,7 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * Returns the headers of every request to a recorder. None of them comes from the client's request.
+ * Returns the headers of every request to a recorder. None of these headers comes from the client's request.
  * @throws TailcastError `IDENTITY_MALFORMED`
  */
 export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>> {
@@ -174,7 +174,7 @@ export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>>
 }
 
 /**
- * Returns the path at the recorder for a target below `/-/recordings`. It contains nothing of the client's
+ * Returns the path at the recorder for a target below `/-/recordings`. The path contains no part of the client's
  * spelling.
  */
 export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
@@ -182,8 +182,8 @@ export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
 }
 
 /**
- * True if the recorder confirmed the viewer. Otherwise it may have treated the gateway as the viewer, with other
- * rights.
+ * True if the recorder confirmed the viewer. Without this header, the recorder may have treated the gateway as the
+ * viewer, with other rights.
  */
 export function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
   return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;

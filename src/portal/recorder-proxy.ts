@@ -6,8 +6,8 @@
  *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
- * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has a
- * connection of its own, which is dialled before the package gets it. `recorder-call` chooses the next recorder.
+ * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has its own
+ * connection, which is opened before the package gets it. `recorder-call` chooses the next recorder.
  */
 import { Agent, type ClientRequestArgs, type IncomingMessage } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
@@ -111,7 +111,10 @@ export function registerRecorderProxy(
   });
 }
 
-/** Connections that were dialled before the package asks for them. Each serves one request, and closes with it. */
+/**
+ * Connections that were dialled before the package asks for them. Each connection serves one request and is then
+ * closed.
+ */
 class DialledAgent extends Agent {
   readonly #sockets = new Map<string, Duplex>();
   #requests = 0;
@@ -130,7 +133,7 @@ class DialledAgent extends Agent {
   ): Duplex | undefined {
     const socket = this.#sockets.get(host ?? '');
     this.#sockets.delete(host ?? '');
-    // Node passes on only an error; a timer of the package may be what calls, so nothing is thrown
+    // Node handles only an error event; a timer of the package may be the caller, so do not throw here
     if (socket === undefined) Reflect.apply(done, undefined, [new Error('a request has one connection')]);
     return socket;
   }
@@ -178,7 +181,7 @@ async function proxyRequest(
 
 /** Returns the properties of a response to a request for this target. */
 function propertiesOf({ segments, query }: Target): {
-  /** The content type, whatever the recorder sends. */
+  /** The content type of the response, whatever type the recorder sends. */
   readonly type: string;
   /** True if the viewer's browser may keep it, and revalidate it. */
   readonly isCacheable: boolean;

@@ -28,8 +28,8 @@ export interface RelayContext {
 }
 
 /**
- * Runs `work`, and closes the access-log entry of a response that has begun.
- * @throws TailcastError what the client is refused with, if no response has begun
+ * Runs `work`, and closes the access-log entry of a response that has started.
+ * @throws TailcastError for the client, if no response has started
  */
 export async function relay(
   deps: RelayDeps,
@@ -67,7 +67,7 @@ export async function relay(
   }
 }
 
-/** The viewer as the tailnet names them. Nothing in it comes from the request's headers. */
+/** The viewer as the tailnet names them. No part of this value comes from the request's headers. */
 function namedViewerOf(
   { identity }: Pick<Caller, 'identity'>,
   { peer }: Pick<InboundRequest, 'peer'>,

@@ -6,7 +6,7 @@
  * a SPDY frame in up to four pieces, so the first bytes of a possible heartbeat or resize message are kept until the
  * frame is complete.
  *
- * A client answers a ping of the gateway after it has read everything before the ping. The responses therefore show how
+ * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore show how
  * much output the client has read; the OS does not report that.
  */
 import { joined, NO_BYTES, type ClientInput, type Probe } from './tap.ts';
@@ -53,7 +53,7 @@ interface FrameParser {
 export interface ClientHeartbeats {
   /** True if the client sent its closing frame. */
   readonly hasLeft: boolean;
-  /** Reports a complete heartbeat. `response` is what the server would send. */
+  /** Reports a complete heartbeat. `response` is the heartbeat that the server would send. */
   heartbeat(response: Uint8Array): void;
   /** Reports a frame that is not a heartbeat. The gateway then cannot answer the chunk. */
   otherFrame(): void;

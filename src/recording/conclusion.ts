@@ -17,7 +17,7 @@ export class Conclusion {
     this.#chunk = chunk;
   }
 
-  /** Marks the start of the conclusion: the frame with this payload, whose header has `headerBytes` bytes. */
+  /** Marks the start of the conclusion: the frame with this payload and a header of `headerBytes` bytes. */
   begins(payload: Uint8Array, headerBytes: number): void {
     this.#from ??= payload.byteOffset - this.#chunk.byteOffset - headerBytes;
   }

@@ -37,7 +37,9 @@ const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
 /** Time in which the recorder must acknowledge each byte of a burst; at most twice this time passes. */
 const PATIENCE_MS = 100;
-/** Pause after repeated timeouts, in which the journal is written immediately. It doubles each time. */
+/**
+ * Pause after repeated timeouts, in which the journal is written immediately. The pause doubles with each timeout.
+ */
 const PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 32_000;
 
@@ -54,7 +56,7 @@ export interface WindowOptions {
   readonly retained: RetainedBytes;
   /** Journal of policy `window`. */
   readonly journal?: SessionJournal | undefined;
-  /** Memory budget of bursts. Without it each write goes to the journal immediately. */
+  /** Memory budget of bursts. Without this budget each write goes to the journal immediately. */
   readonly budget?: BurstBudget | undefined;
   /** Maximum time without an acknowledgement while writers wait. */
   readonly stallMs: number;

@@ -138,8 +138,9 @@ interface Answer {
 }
 
 /**
- * One request and its whole answer. It is sent once more, on a new connection, where a kept one turns out to be closed
- * before a byte came back. Any other loss is for the caller: the recorder may have the event.
+ * One request and its complete response. The client sends the request again on a new connection if a keep-alive
+ * connection is closed before the first byte of the response. Any other loss is for the caller: the recorder may have
+ * the event.
  */
 async function exchange(
   agent: DialAgent,
@@ -153,7 +154,7 @@ async function exchange(
       agent,
       method,
       path: '/v2/event',
-      // Never resolved: it is the name of the agent's pool, and what `createConnection` dials.
+      // The name is never resolved: it identifies the agent's pool, and `createConnection` dials it.
       host: address,
       headers: {
         host: address,

@@ -1,14 +1,14 @@
 /**
- * The fields of a request body that an event contains, for each kind. This is an allowlist, so unknown fields, kinds
- * and API groups are left out. A field is on the list if an auditor needs it to see who got which right, or which
- * program was started. Values that programs read (environment, annotations, data), URLs of webhooks and tokens are
- * never on the list. Pure.
+ * The fields of a request body that an event contains, for each kind. Unknown fields, kinds and API groups are
+ * omitted, because this is an allowlist. The list contains the fields that an auditor needs to see who got which
+ * right, or which program was started. Values that programs read (environment, annotations, data), URLs of webhooks
+ * and tokens are never on the list. Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 
 /**
- * - `all`: the value as it is
+ * - `all`: the unchanged value
  * - `words`: a command or its arguments, without values that look like secrets
  * - `path`: a path, without its query
  * - `names`: the keys, without their values

@@ -90,7 +90,7 @@ interface Waiting extends LateEnd {
 /** Ends for the same recorders. The end that failed most recently comes last. */
 type Line = Set<Waiting>;
 
-/** Queue of undelivered ends. There is one per gateway process. */
+/** Queue of undelivered ends. A gateway process has one queue of late deliveries. */
 export class LateDeliveries {
   readonly #deps: LateDeps;
   readonly #limits: LateLimits;

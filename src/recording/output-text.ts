@@ -7,8 +7,8 @@
 export type EmitText = (bytes: Uint8Array) => void;
 
 /**
- * Minimum size of a chunk, in bytes, before which a split character gets an event of its own. Joining the character
- * with a larger chunk would copy the chunk.
+ * Minimum size of a chunk, in bytes, before which a split character gets its own event. Joining the character with a
+ * larger chunk would copy the chunk.
  */
 const MUCH_BYTES = 4 * 1024;
 

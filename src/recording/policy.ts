@@ -17,7 +17,7 @@ export type RecordingPolicy =
       readonly mode: 'failOpen' | 'failClosed';
       /** Addresses (`ip:port`) in the order of the rules, without duplicates. */
       readonly recorders: readonly string[];
-      /** Tags of rules without addresses. They must be resolved. */
+      /** Tags of rules without addresses. These tags must be resolved to recorders. */
       readonly recorderTags: readonly string[];
       /** For addresses whose rules also name tags: the node of the address must have one of these tags. */
       readonly tagsOf?: Readonly<Record<string, readonly string[]>>;

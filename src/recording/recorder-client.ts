@@ -99,7 +99,7 @@ export interface RecorderClient {
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
   /** Late deliveries of this process. */
   readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
-  /** Stops all searches. Unacknowledged output stays on disk if there is a journal, else it is dropped. */
+  /** Stops all searches. Unacknowledged output stays on disk with a journal, and is dropped without one. */
   close(): void;
 }
 

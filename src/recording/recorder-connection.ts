@@ -8,8 +8,8 @@ export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Dup
 /** Callbacks of an open connection. */
 export interface ConnectionEvents {
   /**
-   * Called when the recorder has stored the first `bytes` bytes of the session, including those of earlier connections.
-   * For v1 recorders: when the bytes have left this machine.
+   * Called when the recorder has stored the first `bytes` bytes of the session, including those of earlier
+   * connections. For v1 recorders: called when the bytes have left this machine.
    * @param lineBytes number of bytes of asciicast lines that these frames became
    */
   acknowledged(bytes: number, lineBytes?: number): void;
@@ -21,7 +21,7 @@ export interface ConnectionEvents {
   lost(error: Error): void;
 }
 
-/** One upload to one recorder, over one connection. */
+/** An upload to one recorder, over one connection. */
 export interface RecorderConnection {
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
@@ -34,7 +34,7 @@ export interface RecorderConnection {
   /** Sets the callbacks. Call it once, directly after opening. An earlier loss is reported immediately. */
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
-  /** Number of bytes passed to `send` that have not left this process. Their memory must not change. */
+  /** Number of bytes passed to `send` that have not left this process. The memory of the bytes must not change. */
   readonly unwritten: number;
   /** Ends the upload: no bytes follow. */
   finish(): void;
@@ -68,7 +68,7 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
 
 /**
  * Forwards the events of a connection to its callbacks, and keeps a loss until the callbacks are set. Only the first
- * end counts.
+ * call has an effect.
  */
 export function createOutcome(): {
   readonly ended: boolean;

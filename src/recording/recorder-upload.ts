@@ -36,7 +36,7 @@ export interface RecorderUpload {
   createBatch(): EventBatch;
   /** Number of unacknowledged bytes, which are kept in memory. */
   readonly pendingBytes: number;
-  /** When the client may see the output. Constant. */
+  /** Time at which the client may see the output. Constant. */
   readonly policy: DeliveryPolicy;
   /** True if a waiting writer may write more. */
   readonly acceptsMore: boolean;
@@ -57,14 +57,14 @@ export interface RecorderUpload {
    */
   whenShown(): void | Promise<void>;
   /**
-   * Ends the upload. `confirmed`: the recorder has stored everything. `left`: the recorder was lost, and the
-   * unacknowledged end becomes a late delivery.
+   * Ends the upload. `confirmed`: the recorder has stored the complete recording. `left`: the recorder was lost, and
+   * the unacknowledged end becomes a late delivery.
    * @throws TailcastError `RECORDER_LOST`
    */
   end(): Promise<'confirmed' | 'left'>;
   /**
-   * Ends a lost recording with these lines or frames. They and all other unacknowledged bytes become a late delivery,
-   * if possible. Only the first call has an effect.
+   * Ends a lost recording with these lines or frames. These and all other unacknowledged bytes become a late
+   * delivery, if possible. Only the first call has an effect.
    */
   leave(lines: Uint8Array | readonly Uint8Array[]): void;
   /** Aborts the upload. A recorder that received no header stores nothing. */
@@ -78,7 +78,7 @@ export interface UploadLimits {
    * reference, whose acknowledgements promise nothing, 0 means {@link DEFAULT_PENDING_BYTES}.
    */
   readonly maxPendingBytes: number;
-  /** Maximum time without a new acknowledgement while writers wait. After it, the recorder counts as lost. */
+  /** Maximum time without a new acknowledgement while writers wait. After this time, the recorder counts as lost. */
   readonly stallWindowMs: number;
   /** Timeout of the confirmation after the last byte. */
   readonly finishTimeoutMs: number;
@@ -96,7 +96,7 @@ export interface UploadDeps {
   readonly moved?: (address: string, reason: Error) => void;
   /** Journal to which `write` appends unacknowledged bytes before it returns. */
   readonly journal?: SessionJournal;
-  /** Memory budget of bursts, shared by all uploads. Without it the journal is written immediately. */
+  /** Memory budget of bursts, shared by all uploads. Without this budget the journal is written immediately. */
   readonly burstBudget?: BurstBudget;
   /** Takes the unacknowledged end and its journal. @returns true if it becomes a late delivery */
   readonly left?: (rest: UploadRest) => boolean;

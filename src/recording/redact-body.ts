@@ -1,6 +1,6 @@
 /**
  * Keeps secrets out of API request events. An event contains the fields of a body that `kept-fields.ts` lists. A body
- * that cannot be parsed is left out. Pure.
+ * that cannot be parsed is omitted. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import { replaceSecretWords } from '../secrets.ts';
@@ -19,7 +19,7 @@ export interface RedactedBody {
 /**
  * Returns the body as an event may contain it.
  *
- * Only JSON is read. YAML costs too much CPU per byte, and two readers may understand it differently.
+ * The parser supports only JSON. YAML needs too much CPU time per byte, and two parsers may interpret it differently.
  * @param truncated true if the body is longer than `body`
  */
 export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
@@ -122,7 +122,10 @@ function keepContainers(json: unknown): unknown {
   return Object.values(kept).some((value) => value !== REDACTED) ? kept : REDACTED;
 }
 
-/** Redacts one operation of a JSON patch (RFC 6902). Its value is redacted like the part of the object at its path. */
+/**
+ * Redacts one operation of a JSON patch (RFC 6902). The value of such an operation is redacted like the part of the
+ * object at its path.
+ */
 function keepOperation(operation: unknown, shape: Shape): unknown {
   return mapMembers(operation, (name, value) => {
     if (name === 'op' || name === 'path' || name === 'from')

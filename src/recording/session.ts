@@ -156,7 +156,9 @@ export class RecordingSession {
     };
   }
 
-  /** True if more batches may be flushed before the last promise resolves; the promise covers all of them. */
+  /**
+   * True if more batches may be flushed before the last promise resolves; the promise covers all of these batches.
+   */
   get acceptsMore(): boolean {
     return this.#state === 'open' && this.#sink.acceptsMore === true;
   }
@@ -248,7 +250,7 @@ export class RecordingSession {
     await this.#sink.end();
   }
 
-  /** Ends the recording because its sink is lost. The sink keeps the bytes that it has. */
+  /** Ends the recording because its sink is lost. The sink keeps the bytes that it has already received. */
   abandon(reason: string): void {
     if (this.#state === 'closed') return;
     const last = this.#close('interrupted', reason);

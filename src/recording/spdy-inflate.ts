@@ -9,8 +9,8 @@ import { WireError } from '../wire/wire-error.ts';
  * have to keep the bytes after the block. node:zlib has no synchronous inflater with state. A preset dictionary gives
  * the same result, because each block ends with a sync flush.
  *
- * @throws WireError `limit` if the output is longer than `maxOutputBytes` (it is never allocated), `malformed` if the
- *   block is not deflate data
+ * @throws WireError `limit` if the output is longer than `maxOutputBytes` (the output is never allocated),
+ * `malformed` if the block is not deflate data
  */
 export const inflateSpdyBlock: InflateBlock = (deflated, history, maxOutputBytes) => {
   try {

@@ -47,7 +47,7 @@ export function createPortForwardInput(
   };
 }
 
-/** Maximum number of ports in the log. All ports are judged. */
+/** Maximum number of ports in the log. The gate checks all ports. */
 const MAX_PORTS = 100;
 
 function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {

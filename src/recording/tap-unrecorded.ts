@@ -16,7 +16,7 @@ const SERVICE_UNAVAILABLE = 503;
 /** RFC 6455 §5.5: a control frame has at most 125 bytes, two of which are the code. */
 const MAX_REASON_BYTES = 123;
 
-/** A session that ignores everything. */
+/** A session that ignores all calls. */
 const IGNORED: TappedSession = {
   ignoresOutput: true,
   output() {},
@@ -47,7 +47,7 @@ export function createUnrecordedSessionTap(protocol: StreamProtocol, chosen: str
   return forgiving(tap);
 }
 
-/** Creates the tap of another WebSocket connection. Its farewell is a close frame with the reason. */
+/** Creates the tap of another WebSocket connection. The farewell message is a close frame with the reason. */
 export function createWebSocketEndTap(): Tap {
   const scanner = createWebSocketScanner({ expectMask: false });
   let closed = false;

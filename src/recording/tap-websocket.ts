@@ -377,8 +377,8 @@ function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): 
 }
 
 /**
- * Returns a decoder for base64 in several pieces. It decodes complete groups of four and keeps the rest for the next
- * piece.
+ * Returns a decoder for base64 in several pieces. The decoder decodes complete groups of four and keeps the rest for
+ * the next piece.
  */
 function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array {
   let rest: Uint8Array = EMPTY;

@@ -1,7 +1,7 @@
 /**
- * Adapter of one session protocol. It parses the bytes of a session before the relay delivers them, and knows all that
- * the relay needs to know about the protocol: heartbeats, terminal sizes, the proof of a complete end, and the message
- * that ends a session. A tap never changes bytes.
+ * Adapter of one session protocol. A tap parses the bytes of a session before the relay delivers them. It provides
+ * everything that the relay needs to know about the protocol: heartbeats, terminal sizes, the proof of a complete
+ * end, and the message that ends a session. A tap never changes bytes.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -23,7 +23,7 @@ export interface Tap {
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`: the input must not be delivered
    */
   input(chunk: Uint8Array, kept: Uint8Array): ClientInput;
-  /** Returns a ping for the client, see `client-heartbeats.ts`. Undefined while too many pings are unanswered. */
+  /** Returns a ping for the client, see `client-heartbeats.ts`. Undefined while too many pings have no response. */
   nextProbe?(): Probe | undefined;
   /**
    * Returns the reason why the output and the exit status are not proved complete after the server closed its
@@ -31,7 +31,7 @@ export interface Tap {
    * @param backpressured true if the gateway had stopped reading from the server
    */
   incompleteReason(backpressured: boolean): string | undefined;
-  /** True if the client said that it closes, before its connection closed. */
+  /** True if the client announced the close before its connection closed. */
   hasClientLeft(): boolean;
   /**
    * Returns bytes that end the session with a message, to be sent after the delivered output. Undefined if a frame is

@@ -58,7 +58,7 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
       cell = line?.getCell(column, cell);
       if (cell === undefined) break;
       const width = cell.getWidth();
-      // the second half of a wide character; without a first half it is a combining mark in a column of its own
+      // the second half of a wide character; without a first half it is a combining mark in its own column
       if (width === 0 && cells.at(-1)?.width === 2 && !isHalf) {
         isHalf = true;
         continue;

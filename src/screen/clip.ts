@@ -29,7 +29,7 @@ const ROW_HEIGHT = 17;
 const PADDING = 12;
 const PAPER = '#101418';
 const INK = '#d6dbe0';
-/** The same colours as in the page. */
+/** The colours equal those of the page. */
 const COLOURS = [
   `${PAPER} #e5534b #57ab5a #c69026 #539bf5 #b083f0 #39c5cf #c3cad2`,
   '#768390 #ff938a #8ddb8c #eac55f #96d0ff #dcbdfb #76e3ea #ffffff',

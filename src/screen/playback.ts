@@ -30,7 +30,7 @@ export interface PlaybackState {
   /** Time of the last known event. */
   readonly seconds: number;
   readonly playing: boolean;
-  /** True if everything was shown. */
+  /** True if the complete recording was shown. */
   readonly ended: boolean;
   /** True while data or terminal are behind. */
   readonly waiting: boolean;
@@ -106,7 +106,7 @@ export class Playback {
     };
   }
 
-  /** Starts from the beginning if everything was shown. */
+  /** Starts from the beginning if the complete recording was shown. */
   play(): void {
     this.#playing = true;
     this.#quietSince = this.#position;

@@ -5,8 +5,8 @@
  * Each snapshot is verified by writing it to a second terminal and comparing both. A state that cannot be
  * expressed (an incomplete escape sequence, a rare character set) has no snapshot, so a seek starts earlier.
  *
- * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. Their types are
- * checked; a version with other names has no snapshots instead of wrong ones.
+ * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. The types of these
+ * fields are checked; a version with other names has no snapshots instead of wrong ones.
  */
 import { innerValue, readScreen, type CellStyle } from './cells.ts';
 import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
@@ -229,8 +229,8 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // first mark rows that continue the previous one; only one character too many has this effect, and the row
-  // before the first row has left the screen
+  // First marks the rows that continue the previous one. Only an additional character has this effect, and the row
+  // before the first row is no longer on the screen.
   if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
     parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));
   for (let row = 1; row < rows; row += 1)
@@ -299,7 +299,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
 
 const PLAIN = '\x1b[0m';
 
-/** Sets the pen, whatever it was before. */
+/** Sets the pen, independent of its previous state. */
 function sgr(attributes: Attributes): string {
   const codes = ['0'];
   if (attributes.isBold() !== 0) codes.push('1');

@@ -1,6 +1,6 @@
 /**
  * The terminal for playback: the same emulator with the same settings in the page, in the recorder that creates
- * keyframes, and in tests. It only displays: no clipboard, title, links or responses.
+ * keyframes, and in tests. The terminal only displays output: it has no clipboard, title, links or responses.
  */
 import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
@@ -17,7 +17,7 @@ export interface PlayTerminal {
   readonly size: ScreenSize;
   /** Work allowed until the next `reset`; the reader of the cast adds to it. */
   readonly budget: WorkBudget;
-  /** True if no sequence of the output is incomplete, so that the screen shows everything that was written. */
+  /** True if no sequence of the output is incomplete, so that the screen shows all output. */
   readonly isComplete: boolean;
   /** Resolves when the screen shows the text, or the budget is exhausted. Callers write one piece at a time. */
   write(text: string): Promise<void>;
@@ -49,7 +49,7 @@ const SHORTEST_SEQUENCE = 3;
 /** Maximum characters in the queue of the emulator. */
 const MAX_QUEUED = 256 * 1024;
 
-/** @param options size as recorded; it is limited here. */
+/** @param options recorded size, which this function limits. */
 export function createTerminal({
   withoutTerminal: isLines,
   budget: shared,

@@ -1,6 +1,6 @@
 /**
- * Reads the output of a session without a terminal line by line. There is no cursor, so no text is overwritten. Pure;
- * memory and work are bounded.
+ * Reads the output of a session without a terminal line by line. The journal has no cursor, so text is never
+ * overwritten. Pure; memory and work are bounded.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { UNKNOWN_SIZE } from '../terminal/size.ts';

@@ -127,7 +127,7 @@ function compileRule(rule: WatchedRule): CompiledRule {
   };
 }
 
-/** The words of a moment in rows, command and names. They are split on first use. */
+/** The words of a moment in rows, command and names. The words are split on first use. */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];

@@ -1,9 +1,9 @@
 /**
  * The query language of the page, the command line and the API. Pure.
  *
- * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; `OR`
- * between two terms requires one of them. `NOT` or `!` before a term excludes it, and so does `-` before a key. A dash
- * before anything else is text, because command lines are full of dashes: `rm -rf` finds the command.
+ * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; with
+ * `OR` between two terms, one of them is enough. `NOT` or `!` before a term excludes it, and so does `-` before a
+ * key. A dash before other characters is text, because command lines contain many dashes: `rm -rf` finds the command.
  */
 import {
   isRecordingResult,
@@ -123,7 +123,7 @@ const PIECE =
   /\s*(?<not>NOT\s+!?|!|-(?=[A-Za-z_]+:))?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
 
 /**
- * Parses a query. The empty query matches everything.
+ * Parses a query. The empty query matches all sessions.
  *
  * @param nowMs current time in milliseconds since the epoch, for relative times such as `7d`
  * @throws QueryError

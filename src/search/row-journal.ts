@@ -383,7 +383,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         screen.x = screen.columns - 1;
         this.#clip(code, width);
         if (width === 2) {
-          // It does not fit, so the next character starts on the last cell.
+          // The wide character does not fit, so the next character starts on the last cell.
           this.#lastWidth = 0;
           this.#mayHalve = true;
           return;

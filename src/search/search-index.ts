@@ -119,7 +119,7 @@ export interface ListedSessions {
   readonly more: boolean;
 }
 
-/** Version of an indexed session. Empty while it is being written or grows. */
+/** Version of an indexed session. The version is empty for a running session and during its write. */
 export interface IndexedSession {
   readonly id: string;
   readonly version: string;

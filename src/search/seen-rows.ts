@@ -11,10 +11,13 @@ interface SeenRow {
   readonly at: number;
 }
 
-/** One per session. @returns whether an equal row stood there within some minutes; from now on this one did. */
+/**
+ * There is one set per session. @returns true if an equal row was on the screen within the last minutes; remembers
+ * this row.
+ */
 export function createSeenRows(): (at: number, text: string) => boolean {
-  // NOTE: measured: a map of texts makes reading a cast a sixth dearer. Of two texts with one hash the older is
-  // forgotten: it may come once more, and none is lost
+  // NOTE: measured: a map of texts makes reading a cast a sixth dearer. Of two texts with the same hash the older is
+  // forgotten: it may be returned again, and no text is lost
   const seen = new Map<number, SeenRow>();
   let seenText = 0;
   const forget = (hash: number, { text }: SeenRow): void => {

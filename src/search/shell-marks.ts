@@ -111,7 +111,7 @@ function typedSince(
 export function guessCommand(screen: Screen): string | undefined {
   let first = screen.y;
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
-  // A prompt is older than the text after it; a program prints a line at once.
+  // A prompt is older than the text after it; a program prints a line in one write.
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
   screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';

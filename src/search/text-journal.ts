@@ -21,7 +21,7 @@ export interface RowJournalOptions {
   readonly onCommandEnd?: (end: CommandEnd) => void;
   /** Called with each line that the screen shows differently, or does not show because the budget is exhausted. */
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Work budget. Later output is not rendered after it is exhausted. Default: a new budget. */
+  /** Work budget. Later output is not rendered after the budget is exhausted. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
 

@@ -10,7 +10,7 @@ import { ROW_SLACK } from './text-journal.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from './transcript-document.ts';
 
 export interface TranscriptOptions {
-  /** Maximum characters of all rows. Later rows are left out. */
+  /** Maximum characters of all rows. The transcript omits later rows. */
   readonly maxText: number;
   readonly maxRows: number;
   readonly onCommand?: (command: JournalCommand) => void;
@@ -65,7 +65,7 @@ export class Transcript {
 
   /** Reads the next line of the cast. The first line is the header. */
   line(line: string): void {
-    // After the limit, lines are read because of their invisible characters.
+    // After the limit, lines are parsed only to find invisible characters.
     this.#cast.line(line);
   }
 

@@ -1,6 +1,6 @@
 /** The sessions that a viewer may see, as terms that limit a search. Pure. */
 
-/** `everything`, or sessions that match one of the terms. No terms: no sessions. */
+/** `everything`, or the sessions that match one of the terms. No terms: no sessions. */
 export type ViewerTerms = 'everything' | readonly ViewerTerm[];
 
 export interface ViewerTerm {

@@ -1,8 +1,8 @@
 /**
- * Text as a program wrote it, if the screen shows it differently: with zero-width characters, in another character set,
- * in pieces between cursor movements, in invisible colours, in rectangles, or in control strings. Search reads it in
- * addition to the rows of the screen, and its invisible characters are counted. After the budget of the screen is
- * exhausted, each line is read here. Pure; memory is bounded.
+ * Text as a program wrote it, if the screen shows it differently: with zero-width characters, in another character
+ * set, in pieces between cursor movements, in invisible colours, in rectangles, or in control strings. Search reads
+ * it in addition to the rows of the screen, and its invisible characters are counted. After the budget of the screen
+ * is exhausted, this class parses each line. Pure; memory is bounded.
  */
 import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
@@ -50,7 +50,7 @@ const CONTEXT = 32;
 const PRINTABLE = /[^\s\p{Cc}]/gu;
 /** Letters that represent lines in the drawing character set. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
-/** The most frequent of them. Boxes contain no word without them. */
+/** The most frequent of these characters. Boxes contain no word without them. */
 const LINES = /[qx`~]+/g;
 /** Pieces up to this length may be parts of one word. */
 const SHORT_PIECE = 16;
@@ -62,7 +62,7 @@ const MAX_ROW = 2048;
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/** Control strings with fewer characters are fragments, because many of them may spell a text. */
+/** Shorter control strings are fragments, because many of them together may spell a text. */
 const MIN_STRING = 4;
 /** Numbers, colour queries and shell marks in an OSC string, which contain no text. */
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
@@ -73,8 +73,8 @@ const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of titles whose line is not complete. */
 const MAX_TITLES = 16;
 /**
- * Characters of control strings that are not counted in one recording, because normal programs send links and requests
- * to the terminal. Nothing refills this allowance.
+ * Characters of control strings that are not counted in one recording, because normal programs send links and
+ * requests to the terminal. The allowance is never refilled.
  */
 const FREE_CHARACTERS = 512;
 /** Characters of fragments that are not counted. */
@@ -104,7 +104,7 @@ export class WrittenText {
   /** The last fragment, and the last one before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** The line before this one, if all of it was visible: a shell repeats its command in the title. */
+  /** Previous line if all of it was visible: a shell repeats its command in the title. */
   #lineBefore = '';
   /** Short control strings and text in rectangles, which are not part of a line. */
   #fragments = '';
@@ -370,7 +370,7 @@ export class WrittenText {
     this.#onRow?.(row);
   }
 
-  /** Emits the pending part of a long line. @returns its end, which is part of the next part too */
+  /** Emits the pending part of a long line. @returns the end of the part, which also starts the next part */
   #givePart(seconds: number): string {
     const row = this.#row + this.#piece;
     const [isSplit, isAltered] = [this.#isSplit, this.#isAltered];

@@ -150,7 +150,10 @@ function duration(value: unknown, at: string): number {
 
 const UNIT_MS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** Parses `90s`, `30m`, `4h`, `1h30m`, `2d`. Returns milliseconds; undefined for anything else, and for zero. */
+/**
+ * Parses `90s`, `30m`, `4h`, `1h30m`, `2d`. Returns the duration in milliseconds; undefined for invalid values and
+ * for zero.
+ */
 export function parseDuration(text: string): number | undefined {
   if (!/^(?:\d{1,6}[smhd])+$/.test(text)) return undefined;
   let total = 0;

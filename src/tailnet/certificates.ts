@@ -13,7 +13,8 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
-   * Returns the default certificate, for clients without SNI. The same object while the certificate is the same.
+   * Returns the default certificate, for clients without SNI. The object stays the same while the certificate is
+   * unchanged.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   fallback(): Promise<LoadedCertificate>;

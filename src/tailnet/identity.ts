@@ -21,7 +21,7 @@ export interface UserIdentity extends NodeIdentity {
   readonly kind: 'user';
   /** Numeric user ID of the node's owner; a bigint because it has 64 bits. */
   readonly userId: bigint;
-  /** Login name, e.g. `alice@example.com`. Never empty, never the `tagged-devices` placeholder. */
+  /** Login name, e.g. `alice@example.com`. The name is never empty, and never the placeholder `tagged-devices`. */
   readonly login: string;
   readonly displayName: string;
 }

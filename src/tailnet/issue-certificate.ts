@@ -2,7 +2,7 @@
  * Issues ECDSA P-256 certificates: a CA and the server certificates that it signs. Keys and certificates are PEM
  * texts; this module stores nothing.
  */
-import 'reflect-metadata'; // before @peculiar/x509, which fails to load without it
+import 'reflect-metadata'; // This import must come before @peculiar/x509, which fails to load without it.
 import { createPrivateKey, KeyObject, randomBytes, webcrypto } from 'node:crypto';
 import { isIP } from 'node:net';
 import {

@@ -1,6 +1,6 @@
 /**
  * Accepts connections: TCP, an optional PROXY header, TLS; then hands over the decrypted socket with its ALPN
- * protocol and its peer. This module does not know HTTP.
+ * protocol and its peer. This module is independent of HTTP.
  *
  * The accept loop never waits: each connection has its own handshake with a deadline. The number of connections
  * in a handshake is limited; one more closes the oldest, because an honest client needs milliseconds.
@@ -24,8 +24,8 @@ interface CommonOptions {
   /** 0 selects a free port. */
   readonly port: number;
   /**
-   * `require`: every connection must begin with a PROXY header (v1 or v2), which names the peer. Headers are
-   * accepted from this machine and from `trustedProxies` only; other connections are rejected.
+   * `require`: every connection must start with a PROXY header (v1 or v2), which names the peer. Headers are accepted
+   * from this machine and from `trustedProxies` only; other connections are rejected.
    */
   readonly proxyProtocol: 'off' | 'require';
   /** IP addresses whose PROXY headers are accepted, in addition to loopback. */

@@ -19,7 +19,7 @@ import { describeFailure, describeRefusal } from './local-api-failure.ts';
 /** Capability version, sent as `Tailscale-Cap`; 113 has everything used here. */
 const CAPABILITY_VERSION = '113';
 
-/** One line of the notification bus. Only its field names are used. */
+/** One line of the notification bus. Only the field names of the message are used. */
 export type Notify = Readonly<Record<string, unknown>>;
 
 const MAX_ERROR_BYTES = 4096;
@@ -115,9 +115,9 @@ function abortReason(signal: AbortSignal): Error {
 }
 
 /**
- * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively. It
- * responds with 200 and `Dial-Self: true` for an address outside of the tailnet, which is an error here, because
- * the tailnet must protect the connection.
+ * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively.
+ * tailscaled responds with 200 and `Dial-Self: true` for an address outside of the tailnet. This is an error here,
+ * because the tailnet must protect the connection.
  */
 export async function openTunnel(
   socketPath: string,
@@ -129,7 +129,7 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // Not `target.signal` itself: the caller owns the tunnel, and the signal does not end it.
+  // The caller owns the tunnel, and `target.signal` must not end it.
   const attempt = new AbortController();
   const { signal } = attempt;
   const withdraw = (): void => attempt.abort(target.signal.reason);

@@ -75,7 +75,7 @@ export interface LocalApi {
     options?: { readonly minValidityHours?: number },
   ): Promise<CertificatePair>;
   /**
-   * Opens a byte tunnel to `host:port` through the tailnet. Ending it ends both directions: there is no
+   * Opens a byte tunnel to `host:port` through the tailnet. Closing the tunnel ends both directions: it has no
    * half-close.
    * @throws TailcastError `TAILNET_DIAL_FAILED`, also if the address is outside of the tailnet
    */

@@ -50,8 +50,8 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
-    // Before the handover an end of the client's side ends the attempt; afterwards the client may still get a
-    // response. HTTP/2 ends its sides per stream, and Node's sessions rely on the socket to close automatically.
+    // Before the handover, an end from the client ends the attempt; afterwards the client may still get a response.
+    // HTTP/2 ends its sides per stream, and Node's sessions rely on the socket to close automatically.
     socket.allowHalfOpen = alpn === 'http/1.1';
     options.handOver(socket, alpn, peer);
   }

@@ -8,7 +8,7 @@ import { formatAddressPort, normaliseAddress, parseAddressPort } from './address
 import { createRefreshing } from './refreshing.ts';
 import type { TailnetStatus } from './tailnet-status.ts';
 
-/** One recorder with its addresses, IPv4 first. */
+/** A recorder with its addresses, IPv4 first. */
 export interface TaggedRecorder {
   readonly name: string;
   /** `ip:port` or `[ipv6]:port`; at least one. */
@@ -74,7 +74,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // Never called: a value becomes unusable before its refresh.
+    // This function is never called, because a value becomes unusable before its refresh.
     onBackgroundFailure: () => undefined,
   });
   return {

@@ -1,6 +1,6 @@
 /**
- * One fixed identity for every client, for the demo and for tests. It applies to connections from this machine
- * only and must be used with a listener that other machines cannot reach.
+ * One fixed identity for every client, for the demo and for tests. The identity applies only to connections from this
+ * machine. Use it only with a listener that other machines cannot reach.
  */
 import { TailcastError } from '../errors.ts';
 import { isLoopback } from './addresses.ts';

@@ -12,8 +12,8 @@ import { TLS_OPTIONS, type CertificateSource, type LoadedCertificate } from './c
 
 export interface TlsTerminator {
   /**
-   * Starts the handshake. Calls `done` in the same tick in which it succeeds; destroys `raw` if it fails. There
-   * is no deadline: destroying `raw` ends the attempt.
+   * Starts the handshake. Calls `done` in the same tick in which it succeeds; destroys `raw` if it fails. There is no
+   * timeout: destroying `raw` ends the attempt.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   start(raw: Socket, done: (socket: TLSSocket) => void): Promise<void>;

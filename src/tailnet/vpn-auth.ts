@@ -1,4 +1,4 @@
-/** The string of k3s' flag `--vpn-auth`, and logging the node in with it through the LocalAPI of tailscaled. */
+/** Parses the value of k3s' flag `--vpn-auth`, and logs the node in through the LocalAPI of tailscaled. */
 import { pause } from '../async/pause.ts';
 import { TailcastError } from '../errors.ts';
 import type { LocalApi } from './local-api.ts';

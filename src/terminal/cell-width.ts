@@ -1,6 +1,6 @@
 /**
- * How many columns of a terminal a character takes, and which characters share a cell. The player, keyframes,
- * transcripts, search and `play` use these rules. Data of Unicode 17. Pure.
+ * Columns of a character in a terminal, and the characters that share a cell. The player, keyframes, transcripts,
+ * search and `play` use these rules. Data of Unicode 17. Pure.
  */
 import { PICTOGRAPHIC, ZERO_WIDTH } from './code-points.ts';
 

@@ -1,8 +1,8 @@
 /**
  * Rewrites recorded output for a terminal emulator, by the rules of `escape-parser`: complete sequences with
  * parameters of the screen's size, and text. Control strings are removed, because no view of a recording uses them.
- * So an emulator never sees a sequence that costs more than its bytes, or that its own parser reports as an error.
- * Pure.
+ * An emulator therefore never gets a sequence that costs more than its bytes, or that its own parser reports as an
+ * error. Pure.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from './escape-parser.ts';
 
@@ -47,7 +47,7 @@ export class ControlFilter implements TerminalActions {
     this.#options = options;
   }
 
-  /** True if everything that was pushed has been returned. */
+  /** True if all pushed text has been returned. */
   get isComplete(): boolean {
     return this.#parser.isGround && !this.#hasReturned;
   }

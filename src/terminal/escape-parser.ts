@@ -301,7 +301,10 @@ export class EscapeParser {
     if (this.#string.length > MAX_STRING) this.#reveal();
   }
 
-  /** Reads an incomplete control string or control sequence as text. It holds neither an escape nor a C1 control. */
+  /**
+   * Reads an incomplete control string or control sequence as text. The text contains neither an escape nor a C1
+   * control.
+   */
   #reveal(): void {
     const text = this.#state === 'string' ? this.#string : this.#collected + this.#parameterText;
     this.#string = '';

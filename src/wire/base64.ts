@@ -9,7 +9,7 @@ export function encodeBase64(bytes: Uint8Array): string {
   return new TextDecoder().decode(encodeBase64Bytes(bytes));
 }
 
-/** The same as ASCII bytes. */
+/** The alphabet as ASCII bytes. */
 export function encodeBase64Bytes(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   const output = new Uint8Array(Math.ceil(bytes.length / 3) * 4);
   let at = 0;

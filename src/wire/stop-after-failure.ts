@@ -3,8 +3,8 @@ import { WireError } from './wire-error.ts';
 /**
  * Makes the failure of a parser terminal: after `step` has thrown once, every later call throws `dead`.
  *
- * A failed parser has lost its position in the stream. Its reading of later bytes would be a guess, and guesses
- * must not decide about recording.
+ * A failed parser has lost its position in the stream. The interpretation of later bytes would be a guess, and
+ * guesses must not decide about recording.
  */
 export function stopAfterFailure<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
   let failure: { readonly cause: unknown } | undefined;

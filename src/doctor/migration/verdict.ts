@@ -11,7 +11,7 @@ export type VerdictKind = 'unchanged' | 'different' | 'unsupported' | 'unknown';
 /** Kinds from the best to the worst. */
 export const VERDICT_KINDS: readonly VerdictKind[] = ['unchanged', 'different', 'unsupported', 'unknown'];
 
-/** One reason why an object is not taken over unchanged. */
+/** One reason why an object needs a change. */
 export interface MigrationFinding {
   readonly kind: Exclude<VerdictKind, 'unchanged'>;
   /** Path of the field, for example `spec.staticEndpoints`; empty for the complete object. */
@@ -19,7 +19,7 @@ export interface MigrationFinding {
   readonly text: string;
 }
 
-/** One object, grant or Helm release of the report. */
+/** Report about one object, grant or Helm release. */
 export interface MigrationItem {
   /** Kind, for example `Recorder` or `grant`. */
   readonly kind: string;

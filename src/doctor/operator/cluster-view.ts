@@ -55,7 +55,7 @@ export function nameOfObject({ metadata }: KubeObject): string {
   return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
 }
 
-/** Creates a view. It lists each kind at its first use. */
+/** Creates a view. The view lists each kind at its first use. */
 export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(

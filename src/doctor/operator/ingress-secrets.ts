@@ -1,6 +1,6 @@
 /**
- * Checks that the operator can read the Secrets of Ingresses and Gateways. The right is optional, and has a file of its
- * own.
+ * Checks that the operator can read the Secrets of Ingresses and Gateways. The right is optional, and has its own
+ * manifest.
  */
 import { certificateNames } from '../../operator/gateway/listeners.ts';
 import { parseGateway } from '../../operator/gateway/resource.ts';

@@ -56,8 +56,8 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
 }
 
 /**
- * Checks the Gateway API. Its CRDs are not part of tailcast. The operator waits for them, and all other uses work
- * without them.
+ * Checks the Gateway API. The CRDs of these kinds are not part of tailcast. The operator waits for them, and all
+ * other uses work without them.
  */
 async function gatewayApiVerdict(
   api: ApiClient,

@@ -119,7 +119,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
     own('', 'configmaps'),
-    // For the ready backends of Services in ingress groups.
+    // Needed for the ready backends of Services in ingress groups.
     ...when(egressGroups, everywhere('discovery.k8s.io', 'endpointslices', READ)),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
@@ -159,7 +159,7 @@ async function missingOf(
 ): Promise<readonly string[]> {
   const known = new Map<string, readonly Rule[]>();
   for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
-    // The list of rules saves one review per verb. Without it, each verb is reviewed.
+    // The list of rules saves one review per verb. Without this right, each verb is reviewed separately.
     const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
     known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
   }

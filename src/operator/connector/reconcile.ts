@@ -1,4 +1,4 @@
-/** One pass over one Connector: its nodes, their routes, and the approval of the routes. Effects only. */
+/** Reconciles one Connector: its nodes, their routes, and the approval of the routes. Effects only. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { createApprovals, type Approvals } from '../workload/approvals.ts';
 import {
@@ -17,7 +17,7 @@ import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } fr
 import { parseConnector, problemOf, routesOf, type Connector } from './resource.ts';
 import { privilegedClassOf, deployProxy, existingName } from '../workload/proxy.ts';
 
-/** Reasons of the condition `ConnectorReady`. They are stable, because dashboards and scripts match them. */
+/** Reasons of the condition `ConnectorReady`. The reasons are stable, because dashboards and scripts match them. */
 type ConnectorReason =
   | 'ConnectorCreated'
   | 'ConnectorCreating'

@@ -160,7 +160,7 @@ function imageOf(image: NameserverImage, ownImage: string): string {
   return image.tag === '' ? image.repo : `${image.repo}:${image.tag}`;
 }
 
-/** True for the reference's image. It takes other arguments, so tailcast's image runs instead. */
+/** True for the reference's image. The reference's image has other arguments, so tailcast's image is used instead. */
 export function isReferenceImage({ repo }: NameserverImage): boolean {
   return /(^|\/)k8s-nameserver$/.test(repo);
 }

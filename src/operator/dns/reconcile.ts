@@ -1,4 +1,4 @@
-/** One pass over a DNSConfig: the nameserver, its names, and its address. Effects only. */
+/** Reconciles a DNSConfig: the nameserver, its names, and its address. Effects only. */
 import { z } from 'zod';
 import { errorText, TailcastError } from '../../errors.ts';
 import { frontSelector } from '../egress-group/member.ts';
@@ -115,7 +115,7 @@ async function deploy(
   return { verdict: verdictOf(deployment), ip };
 }
 
-/** Returns the oldest DNSConfig. Only the oldest one counts, so that a new one cannot take over. */
+/** Returns the oldest DNSConfig. Only the oldest DNSConfig is valid, so that a new one cannot take over. */
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);

@@ -9,7 +9,7 @@ import { isBy, readGatedPod, type GatedPod } from '../workload/readiness.ts';
 import { rulesOf, SERVICES_KEY, type PortRule } from './config-map.ts';
 import { HEALTH_PORT, type ServiceFront, type PortPair } from './member.ts';
 
-/** Readiness gate of the pods. The StatefulSet waits for it before it replaces the next pod. */
+/** Readiness gate of the pods. The StatefulSet waits for this gate before it replaces the next pod. */
 export const GATE = GATES.egress;
 
 const reportSchema = z.object({
@@ -87,7 +87,7 @@ export interface Serving {
 
 /**
  * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all of
- * these pods forward. So a new port appears when the last pod has it, and other ports stay available.
+ * these pods forward. A new port therefore appears when the last pod has it, and other ports stay available.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));

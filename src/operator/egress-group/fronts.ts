@@ -10,7 +10,7 @@ interface FrontDeps {
   readonly options: Pick<SpecOptions, 'namespace'>;
 }
 
-/** Removes all front Services of a group. Their slices are deleted with them. */
+/** Removes all front Services of a group. The slices of the fronts are deleted with them. */
 export async function removeFronts(deps: FrontDeps, group: string, signal: AbortSignal): Promise<void> {
   const scope = {
     namespace: deps.options.namespace,

@@ -1,6 +1,6 @@
 /**
- * A Service that leads to the tailnet through an egress group (*member*), and its front: a Service of type ClusterIP in
- * the operator's namespace. Each of its ports has its own port on every node of the group. Pure.
+ * A Service that leads to the tailnet through an egress group (*member*), and its front: a Service of type ClusterIP
+ * in the operator's namespace. Each port of a member has its own port on every node of the group. Pure.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -13,8 +13,8 @@ import type { TailnetTarget } from '../service/classify.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations for the target. They differ from the user's annotations, which would make the front request a proxy
- * itself.
+ * Annotations for the target. The names differ from the user's annotations, which would make the front request a
+ * proxy itself.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
@@ -23,7 +23,7 @@ export const HEALTH_PORT = 9002;
 const HEALTH_NAME = 'tailscale-health-check';
 const LAST_HEALTH_PORT = 10_002;
 
-/** Range of node ports for Services. Its size limits the ports of one group. */
+/** Range of node ports for Services. The size of this range limits the ports of one group. */
 const FIRST_PORT = 10_000;
 /** Maximum number of Service ports in one group. */
 export const PORTS_OF_A_GROUP = 1000;
@@ -76,10 +76,10 @@ export interface PortPair {
   readonly nodePort: number;
 }
 
-/** A front, read from the cluster. It is the only storage of the node ports. */
+/** A front, read from the cluster. The front is the only storage of the node ports. */
 export interface ServiceFront {
   readonly object: KubeObject;
-  /** `<namespace>.<name>` of the Service. Neither part contains a dot. */
+  /** `<namespace>.<name>` of the Service. Neither part of the key contains a dot. */
   readonly key: string;
   readonly ports: readonly PortPair[];
   /** Port of the ClusterIP for the health check of the nodes. */

@@ -1,4 +1,4 @@
-/** One pass over the nodes of a ProxyGroup of type egress. `reconcile.ts` decides what they forward. Effects. */
+/** Reconciles the nodes of a ProxyGroup of type egress. `reconcile.ts` decides what they forward. Effects. */
 import { KINDS } from '../kube-object.ts';
 import {
   type Managed,

@@ -1,5 +1,5 @@
 /**
- * One pass over all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
+ * Reconciles all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
  * pods. The group is the key, so that only one pass assigns ports and writes each object.
  */
 import { errorText } from '../../errors.ts';

@@ -25,8 +25,8 @@ export function commonHosts(listener: string, route: readonly string[]): readonl
 }
 
 /**
- * The most specific host wins before paths are compared. If none of its paths matches, the next host is used. So each
- * host gets the paths of wider hosts that it does not define itself.
+ * The most specific host wins before paths are compared. If none of its paths matches, the next host is used. Each
+ * host therefore gets the paths of wider hosts that it does not define itself.
  */
 export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<string, HostRoutes> {
   const ordered = [...hosts].toSorted(

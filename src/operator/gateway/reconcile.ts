@@ -1,6 +1,4 @@
-/**
- * One pass over one Gateway of the operator's class: its node, its HTTPRoutes, and the status of both. Effects only.
- */
+/** Reconciles one Gateway of the operator's class: its node, its HTTPRoutes, and the status of both. Effects only. */
 import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';

@@ -60,7 +60,7 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
-/** Condition that exists only while it is true. */
+/** The condition exists only while it is true. */
 const OVERLAPPING = 'OverlappingTLSConfig';
 
 const KNOWN: readonly string[] = [

@@ -13,7 +13,7 @@ const TYPE = 'tailscale.com/secret-type';
 /** Selects the Secrets of all groups. */
 export const CERTIFICATES = `${TYPE}=certs`;
 
-/** Labels of the certificate Secrets of a group. They differ from the labels of node Secrets. */
+/** Labels of the certificate Secrets of a group. The labels differ from those of node Secrets. */
 export function certificateLabels(group: string): Readonly<Record<string, string>> {
   return { 'tailscale.com/managed': 'true', 'tailscale.com/proxy-group': group, [TYPE]: 'certs' };
 }

@@ -81,7 +81,7 @@ export function ruleOf(
   { member, addresses }: ServedMember,
   nodeAddresses: readonly string[],
 ): Readonly<Record<string, object>> | undefined {
-  // In service mode, tailscaled answers at the node's own address for everything that it serves.
+  // In service mode, tailscaled responds at the node's own address for everything that it serves.
   const targets = member.type === 'svc' ? clusterAddresses(member) : mode === 'route' ? nodeAddresses : [];
   const mappings = addresses.flatMap((address) => {
     const family = isIP(address);
@@ -104,8 +104,8 @@ export interface NodeFacts {
 }
 
 /**
- * Returns the configuration of one node. A node advertises an address after it has reported the forwarding rule. It
- * then keeps advertising: a replacement pod has the same rules, and other nodes serve callers meanwhile.
+ * Returns the configuration of one node. A node advertises an address after it has reported the forwarding rule. The
+ * node then keeps advertising: a replacement pod has the same rules, and other nodes serve callers in the meantime.
  */
 export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], facts: NodeFacts): NodeOrders {
   const rules: Record<string, object> = {};

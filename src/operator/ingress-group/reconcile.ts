@@ -1,5 +1,5 @@
 /**
- * One pass over one ProxyGroup of type ingress: its nodes and all its members. The group is the key, because the
+ * Reconciles one ProxyGroup of type ingress: its nodes and all its members. The group is the key, because the
  * configuration of a node depends on all members. Effects only.
  */
 import {
@@ -163,7 +163,7 @@ async function openGates(
   }
 }
 
-/** One for each replica. */
+/** One entry for each replica. */
 async function nodesOf(
   { client, options }: ReconcilerDeps,
   group: NodeGroup,

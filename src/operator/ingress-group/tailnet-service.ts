@@ -1,13 +1,13 @@
 /**
  * The Tailscale Service of a member: one name and address that all nodes of a group serve. Its annotation names the
- * owner, one Service or Ingress of one cluster, in the reference's format. So no other operator, cluster or resource
- * adopts it. Pure.
+ * owner, one Service or Ingress of one cluster, in the reference's format. Because of the annotation, no other
+ * operator, cluster or resource adopts the Tailscale Service. Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
 import type { GroupMember } from './member.ts';
 
-/** All ports are forwarded; the Service of the cluster decides which ones exist. */
+/** The node forwards all ports; the Service of the cluster decides which of them exist. */
 const ANY_PORT = ['do-not-validate'];
 
 /** The operator in the annotation of a Tailscale Service: a group of one cluster. */

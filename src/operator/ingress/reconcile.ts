@@ -1,4 +1,4 @@
-/** One pass over one Ingress of the operator's class: its proxy, its backends, and its addresses. Effects only. */
+/** Reconciles one Ingress of the operator's class: its proxy, its backends, and its addresses. Effects only. */
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import {
   type Managed,

@@ -1,4 +1,4 @@
-/** One pass over one ProxyClass: validates it, and writes its condition. Effects only. */
+/** Reconciles one ProxyClass: validates it, and writes its condition. Effects only. */
 import { KINDS } from '../kube-object.ts';
 import {
   type Reconciler,

@@ -1,4 +1,4 @@
-/** One pass over the ProxyGroupPolicies of a namespace: writes or removes its admission policies. Effects only. */
+/** Reconciles the ProxyGroupPolicies of a namespace: writes or removes its admission policies. Effects only. */
 import { KINDS } from '../kube-object.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';

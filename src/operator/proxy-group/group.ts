@@ -12,8 +12,8 @@ import {
 import type { ProxyGroup } from './resource.ts';
 
 /**
- * Account of gateways that impersonate, with the reference's name. It is installed with its right to impersonate
- * (`deploy/rbac/operator.yaml`), because an operator that could grant this right would need it itself.
+ * Account of gateways that impersonate, with the reference's name. The account is installed with its right to
+ * impersonate (`deploy/rbac/operator.yaml`), because an operator that grants this right would need it itself.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
@@ -40,7 +40,7 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
   });
 }
 
-/** Nodes that many Services share. Their account may only read and write their own state. */
+/** Nodes that many Services share. The account of these nodes may only read and write their own state. */
 export function sharedNodes(
   proxyGroup: ProxyGroup,
   options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,

@@ -1,6 +1,6 @@
 /**
- * One pass over one ProxyGroup of type kube-apiserver: its gateways, and their shared name. Groups of disabled types
- * get a condition. Effects only.
+ * Reconciles one ProxyGroup of type kube-apiserver: its gateways, and their shared name. Groups of disabled types get
+ * a condition. Effects only.
  */
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';

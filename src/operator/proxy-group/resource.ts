@@ -8,7 +8,7 @@ import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 export const ANNOTATIONS = {
   /** Secret of type kubernetes.io/tls with the gateway's certificate. Default: a certificate from the tailnet. */
   tlsSecret: 'tailcast.dev/tls-secret',
-  /** Settings of the gateway, one `NAME=value` per line. They override the operator's settings. */
+  /** Settings of the gateway, one `NAME=value` per line. These settings override the operator's. */
   env: 'tailcast.dev/env',
 } as const;
 

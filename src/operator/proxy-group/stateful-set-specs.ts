@@ -29,7 +29,7 @@ const OPS_PORT = 9002;
 const TAILSCALE_HEALTH_PORT = 9001;
 const TLS_DIRECTORY = '/etc/tailcast-tls';
 const STATE_DIRECTORY = '/var/lib/tailcast';
-/** Time for running sessions to finish. Afterwards the container has 15 s to close them. */
+/** Time for running sessions to finish. After this time the container has 15 s to close the remaining connections. */
 const DRAIN_SECONDS = 60;
 const GRACE_SECONDS = 75;
 

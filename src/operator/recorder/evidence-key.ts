@@ -20,8 +20,8 @@ export function evidenceSecretName(groupName: string): string {
 }
 
 /**
- * Creates the Secret unless it exists. It has no owner and not the labels of the group, so it stays when the Recorder
- * is deleted: recordings in the bucket stay as well, and a Recorder that is created again trusts them.
+ * Creates the Secret unless it exists. The Secret has no owner and lacks the labels of the group, so it stays when
+ * the Recorder is deleted. Recordings in the bucket stay as well, and a new Recorder with the same name trusts them.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

@@ -1,4 +1,4 @@
-/** One pass over one Recorder: deploy its nodes and write its status. Effects. */
+/** Reconciles one Recorder: deploys its nodes and writes its status. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
   timeOf,
@@ -19,7 +19,7 @@ import { ensureEvidenceKey } from './evidence-key.ts';
 import { parseRecorder, problemOfAccount, type DesiredRecorder } from './recorder.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
 
-/** Reasons of the condition `RecorderReady`. They are stable, because dashboards and scripts match them. */
+/** Reasons of the condition `RecorderReady`. The reasons are stable, because dashboards and scripts match them. */
 type RecorderReason =
   | 'RecorderCreated'
   | 'RecorderCreating'

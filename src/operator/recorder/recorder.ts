@@ -80,7 +80,7 @@ const recorderSchema = z.object({
 
 type Resource = z.infer<typeof recorderSchema>;
 
-/** Where a Recorder stores its recordings. */
+/** Storage of a Recorder's recordings. */
 export type RecorderStorage =
   | { readonly kind: 's3'; readonly endpoint: string; readonly bucket: string; readonly credentials: string }
   | { readonly kind: 'volume'; readonly size: string; readonly storageClass: string | undefined }

@@ -5,7 +5,7 @@ import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
-  /** Nothing: existing objects are deleted. */
+  /** The operator does nothing for such a Service, and deletes its existing objects. */
   | { readonly kind: 'none' }
   | { readonly kind: 'invalid'; readonly message: string }
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
@@ -14,7 +14,7 @@ export type Purpose =
 export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
-  // A Service in a group has no proxy of its own. Its previous proxy is deleted.
+  // A Service in a group has no separate proxy. The previous proxy of the Service is deleted.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
@@ -48,7 +48,7 @@ export function leadsOut(annotations: Readonly<Record<string, string>>): boolean
   return ip !== '' || fqdn !== '';
 }
 
-/** True if it is exposed to the tailnet. */
+/** True if the Service is exposed to the tailnet. */
 export function isExposed(
   annotations: Readonly<Record<string, string>>,
   spec: LoadBalancerLike,

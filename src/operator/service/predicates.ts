@@ -75,8 +75,8 @@ export function proxyClassNameOf(
 }
 
 /**
- * Finalizers of Services and Ingresses that a group serves. The names are the reference's, so its objects are released
- * too.
+ * Finalizers of Services and Ingresses that a group serves. The names are the reference's, so that its objects are
+ * released, too.
  */
 export const MEMBER_FINALIZERS = {
   svc: 'tailscale.com/service-pg-finalizer',

@@ -1,4 +1,4 @@
-/** One pass over one Service that is exposed to the tailnet, or leads there. Effects only. */
+/** Reconciles one Service that is exposed to the tailnet, or leads there. Effects only. */
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
@@ -194,7 +194,7 @@ function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefin
   return failed('ProxyPending', `${missing}${name}`);
 }
 
-/** Returns the addresses in the status. They stay while a pod restarts, because the node stays the same. */
+/** Returns the addresses in the status. The addresses stay while a pod restarts, because the node stays the same. */
 function shownIngress(
   service: Service,
   { group }: Managed,

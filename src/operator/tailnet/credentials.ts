@@ -12,7 +12,7 @@ import type { ApiCredentials } from '../tailscale-api.ts';
  */
 export type CreateIdToken = (audience: string, signal: AbortSignal) => Promise<string>;
 
-/** Lifetime of a token. It is exchanged at once. The API server's minimum is 600 s. */
+/** Lifetime of a token. The token is exchanged immediately. The API server's minimum is 600 s. */
 const TOKEN_SECONDS = 600;
 
 const selfSchema = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
@@ -43,7 +43,7 @@ export function createIdTokens(client: Pick<KubeClient, 'review'>): CreateIdToke
   };
 }
 
-/** Returns what is wrong with stored credentials, or undefined. */
+/** Returns the error in stored credentials, or undefined. */
 export function credentialsProblem(values: ReadonlyMap<string, string>): string | undefined {
   const has = (key: string): boolean => (values.get(key) ?? '').trim() !== '';
   if (!has('client_id')) return 'client_id is missing';

@@ -1,4 +1,4 @@
-/** One pass over one Tailnet: checks its credentials at the control server, and writes its condition. Effects only. */
+/** Reconciles one Tailnet: checks its credentials at the control server, and writes its condition. Effects only. */
 import { z } from 'zod';
 import { errorText } from '../../errors.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
@@ -18,7 +18,7 @@ import type { Tailnets } from './tailnets.ts';
 const READY = 'TailnetReady';
 /** Time until credentials that were refused are checked again, in milliseconds. */
 const RECHECK_MS = 30_000;
-/** Id of a key that does not exist. The request for it shows whether the client may read keys. */
+/** Id of a key that does not exist. The request for a missing key shows whether the client may read keys. */
 const NO_KEY = 'tailcast-scope-check';
 
 const tailnetSchema = z.object({

@@ -11,7 +11,7 @@ const APPLIED = 'tailcast.dev/applied';
 /**
  * Applies an object unless the cluster has it already.
  *
- * @param group if given, the existing object must belong to it.
+ * @param group group to which an existing object must belong.
  * @returns the object in the cluster
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

@@ -87,10 +87,7 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
   };
 }
 
-/**
- * Container settings of tailscale. Egress pods have no ports of their own, because they forward all packets to the
- * tailnet.
- */
+/** Container settings of tailscale. Egress pods have no ports, because they forward all packets to the tailnet. */
 function tailscaleWith(
   container: Plain<V1Container>,
   { statefulSet, ...spec }: ProxyClass['spec'],

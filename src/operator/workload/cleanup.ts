@@ -1,4 +1,4 @@
-/** Removes objects that a group no longer needs: replicas, accounts, and finally everything. Effects. */
+/** Removes objects that a group no longer needs: replicas, accounts, and at the end all objects. Effects. */
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';

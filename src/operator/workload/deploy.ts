@@ -126,7 +126,7 @@ async function provision(
   return { nodes, recreating: await applyStatefulSet(deps, desired, options, observed.statefulSet, signal) };
 }
 
-/** Returns true if the StatefulSet has to be recreated: then it is deleted, and a later pass creates it. */
+/** Returns true if the StatefulSet must be recreated: this pass deletes it, and a later pass creates it. */
 async function applyStatefulSet(
   deps: ReconcilerDeps,
   { group, statefulSet }: DesiredWorkload,
@@ -141,7 +141,7 @@ async function applyStatefulSet(
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
     await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' }, signal);
-    // It is gone when the garbage collector has orphaned the pods.
+    // The StatefulSet is gone when the garbage collector has orphaned the pods.
     return true;
   }
   await applyOwned(deps, group, desired, existing, signal);

@@ -14,7 +14,8 @@ export const KEY_LIFETIME_MS = 60 * 60 * 1000;
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Time after which a key that is missing at the control server counts as lost. Before, its node may still be joining.
+ * Time after which a key that is missing at the control server counts as lost. Before this time, its node may still
+ * be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
 
@@ -148,7 +149,7 @@ export interface KeyKeeperDeps {
   readonly log: Logger;
 }
 
-/** One replica, and the control server of its tailnet. */
+/** A replica, and the control server of its tailnet. */
 interface Replica {
   readonly group: NodeGroup;
   readonly ordinal: number;

@@ -107,7 +107,7 @@ export function authSecret(
 }
 
 /**
- * The Secret for the state of a replica. It is created before the pod, so that it has the labels.
+ * The Secret for the state of a replica. The Secret is created before the pod, so that it has the labels.
  *
  * @param data data for the pod, such as the auth key of its tailscaled; empty for a known node, so that no used key
  *   stays in it

@@ -115,8 +115,9 @@ export interface TailscaleContainer {
 }
 
 /**
- * tailscaled in userspace mode as a sidecar. It starts before and stops after the tailcast container, so that sessions
- * can drain. It logs in once with the key that the operator put into its state Secret, and then removes the key.
+ * tailscaled in userspace mode as a sidecar. The tailscale container starts before the tailcast container and stops
+ * after it, so that sessions can drain. tailscaled logs in once with the key in its state Secret, and the container
+ * then removes the key.
  */
 export function tailscaleContainer(
   { hostname, serve, healthPort, extra }: TailscaleContainer,

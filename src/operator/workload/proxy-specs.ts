@@ -203,8 +203,8 @@ function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
 }
 
 /**
- * Init container that enables packet forwarding in the pod's network. It needs a privilege that the tailscale container
- * does not need.
+ * Init container that enables packet forwarding in the pod's network. The container needs a privilege that the
+ * tailscale container does not need.
  */
 function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   const ipv6 = '/proc/sys/net/ipv6/conf/all/forwarding';
@@ -290,7 +290,9 @@ function sharesSocket(duty: Duty): boolean {
   return duty.kind === 'forward-out' || hasTable(duty);
 }
 
-/** Container that serves connections from tailscaled with its own certificates. Its listeners are those of the role. */
+/**
+ * Container that serves connections from tailscaled with its own certificates. The listeners are those of the role.
+ */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [
     ...variables({
@@ -392,7 +394,7 @@ const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fiel
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
   // all ports belong to the Service, and the forwarder reports the health of the pod
   if (isEgress(duty) || duty.kind === 'forward-out') return [];
-  // Its Services may have addresses of both families, so it keeps the default, which listens on both.
+  // The Services may have addresses of both families, so the forwarder keeps the default, which listens on both.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
 }
@@ -401,7 +403,7 @@ function variables(values: Readonly<Record<string, string>>): readonly V1EnvVar[
   return Object.entries(values).map(([name, value]) => ({ name, value }));
 }
 
-/** Replicas whose configuration every pod mounts. They may not exist yet. */
+/** Replicas whose configuration every pod mounts. Some of these replicas may not exist yet. */
 function mountedOrdinals(replicas: number): readonly number[] {
   const count = replicas <= 1 ? 1 : Math.ceil(replicas / MOUNTED_AT_LEAST) * MOUNTED_AT_LEAST;
   return Array.from({ length: count }, (_, ordinal) => ordinal);
@@ -423,7 +425,7 @@ function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[
   }));
 }
 
-/** containerboot only notices changes in a directory that is a volume of its own. */
+/** containerboot notices changes only in a directory that is a separate volume. */
 function configMounts(name: string, replicas: number): V1VolumeMount[] {
   return mountedOrdinals(replicas).map((ordinal) => ({
     name: `tailscaledconfig-${ordinal}`,

@@ -75,10 +75,10 @@ export interface GatedPod {
   readonly addresses: readonly string[];
   /** True if its containers are ready. */
   readonly up: boolean;
-  /** True if it is being deleted. */
+  /** True if the pod is being deleted. */
   readonly going: boolean;
   readonly gate: boolean;
-  /** Index of its condition in the list; -1 if it is missing. */
+  /** Index of the pod's condition in the list; -1 if it is missing. */
   readonly gateAt: number;
 }
 

@@ -101,7 +101,7 @@ export async function addFinalizer(
   const object = await client.get(kind, { namespace, name }, signal);
   const { resourceVersion, finalizers = [] } = object?.metadata ?? {};
   if (finalizers.includes(finalizer)) return;
-  // The uid and the version make this fail for a resource that was deleted or changed meanwhile.
+  // The uid and the version make the write fail for a resource that was deleted or changed in the meantime.
   const body = { metadata: { uid, resourceVersion, finalizers: [...finalizers, finalizer] } };
   await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
 }
@@ -123,7 +123,7 @@ export async function removeFinalizer(
  * Handles a resource that is being deleted or no longer needs nodes: removes its nodes, then its finalizer.
  *
  * @param also removes other objects from the tailnet after the nodes
- * @returns time until the next pass; undefined if nothing is left to do
+ * @returns time until the next pass; undefined if no work is left
  */
 async function finish(
   deps: ReconcilerDeps,
@@ -291,7 +291,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
   };
 }
 
-/** Returns the reason why the nodes must not be created, before anything is created. */
+/** Returns the reason why the nodes must not be created, before any object is created. */
 async function refusalOf(
   deps: ReconcilerDeps,
   { metadata, group }: Managed,

@@ -41,7 +41,7 @@ export interface NodeGroup {
   readonly replicas: number;
   /** Tags of every node; sorted, and never empty. */
   readonly tags: readonly string[];
-  /** Labels that identify all objects of the group. They override the user's labels. */
+  /** Labels that identify all objects of the group. These labels override the user's. */
   readonly labels: Readonly<Record<string, string>>;
   /** ServiceAccount of the pods. A shared account belongs to the user, and stays. */
   readonly account: {
@@ -57,7 +57,7 @@ export interface NodeGroup {
  */
 export const MAX_GROUP_NAME = 52;
 
-/** Returns what is wrong with the name of a resource whose StatefulSet has the same name, or undefined. */
+/** Returns the error in the name of a resource whose StatefulSet has the same name, or undefined. */
 export function problemOfName(name: string): string | undefined {
   return name.length <= MAX_GROUP_NAME
     ? undefined
@@ -162,7 +162,7 @@ const LABELS = {
   type: 'tailscale.com/parent-resource-type',
 } as const;
 
-/** Labels of all objects of a parent. They equal the reference's labels, so that its objects are found, too. */
+/** Labels of all objects of a parent. The labels equal the reference's, so that its objects are found, too. */
 export function parentLabels({ type, namespace, name }: Parent): Readonly<Record<string, string>> {
   return {
     [LABELS.managed]: 'true',
@@ -302,7 +302,7 @@ export interface ProxyGroupOptions {
   readonly objectName: string | undefined;
 }
 
-/** Returns the nodes of a proxy. Their account may only read and write their own state. */
+/** Returns the nodes of a proxy. The account of these nodes may only read and write their own state. */
 export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
   const name = options.objectName ?? objectNameOf(parent);
   return {

@@ -88,7 +88,7 @@ export const HEAD_CHECK_MS = 250;
 
 /** Detects heads that start and are not completed. */
 export interface HeadWatch {
-  /** Counts the bytes of an incomplete head, and ends the session if there are too many or it takes too long. */
+  /** Counts the bytes of an incomplete head, and ends the session if the head is too long or too slow. */
   check(): void;
   stop(): void;
 }
@@ -142,7 +142,7 @@ export function createHeadWatch(
 }
 
 /**
- * Bytes of long heads that a connection may send at once, and again per second. Compressed, they are a thousand
+ * Bytes of long heads that a connection may send in a burst, and again per second. Compressed, they are a thousand
  * times smaller.
  */
 const HEAD_BYTES_PER_SECOND = 4 * 1024 * 1024;

@@ -40,13 +40,13 @@ const HTTP2_LIMITS = {
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
-   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with
-   * more, and does not report it, so the gate has a smaller limit, whose refusal is a Status.
+   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with more
+   * headers without reporting it, so the gate has a smaller limit and rejects such a request with a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
-   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so that is how long a
-   * section may be after compression. Go's client uses frames of this size.
+   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so their sum limits the
+   * section after compression. Go's client uses frames of this size.
    */
   maxFrameBytes: 64 * 1024,
   /** Maximum size of a head or trailer section for the client, as nghttp2 counts; twice the longest head. */
@@ -121,9 +121,9 @@ function ignore(): void {}
 const NO_FRAMING = { kind: 'none' } as const;
 
 /**
- * Returns the framing of a request body. Names are in lower case, as nghttp2 requires, and only values are
- * compared. nghttp2 rejects invalid and repeated lengths, but the request to the API server depends on this, so
- * it is checked again.
+ * Returns the framing of a request body. Names are in lower case, as nghttp2 requires, and only values are compared.
+ * nghttp2 rejects invalid and repeated lengths, but the request to the API server depends on this, so the function
+ * checks again.
  *
  * @throws TailcastError `REQUEST_MALFORMED`
  */
@@ -268,7 +268,7 @@ class StreamClient implements ClientSide {
     const piece = chunk.subarray(start, end);
     const held = this.#held;
     if (held?.bodyBytes === piece.length) {
-      // all in one write: a request for trailers, and a frame for their absence, took 4 to 8 % of the CPU
+      // one write for all: a request for trailers, and a frame for their absence, took 4 to 8 % of the CPU
       this.#held = undefined;
       orBroken(() => this.#stream.respond(held.fields));
       this.#stream.end(piece, releaseOf(piece));

@@ -162,9 +162,8 @@ export class PlainConnection {
   }
 
   /**
-   * Refuses bytes that never became a request. A request in progress gets the error if its response has not begun.
-   * Otherwise the error is sent as a Status, unless the client could take it for the response to an earlier
-   * request.
+   * Refuses bytes that never became a request. A request in progress gets the error if its response has not started.
+   * Otherwise the error is sent as a Status, unless the client could treat it as the response to an earlier request.
    *
    * @param asked the request, if its head could be read
    */
@@ -268,7 +267,7 @@ class PlainClient implements ClientSide {
   readonly #http10: boolean;
   #delivery: Delivery = 'verbatim';
   #keep = true;
-  /** A head that is not written yet, so that it is sent together with the first bytes of the body. */
+  /** The head is kept until the first bytes of the body, so that both are sent together. */
   #held: ResponseHead | undefined;
   #heldText = '';
   #begun = false;

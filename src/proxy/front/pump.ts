@@ -148,7 +148,7 @@ export class Pump implements ExchangeOwner {
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
   readonly #longHeadBytes: number;
-  /** A response that is held until it is known whether it refuses the gateway's own account. */
+  /** A response that the gateway holds until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
   #over = false;
 
@@ -341,7 +341,7 @@ export class Pump implements ExchangeOwner {
     const repeatable = isPureRead(admission.info, admission.requestClass);
     const exchange = startExchange({ method, target, headers, framing, repeatable }, this, pool);
     this.#exchange = exchange;
-    // for every request, because its class does not predict the duration of the response
+    // called for every request, because the class does not predict the duration of the response
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
       this.#revoke(error),
     );
@@ -453,7 +453,7 @@ export class Pump implements ExchangeOwner {
 }
 
 type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
-/** Nothing was read ahead, and: there was nothing to read. */
+/** The buffer is empty because there was nothing to read. */
 const NO_BODY: CollectedBody = { chunks: [], complete: false };
 const EMPTY_BODY: CollectedBody = { chunks: [], complete: true };
 

@@ -3,9 +3,9 @@
  * the next request, while head and body are written to the socket as the API server sent them. `writeHead` would
  * take a fifth of the throughput of small requests.
  *
- * This file sets two undocumented fields of `OutgoingMessage`: with a header marked as sent, `end()` adds no
- * bytes, and everything after it (keep-alive timer, next pipelined request, `finish`) is Node's own. The tests of
- * `plain.ts` fail if a Node version changes this.
+ * This file sets two undocumented fields of `OutgoingMessage`. With a header marked as sent, `end()` adds no bytes,
+ * and Node handles the rest (keep-alive timer, next pipelined request, `finish`). The tests of `plain.ts` fail if a
+ * Node version changes this.
  */
 import { OutgoingMessage, ServerResponse, type IncomingMessage } from 'node:http';
 

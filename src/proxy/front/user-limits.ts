@@ -14,8 +14,8 @@ export interface UserLimitValues {
   /** Bytes of bodies, in both directions, above which no new request starts. */
   readonly bytes: number;
   /**
-   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of
-   * them.
+   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of these
+   * bytes.
    */
   readonly headBytes: number;
 }
@@ -48,7 +48,7 @@ export interface RequestPlace {
 }
 
 export interface UserLimits {
-  /** Reports a new connection; false if its address has too many, so it gets only a refusal. */
+  /** Reports a new connection; returns false if its address has too many, so that it gets only a refusal. */
   connected(peer: Peer): boolean;
   /** Reports a closed connection. */
   disconnected(peer: Peer): void;

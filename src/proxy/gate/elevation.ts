@@ -200,7 +200,7 @@ function namedIn(rawHeaders: readonly string[]): Named | undefined {
   let groups: Set<string> | undefined;
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const field = rawHeaders[index] ?? '';
-    // most headers begin with another letter
+    // most header names start with another letter
     if ((field.charCodeAt(0) | 0x20) !== 0x69) continue;
     const name = field.toLowerCase();
     if (!name.startsWith('impersonate')) continue;

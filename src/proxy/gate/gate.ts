@@ -64,7 +64,7 @@ export interface InboundRequest {
 export interface Admission {
   /** Unique per request; in the access log and in every event of the request. */
   readonly id: string;
-  /** The id in the API server's audit log, if it is the same. */
+  /** Id in the API server's audit log, if both are the same. */
   readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;
@@ -190,8 +190,8 @@ export const GATE_METHODS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum size of the request target and all header lines together, in bytes. Each line also counts
- * {@link HEADER_LINE_BYTES}. It has space for 4,000 groups. The API server accepts 1 MiB (`MaxHeaderBytes` in
+ * Maximum size of the request target and all header lines together, in bytes. Each line also counts {@link
+ * HEADER_LINE_BYTES}. The limit allows about 4,000 groups. The API server accepts 1 MiB (`MaxHeaderBytes` in
  * `k8s.io/apiserver/pkg/server/secure_serving.go`), but the gateway stores heads before it knows their sender.
  */
 export const MAX_HEAD_BYTES = 256 * 1024;
@@ -222,7 +222,7 @@ export function createGate(deps: GateDeps): Gate {
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
-      // after authentication, so that other clients cannot probe these paths
+      // the check runs after authentication, so that other clients cannot probe these paths
       refuseReserved(target, deps.refusedSegments);
       const id = deps.createId();
       const { rawHeaders } = request;
@@ -408,7 +408,7 @@ export function headBytes({ target, rawHeaders }: Pick<InboundRequest, 'target' 
   return bytes;
 }
 
-/** First segment of the gateway's own paths; no Kubernetes path begins with it. */
+/** First segment of the gateway's own paths; no Kubernetes path starts with it. */
 const OWN_SEGMENT = '-';
 
 /** Maximum number of warnings, because the tailnet policy may contain any number of group names. */

@@ -68,7 +68,7 @@ export type PolicyAction = (typeof POLICY_ACTIONS)[number];
 
 export type ClassActions = Readonly<Record<PolicyClass, PolicyAction>>;
 
-/** Both ends are included. */
+/** Both ends of the range are included. */
 export interface PortRange {
   readonly first: number;
   readonly last: number;

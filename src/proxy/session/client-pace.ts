@@ -3,9 +3,9 @@
  * on the path buffer megabytes, and the terminal would keep scrolling after Ctrl-C. Bytes count as read when the client
  * answered a ping that follows them.
  *
- * For a client that never answers a ping the gateway waits only at the start, and for a client that stopped answering
- * only a limited time. The limit applies from the first byte, because the kernel enlarges its buffers for a connection
- * that was read quickly once.
+ * For a client that never responds to a ping the gateway waits only at the start; for a client that stopped
+ * responding it waits only a limited time. The limit applies from the first byte, because the kernel enlarges its
+ * buffers for a connection that was read quickly once.
  */
 import type { Tap } from '../../recording/tap.ts';
 import { DrainRate } from './drain-rate.ts';

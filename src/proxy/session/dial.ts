@@ -6,7 +6,7 @@ import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
 
-/** Opens a connection to the API server, with a timeout of its own; see `upstream-connect.ts`. */
+/** Opens a connection to the API server with its own timeout; see `upstream-connect.ts`. */
 export type ConnectUpstream = () => Promise<Duplex>;
 
 /** An upgrade request to the API server. */
@@ -143,7 +143,7 @@ async function shake(dial: UpgradeDial, socket: Duplex, signal: AbortSignal): Pr
   const answer = Promise.withResolvers<UpgradeAnswer>();
   const onAbort = (): void => answer.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  // This listener stays, because the body of a refusal may break off while it is relayed.
+  // This listener stays, because the body of a refusal may break off during the relay.
   handshake.on('error', answer.reject);
   handshake.once('close', () => answer.reject(new Error('the connection was closed before a response')));
   listen(handshake, dial, answer);

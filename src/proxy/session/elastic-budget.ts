@@ -28,7 +28,10 @@ export class ElasticBudget {
     return this.#disk;
   }
 
-  /** True if half of the memory is used. Each buffer then keeps only what it needs for reading and writing its file. */
+  /**
+   * True if half of the memory is used. Each buffer then keeps only the bytes that it needs for reading and writing
+   * its file.
+   */
   get scarce(): boolean {
     return this.#memory >= this.#totals.memoryBytes / 2;
   }

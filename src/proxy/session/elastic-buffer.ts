@@ -9,7 +9,7 @@
  * While the file is empty, all bytes are in `front`. Only complete blocks are written, so slow output needs no disk. A
  * block is reused after it was read, and the file is truncated when it is empty.
  *
- * If `full` is true, the caller should stop reading; bytes that it still pushes are kept. If the file cannot be
+ * If `full` is true, the caller should stop reading; the buffer still keeps pushed bytes. If the file cannot be
  * written, its bytes stay in memory. If the file cannot be read, its bytes are lost, and `failed` is called.
  */
 import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
@@ -34,9 +34,9 @@ export interface ElasticOptions {
   readonly room: () => void;
   /** Called when the buffer is full because of its limits, not because the disk is slow. */
   readonly limitReached: () => void;
-  /** Called when the file cannot be written. It is not used from then on. */
+  /** Called when the file cannot be written. The file is not used after that. */
   readonly fileLost: (error: unknown) => void;
-  /** Called when the file cannot be read. Its bytes are lost. */
+  /** Called when the file cannot be read. The bytes in the file are lost. */
   readonly failed: (error: unknown) => void;
 }
 

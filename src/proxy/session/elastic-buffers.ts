@@ -24,7 +24,8 @@ export const BUFFER_SETTINGS: Omit<BufferSettings, 'directory'> = {
 };
 
 /**
- * `deep`: as many bytes as the settings allow. `brief`: what the client reads in a moment, so that Ctrl-C stays quick.
+ * `deep`: as many bytes as the settings allow. `brief`: the output that the client reads in a moment, so that Ctrl-C
+ * stays quick.
  */
 export type BufferDepth = 'deep' | 'brief';
 

@@ -9,10 +9,10 @@
  * ```
  *
  * The streams are opened one after another, each after the previous one was answered. Bytes that the client sends
- * meanwhile are sent together with the last SYN_STREAM: the process starts when that arrives, and a short process could
- * exit before it reads a later terminal size. The exit status is held back until the end of the output is proved
- * (`recording/spdy-server-reader.ts`), then a close frame follows. Without proof there is no close frame, and the taps
- * report an unproved end.
+ * before the last stream is open are sent together with the last SYN_STREAM: the process starts when that arrives,
+ * and a short process could exit before it reads a later terminal size. The exit status is held back until the end of
+ * the output is proved (`recording/spdy-server-reader.ts`), then a close frame follows. Without proof there is no
+ * close frame, and the taps report an unproved end.
  *
  * Memory, in addition to the buffers of the streams: the output of one turn of the event loop, up to
  * `MAX_TOGETHER_BYTES` and a chunk, and one chunk of the client. If one side violates the protocol, the client gets the
@@ -62,7 +62,8 @@ export interface ExecOverSpdyOptions {
 }
 
 /**
- * WebSocket version whose clients get a status of the API server; clients of earlier versions get that of the kubelet.
+ * WebSocket version whose clients get a status from the API server; clients of earlier versions get the status of the
+ * kubelet.
  */
 const TRANSLATED_VERSION = 5;
 /** Default of `openTimeoutMs`: the kubelet's own limit (`DefaultStreamCreationTimeout`). */
@@ -91,7 +92,10 @@ interface Message {
   length: number;
 }
 
-/** Returns the streams for which a server waits. It refuses other streams, and starts no session if one is missing. */
+/**
+ * Returns the streams for which a server waits. The server refuses other streams, and starts no session if one is
+ * missing.
+ */
 function rolesOf({ stdin, stdout, stderr, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
   return [
     'error',
@@ -139,9 +143,9 @@ export class ExecOverSpdy extends Duplex {
   /** Messages for the client, and the number of received bytes that contained them. */
   #messages: Message[] = [];
   #gathered = 0;
-  /** Chunks that contain the messages. They are returned to the pool after the messages were copied. */
+  /** Chunks that contain the messages. The chunks are returned to the pool after the messages were copied. */
   readonly #chunks: Uint8Array[] = [];
-  /** True if the client got something in this turn of the event loop. */
+  /** True if the client got a message in this turn of the event loop. */
   #turnAsked = false;
   /** True after the close frame of the client. */
   #left = false;

@@ -24,7 +24,7 @@ export interface ExecTranslation {
   answer(switched: Switched): Switched;
 }
 
-/** Translates a request, or returns undefined if it must be sent unchanged. */
+/** Translates a request; returns undefined if the request must be sent unchanged. */
 export type TranslateExec = typeof translateToSpdy;
 
 /**

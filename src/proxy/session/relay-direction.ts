@@ -9,8 +9,8 @@
  * With an elastic buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If
  * nothing is queued, the first small chunk in a turn of the event loop goes straight through, because it may be an
  * echo. All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of
- * once per chunk. A tap that waits for the recorder may parse more chunks meanwhile (`mayReadAhead`): acknowledged
- * chunks are delivered while later ones wait.
+ * once per chunk. A tap that waits for the recorder may parse more chunks in the meantime (`mayReadAhead`):
+ * acknowledged chunks are delivered while later ones wait.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
@@ -36,17 +36,20 @@ const MAX_CORKED_BYTES = 16 * 1024;
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
- * Maximum bytes that the tap reads in one turn of the event loop. Then the sockets are read, which takes far less time.
+ * Maximum bytes that the tap reads in one turn of the event loop. The event loop then reads the sockets, which takes
+ * far less time.
  */
 const MAX_TURN_BYTES = 256 * 1024;
 /** Maximum bytes in the write queue of the sink before the tap stops reading. */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
-/** Bytes that the tap holds are delivered anyway if there are more of them, or if nothing arrives for this time. */
+/**
+ * Bytes that the tap holds are delivered anyway if there are more than this, or if no chunk arrives for this time.
+ */
 const MAX_HELD_BYTES = 128 * 1024;
 const MAX_HELD_MS = 1_000;
 /**
- * Silence after which a source that had to wait has no output in flight. Until then the process behind the source,
- * which had to wait too, may not have been scheduled.
+ * Silence after which a source that had to wait has no output in flight. Before that, the process behind the source
+ * may not have been scheduled yet, because it had to wait, too.
  */
 const SETTLED_MS = 2_000;
 /** Interval in which the pace of the client is checked. */
@@ -64,7 +67,9 @@ export interface DirectionOptions {
   readonly parse?: ((chunk: Uint8Array, more: boolean) => void | Promise<void>) | undefined;
   /** Returns the state of the tap after the last parsed chunk. */
   readonly mark?: (() => OutputMark) | undefined;
-  /** Delivers the last parsed chunk in another way than writing it to the sink. Not with a buffer. */
+  /**
+   * Delivers the last parsed chunk in another way than writing it to the sink. Not supported together with a buffer.
+   */
   readonly route?: (() => void) | undefined;
   /** Returns true if more chunks may be parsed while the last one waits. */
   readonly mayReadAhead?: (() => boolean) | undefined;
@@ -75,7 +80,7 @@ export interface DirectionOptions {
   readonly insert?: InsertOutput | undefined;
   /** Called when the buffer is full and the source has to wait. */
   readonly bufferFull?: (() => void) | undefined;
-  /** Returns pings for the sink. With them the output in flight is limited to what the sink reads in a moment. */
+  /** Returns pings for the sink. Pings limit the output in flight to what the sink reads in a moment. */
   readonly nextProbe?: Tap['nextProbe'] | undefined;
   /** Returns bytes that end the output to the sink. @param backpressured see `Direction` */
   readonly lastWords?: ((backpressured: boolean) => Uint8Array | undefined) | undefined;
@@ -197,7 +202,7 @@ export class Direction {
     this.#endSink();
   };
 
-  /** Drops all further bytes because the sink is closed. The source is still read, so that it can end. */
+  /** Drops all further bytes because the sink is closed. The source is still read, so that its end is noticed. */
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
@@ -209,7 +214,7 @@ export class Direction {
   }
 
   /**
-   * Resolves after a complete turn of the event loop: true if nothing arrived, nothing is in flight, and everything is
+   * Resolves after a complete turn of the event loop: true if no chunk arrived, none is in flight, and all chunks are
    * delivered.
    */
   async isIdle(): Promise<boolean> {

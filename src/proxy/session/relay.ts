@@ -40,7 +40,7 @@ export interface RelayOptions {
   readonly signal: AbortSignal;
   /** Silence of the API server after which a heartbeat of the client is forwarded. */
   readonly silentMs?: number;
-  /** Opens a buffer for undelivered output. Without it the API server waits for the client. */
+  /** Opens a buffer for undelivered output. Without a buffer the API server waits for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
   /** Inserts bytes into the output of the API server until it returned a chunk. */
   readonly insert?: InsertOutput | undefined;
@@ -59,7 +59,7 @@ export type RelayEnd =
   | { readonly kind: 'closed'; readonly first: 'client' | 'upstream' }
   /** The connection of one end broke. The other end got its bytes and was closed. */
   | { readonly kind: 'broken'; readonly side: 'client' | 'upstream'; readonly error: Error }
-  /** A tap refused a chunk. Nothing more is delivered, and both ends stay open for the caller. */
+  /** A tap refused a chunk. The relay delivers nothing more, and both ends stay open for the caller. */
   | { readonly kind: 'refused'; readonly error: unknown }
   /** `stop` was called, or the signal aborted. */
   | { readonly kind: 'stopped' };

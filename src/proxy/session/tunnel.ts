@@ -24,9 +24,9 @@ export interface Tunnel {
 }
 
 /**
- * Checks the protocol of a watch or log upgrade. They are not recorded because the client sends nothing. An aggregated
- * API server might behave differently, so under enforced recording the gateway enforces that the client sends nothing,
- * which it can do over WebSocket only.
+ * Checks the protocol of a watch or log upgrade. Such connections are not recorded because the client sends nothing.
+ * An aggregated API server might behave differently, so under enforced recording the gateway enforces that the client
+ * sends nothing, which it can do over WebSocket only.
  *
  * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */

@@ -75,13 +75,17 @@ export interface UpgradeDeps
   readonly connect: ConnectUpstream;
   /** Path before each request target, without a trailing slash. Empty for most API servers. */
   readonly basePath: string;
-  /** Translates recorded WebSocket sessions to SPDY. Without it the API server gets the protocol of the client. */
+  /**
+   * Translates recorded WebSocket sessions to SPDY. Without this setting the API server gets the protocol of the
+   * client.
+   */
   readonly translateExec?: TranslateExec;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
   /**
-   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without it each 403 is for the caller.
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check each 403 is for
+   * the caller.
    */
   readonly accountRefusals?: AccountRefusals;
   /** Returns true if a port-forward must not open the port. */
@@ -144,7 +148,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     const left = new AbortController();
     const onClose = (): void => left.abort(new Error('the client left'));
     client.once('close', onClose);
-    client.on('error', () => {}); // it is followed by `close`
+    client.on('error', () => {}); // the `close` event follows
     prepareSocket(client);
     const signal = AbortSignal.any([deps.signal, left.signal]);
     const inbound = {

@@ -37,7 +37,7 @@ export interface UpstreamConnector {
    * Opens a connection.
    *
    * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this
-   * connection, which then emits no 'data'. Without it the connection is an ordinary stream
+   * connection, which then emits no 'data'. without this class the connection is an ordinary stream
    * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason, at the latest after the timeout
    */
   connect(onRead?: OnRead): Promise<TLSSocket>;

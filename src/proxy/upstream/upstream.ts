@@ -31,7 +31,7 @@ export interface UpstreamRequest {
 
 /** The owner of an exchange: receives the response and all other events. */
 export interface ExchangeOwner extends ResponseSink {
-  /** All received bytes were passed on. */
+  /** All received bytes were passed to the sink. */
   flush(): void;
   /** The request body may continue after `write` has returned false. */
   writable(): void;
@@ -54,7 +54,7 @@ export interface Exchange {
 }
 
 /**
- * Starts an exchange. Before it returns, only `failed` may be called.
+ * Starts an exchange. Until this call returns, only `failed` may be called.
  * @throws TailcastError `OVERLOADED`, `SHUTTING_DOWN`, `INTERNAL` if a header does not fit on one line
  */
 export function startExchange(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool): Exchange {
@@ -208,7 +208,9 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
     if (this.#request.framing.kind === 'chunked') socket.write('0\r\n\r\n', 'latin1');
   }
 
-  /** The client's body does not have its declared length. Its parser usually detects this first. */
+  /**
+   * The client's body does not have its declared length. The parser of the client's side usually detects this first.
+   */
   #breakRequest(): true {
     this.abort();
     this.#owner.failed(new TailcastError('WIRE_MALFORMED', 'the body is not as long as its Content-Length'));

@@ -289,7 +289,7 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
   return format.magic;
 }
 
-/** Returns the authenticated data of a record. It includes the format, so that a changed format is detected. */
+/** Returns the authenticated data of a record. The data includes the format, so that a changed format is detected. */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
   return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
 }

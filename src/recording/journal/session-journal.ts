@@ -9,10 +9,10 @@
  *      acknowledged
  * ```
  *
- * Segments are append-only and are only released complete. The next segment overwrites the file that was released last,
- * which costs a fifth of a new file. If a write fails (disk full or broken), it is refused, and so are later writes
- * until the recorder acknowledged all refused bytes. Meanwhile the upload makes its writers wait, so that each byte
- * that the client sees is on disk or at a recorder.
+ * Segments are append-only and are only released complete. The next segment overwrites the file that was released
+ * last, which costs a fifth of a new file. If a write fails (disk full or broken), the journal refuses it and all
+ * later writes, until the recorder acknowledged all refused bytes. In the meantime the upload makes its writers wait,
+ * so that each byte that the client sees is on disk or at a recorder.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
@@ -60,7 +60,7 @@ interface Segment {
   readonly sealer: JournalSealer;
   /** Number of written bytes. */
   bytes: number;
-  /** Size of the file. It exceeds `bytes` while the segment overwrites another one. */
+  /** Size of the file. The size exceeds `bytes` while the segment overwrites another one. */
   size: number;
   /** True if a record was written incompletely. */
   broken: boolean;
@@ -148,8 +148,8 @@ export class SessionJournal {
   }
 
   /**
-   * Returns the first bytes that fit into one record. They end at a frame, because a segment is readable only from the
-   * start of a frame.
+   * Returns the first bytes that fit into one record. The bytes end at a frame, because a segment is readable only
+   * from the start of a frame.
    */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
@@ -345,7 +345,7 @@ export class SessionJournal {
     return this.#writePieces(segment, segment.sealer.seal(kind, at, ...content));
   }
 
-  /** Writes pieces whose space is reserved. */
+  /** Writes pieces whose space is already reserved. */
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
     const bytes = lengthOf(pieces);
     const at = segment.bytes;

@@ -5,8 +5,8 @@ import type { Screen } from './screen.ts';
 const NEAR = 64;
 
 /**
- * Returns the changed cells of row `y` with the cells around them, and marks the row as emitted. So a character that is
- * overwritten many times does not cause the complete line to be emitted each time.
+ * Returns the changed cells of row `y` with the cells around them, and marks the row as emitted. A character that is
+ * overwritten many times therefore does not emit the complete line each time.
  *
  * @returns undefined if the line is short or the rows next to row `y` changed too; the complete line must be emitted
  */

@@ -15,7 +15,7 @@ export interface Controlled {
 
 type Sequence = (terminal: Controlled, parameters: readonly number[]) => void;
 
-/** Returns a parameter whose default, and value for 0, is 1. */
+/** Returns a parameter with the default 1; the value 0 also means 1. */
 export function parameter(parameters: readonly number[], index: number): number {
   return Math.max(1, parameters[index] ?? 1);
 }

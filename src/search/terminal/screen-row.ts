@@ -1,4 +1,4 @@
-/** One row of a screen: its characters, and which of them are not emitted yet. */
+/** One row of a screen: its characters, and the positions of characters that are not emitted yet. */
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 

@@ -31,7 +31,7 @@ interface Saved {
   readonly rendition: Rendition | undefined;
 }
 
-/** One of the two buffers. */
+/** One of the two screen buffers. */
 interface Buffer {
   rows: ScreenRow[];
   top: number;
@@ -233,7 +233,7 @@ export class Screen {
     const first = direction === 'up' ? top : bottom + 1 - moved;
     for (let y = first; y < first + moved; y += 1) this.#keeper.leaving(y);
     if (moved === 1 && direction === 'up') {
-      // A line feed at the bottom is by far the most frequent move.
+      // A line feed at the bottom is by far the most frequent cursor movement.
       const row = this.row(top);
       this.#clear(row);
       // NOTE: a loop, because `splice` and `copyWithin` of an array take five times as long for this

@@ -1,7 +1,7 @@
 /**
- * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files. It
- * names the recorder, the recording, and the start entry in the published log. Segments may be longer than stated; only
- * the stated bytes are proven.
+ * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files.
+ * The document names the recorder, the recording, and the start entry in the published log. Segments may be longer
+ * than stated; only the stated bytes are proven.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-/** Copies new bytes of open sessions to a shared bucket, and signs how much is copied: see `segments.ts`. */
+/** Copies new bytes of open sessions to a shared bucket, and signs the copied length: see `segments.ts`. */
 import { createHash, type Hash } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -15,7 +15,7 @@ import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind }
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
-  /** Returns the name of this recorder. After a change, everything is copied again. */
+  /** Returns the name of this recorder. After a change of the name, all bytes are copied again. */
   readonly recorder: () => string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];

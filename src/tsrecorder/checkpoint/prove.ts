@@ -1,6 +1,6 @@
 /**
  * Verifies the copies of an open session. A trusted key must have signed the statement, and the published log of the
- * signing recorder must contain the start of the session. An attacker may have written everything in the bucket, so
+ * signing recorder must contain the start of the session. An attacker may have written every object in the bucket, so
  * only signed bytes are valid.
  */
 import type { LogEntry } from '../evidence/log-entry.ts';

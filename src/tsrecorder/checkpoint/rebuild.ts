@@ -34,7 +34,7 @@ export async function rebuildSpool(
     await removeFile(drafts.notes);
     return { trust: 'failed', reason: problem };
   }
-  // A spool exists from the moment when its journal exists. Its origin must be durable before that.
+  // A spool exists from the moment when its journal exists. The adoption file must be durable before that.
   await writeAdoption(adoptionPath(paths), adoption);
   await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);

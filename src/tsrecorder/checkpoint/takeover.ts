@@ -166,7 +166,7 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // A session of this recorder under an earlier name. It is copied again under the current name.
+      // A session of this recorder under an earlier name. The session is copied again under the current name.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),

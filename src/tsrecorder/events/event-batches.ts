@@ -62,7 +62,7 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 class Batches implements EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;
-  /** File of the open batch. It accepts events and is not stored yet. */
+  /** File of the open batch. The batch accepts events and is not stored yet. */
   #taking: string | undefined;
   #pending: { readonly time: string; readonly line: Uint8Array }[] = [];
   readonly #exclusively = createSequence();
@@ -167,7 +167,7 @@ class Batches implements EventBatches {
     await batch?.close();
   }
 
-  /** Stores every finished batch. Never rejects; failures are retried later. */
+  /** Stores every finished batch. The promise never rejects; failures are retried later. */
   async #storeOver(): Promise<void> {
     try {
       for (const file of await this.#files()) if (file !== this.#taking) await this.#store(file);
@@ -187,7 +187,7 @@ class Batches implements EventBatches {
     const { directory, store, sign, onStored } = this.#options;
     const path = join(directory, file);
     const lines = await readFile(path).catch((error: unknown) => {
-      // Another call has stored the batch.
+      // Another call has already stored the batch.
       if (isSystemError(error, 'ENOENT')) return undefined;
       throw error;
     });

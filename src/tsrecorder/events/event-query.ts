@@ -170,7 +170,7 @@ function isInRange(name: string, { from, to }: EventQuery): boolean {
   return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
 }
 
-/** Adds the trust fields to an event. They replace fields of the same name. */
+/** Adds the trust fields to an event. The trust fields replace fields of the same name. */
 function withTrust(object: JsonObjectText, { trust, trustReason = '' }: Trust): string {
   const members = { trust, ...(trust === 'verified' ? {} : { trustReason }) };
   return spliceMembers(

@@ -12,7 +12,8 @@ export interface DurableMarksOptions {
   /** Interval of the entries for sessions that grew, in milliseconds. */
   readonly markMs: number;
   /**
-   * Interval of the entries for all open sessions, in milliseconds. They distinguish open sessions from forgotten ones.
+   * Interval of the entries for all open sessions, in milliseconds. These entries distinguish open sessions from
+   * forgotten ones.
    */
   readonly markAllMs: number;
 }

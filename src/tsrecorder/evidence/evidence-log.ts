@@ -54,7 +54,7 @@ export interface EvidenceLogOptions {
 const MAX_SEGMENT_ENTRIES = 1000;
 /** Maximum length of a segment with several entries, in UTF-16 code units. Verifiers read `MAX_SEGMENT_BYTES`. */
 const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
-/** Maximum number of unpublished entries. Every new copy of the tail repeats all of them. */
+/** Maximum number of unpublished entries. Every new copy of the tail repeats all of these entries. */
 const MAX_TAIL_ENTRIES = 100;
 /**
  * Maximum wait at start for a slow store, in milliseconds. The store shows whether the journal is the newest version.

@@ -205,7 +205,7 @@ export function encodeSegment(lines: readonly string[], head: LogHead, key: Sign
   return [...lines, JSON.stringify({ signature }), ''].join('\n');
 }
 
-/** A parsed segment. Nothing has been verified. */
+/** A parsed segment. No field has been verified. */
 export interface ParsedSegment {
   /** All lines except the last. */
   readonly lines: readonly string[];

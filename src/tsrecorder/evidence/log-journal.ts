@@ -65,7 +65,7 @@ export class LogJournal {
   readonly #path: string;
   #file: AppendFile;
   #base: Base;
-  /** Unpublished entries in order. The first `#durable` of them are durable. */
+  /** Unpublished entries in order. The first `#durable` entries are durable. */
   #entries: JournalEntry[];
   #durable: number;
   #state: State;
@@ -85,7 +85,7 @@ export class LogJournal {
 
   /**
    * Opens the journal at `path`, or creates one for the log `newLog`.
-   * @returns `damaged` if the file is unreadable, completely or at its end. A copy of it is kept
+   * @returns `damaged` if the file is unreadable, completely or at its end. the copy of the entry is kept
    */
   static async open(
     path: string,

@@ -24,7 +24,7 @@ export interface SidecarEvidence {
   readonly notes?: LineSeal;
 }
 
-/** Evidence and signature of a parsed sidecar. Nothing has been verified. */
+/** Evidence and signature of a parsed sidecar. No field has been verified. */
 export interface SignedSidecar {
   readonly evidence: SidecarEvidence;
   readonly keyId: string;

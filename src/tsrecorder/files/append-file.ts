@@ -29,7 +29,8 @@ export class AppendFile {
   }
 
   /**
-   * Resolves when all parts are durable. If it rejects, none of them counts, and the call may be repeated.
+   * Resolves when all parts are durable. If the promise rejects, none of the appends is valid, and the call may be
+   * repeated.
    *
    * @param onSync called with the duration of the fsync, in milliseconds
    * @throws a system error

@@ -186,7 +186,7 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): bool
   );
 }
 
-/** Returns the error that an uploader gets if the disk fails. It contains no paths of this machine. */
+/** Returns the error that an uploader gets if the disk fails. The text contains no paths of this machine. */
 export function storageError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const reason = errorReason(error);

@@ -44,7 +44,7 @@ export interface FinisherOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'sign' | 'ended'>;
   readonly log: Logger;
-  /** Pause after the first failure. It doubles up to `maxRetryMs`. */
+  /** Pause after the first failure. The pause doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly onRetry: () => void;
@@ -64,8 +64,8 @@ export interface Finisher {
 /** Number of uploads that are stored in parallel. */
 const CONCURRENCY = 4;
 /**
- * Bytes that are read and hashed at once. This blocks the event loop for less than a millisecond; half the size costs 8
- * % more CPU.
+ * Number of bytes that are read and hashed in one step. This blocks the event loop for less than a millisecond; half
+ * the size costs 8 % more CPU.
  */
 const SEAL_READ_BYTES = 512 * 1024;
 

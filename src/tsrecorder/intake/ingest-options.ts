@@ -14,8 +14,8 @@ export interface IngestOptions {
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /**
-     * Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as
-     * are free.
+     * Maximum number of sessions that are open, can be continued or wait for the store. One node may use as many
+     * slots as are free.
      */
     readonly maxSessions: number;
     /** Maximum pending bytes of all sessions. */
@@ -25,7 +25,7 @@ export interface IngestOptions {
   readonly resumeGraceMs: number;
   /** Maximum time from the start of a connection to the end of the header line. */
   readonly headerTimeoutMs: number;
-  /** Pause before an unreadable spool is read again. It doubles up to `maxRetryMs`. */
+  /** Pause before an unreadable spool is read again. The pause doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */

@@ -14,7 +14,7 @@ export interface UnreadableSpoolsOptions {
   readonly spoolDirectory: string;
   /** Reads and adopts a spool. Rejects if the spool is unreadable. */
   readonly recover: (key: RecordingKey) => Promise<void>;
-  /** Delay before the first retry, in milliseconds. It doubles up to `maxRetryMs`. */
+  /** Delay before the first retry, in milliseconds. The delay doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly log: Logger;
@@ -37,7 +37,7 @@ export class UnreadableSpools {
     return this.#known.size;
   }
 
-  /** Returns the spools for lists. Their content is not readable. */
+  /** Returns the spools for lists. The content of these spools is not readable. */
   live(): readonly LiveRecording[] {
     return [...this.#known.values()];
   }

@@ -39,7 +39,10 @@ import {
 
 /** Events for the connection that is attached to the session. */
 export interface AttachmentEvents {
-  /** True if the uploader waits for every byte to become durable. Its bytes are then committed immediately. */
+  /**
+   * True if the uploader waits for every byte to become durable. The bytes of the session are then committed
+   * immediately.
+   */
   readonly waits: boolean;
   /** Called with the number of durable body bytes of the session, counted as lines. */
   durable(bodyBytes: number): void;
@@ -124,7 +127,7 @@ export class UploadSession implements Committable {
   #oddLines = 0;
   /** Stored header line until the log has it. */
   #header: Uint8Array | undefined;
-  /** Resolves when the durable bytes are in the log. Then they are confirmed. */
+  /** Resolves when the durable bytes are in the log. After that, the uploads are confirmed. */
   #confirming: Promise<void> | undefined;
   #failure: TailcastError | undefined;
   #paused = false;
@@ -191,7 +194,7 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Attaches a connection. It replaces an earlier one.
+   * Attaches a connection. The new connection replaces an earlier one.
    * @param at start of the connection's body in the session, without its repetitions
    * @throws TailcastError `UPLOAD_CONFLICT` if bytes in between would be missing
    */
@@ -380,8 +383,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Handles a repeated object line from the start of the session. It becomes a note of this part, without adding to its
-   * body.
+   * Handles a repeated object line from the start of the session. The line becomes a note of this part, and is not
+   * added to its body.
    */
   #repeat(piece: UploadPiece, { facts }: StartedUpload, spool: SpoolFile): void {
     if (piece.kind === 'cast' || piece.line.length > this.#preambleBytes) throw malformedRepeat();

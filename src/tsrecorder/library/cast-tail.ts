@@ -6,8 +6,8 @@ import { WireError } from '../../wire/wire-error.ts';
 const MIN_TAIL_BYTES = 16_384;
 const MAX_TAIL_BYTES = 16_777_216;
 /**
- * Maximum size of a version 3 cast whose events are summed, in bytes. Times of version 3 are intervals, so the sum
- * needs every event.
+ * Maximum size of a version 3 cast whose event times are summed, in bytes. Times of version 3 are intervals, so the
+ * sum needs every event.
  */
 const MAX_SUMMED_BYTES = 67_108_864;
 const LINE_FEED = 0x0a;
@@ -45,7 +45,10 @@ export async function readCastTail(
   }
 }
 
-/** Returns the last non-blank line of `tail` with a line feed on both sides. This excludes the header. */
+/**
+ * Returns the last non-blank line of `tail` with a line feed on both sides. The line feed before the line excludes
+ * the header.
+ */
 function lastLine(tail: Uint8Array): Uint8Array | undefined {
   for (let end = tail.lastIndexOf(LINE_FEED); end > 0;) {
     const before = tail.lastIndexOf(LINE_FEED, end - 1);

@@ -10,7 +10,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** One part and its own description. */
+/** A part with its own description. */
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;

@@ -15,7 +15,7 @@ export interface JsonMember {
 
 /** Valid text of one JSON object, with the positions of its fields. */
 export interface JsonObjectText {
-  /** Text without surrounding white space. It starts with `{` and ends with `}`. */
+  /** Text without surrounding white space. The text starts with `{` and ends with `}`. */
   readonly text: string;
   /** Result of `JSON.parse`. Integers above 2^53 are rounded here and exact in `text`. */
   readonly value: ReadonlyMap<string, unknown>;

@@ -7,7 +7,7 @@ import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { ruledNamespaces } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
-/** Everything, or the recordings with at least one of these marks. */
+/** All recordings, or the recordings with at least one of these marks. */
 export type Scope = 'everything' | readonly string[];
 
 /** A recording in an index of access marks. */

@@ -33,7 +33,7 @@ export interface SessionFacts {
   readonly reason: string | undefined;
   /** True if the gateway reported output, recorded or not. */
   readonly hasOutput: boolean;
-  /** The first gaps. `gapCount` counts all of them. */
+  /** The first gaps. `gapCount` is the number of all gaps. */
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
   readonly noteCount: number;

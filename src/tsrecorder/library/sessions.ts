@@ -97,7 +97,7 @@ class StoredCandidate implements Candidate {
 /** Returns the proven uploads of the session that an upload is assigned to, in the order of the uploads. */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
-/** Maximum number of uploads with one mark. If there are more, none of them is joined and each is listed. */
+/** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */
 const MAX_PARTS = 1000;
 /** Uploads of one session that are read concurrently. */
 const PARTS_BATCH = 32;

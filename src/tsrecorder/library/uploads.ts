@@ -107,7 +107,9 @@ export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id:
   }
 }
 
-/** Returns the index of the first item after the place, or the length. All later items must be after it, too. */
+/**
+ * Returns the index of the first item after the place, or the length. All later items must be after the place, too.
+ */
 function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
   let low = 0;
   let high = list.length;

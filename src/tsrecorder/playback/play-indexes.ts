@@ -1,7 +1,7 @@
 /**
  * Play indexes of a recorder. An index is built at the first view, or when a long session has ended. Indexes are kept
- * in a folder of the spool. If they exceed the limit, the oldest ones are removed and built again on demand. They are
- * not evidence.
+ * in a folder of the spool. If they exceed the limit, the oldest ones are removed and built again on demand. Play
+ * indexes are not evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
@@ -289,8 +289,9 @@ function createBuilds(options: PlayIndexOptions): Builds {
 type ReadStored = (name: string) => Promise<z.output<typeof storedIndex> | undefined>;
 
 /**
- * Creates a function that reads indexes. It returns undefined for missing or incomplete ones, which are then built
- * again. The most recent indexes stay in memory, because viewers request many keyframes of the same large index.
+ * Creates a function that reads indexes. The reader returns undefined for missing or incomplete files, which are then
+ * built again. The most recent indexes stay in memory, because viewers request many keyframes of the same large
+ * index.
  */
 function createStoredReader(directory: string): ReadStored {
   const known = new BoundedMap<{ readonly inode: number; readonly stored: z.output<typeof storedIndex> }>(

@@ -3,7 +3,7 @@ import { FairQueue } from '../../async/fair-queue.ts';
 
 /** Result of reading a recording. `later`: it cannot be read now. */
 export type Reading = 'read' | 'later' | 'costly';
-/** A reading whose steps return their work units. */
+/** A reading whose steps return their work in units. */
 export type ReadingSteps = AsyncGenerator<number, Reading>;
 
 interface Job {

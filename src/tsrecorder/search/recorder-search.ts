@@ -48,8 +48,8 @@ export interface RecorderSearchOptions {
   readonly index: string | Omit<ServerIndex, 'which'>;
   readonly text: IndexedText;
   /**
-   * Identifies the keys that this recorder trusts. With other keys, everything is indexed again, because lists contain
-   * the trust level.
+   * Identifies the keys that this recorder trusts. With other keys, all recordings are indexed again, because lists
+   * contain the trust level.
    */
   readonly trusted?: string;
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
@@ -71,7 +71,7 @@ export function indexDirectory(spoolDirectory: string): string {
   return join(spoolDirectory, 'search', LAYOUT);
 }
 
-/** Opens the search. It starts immediately in the background. */
+/** Opens the search. The search starts immediately in the background. */
 export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
   return new IndexedSearch(options);
 }

@@ -16,7 +16,7 @@ import { indexedPages } from './indexed-ids.ts';
 import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
 
-/** Recordings whose text is read again. */
+/** Recordings whose text the verification reads again. */
 export type VerifiedText = 'none' | 'sample' | 'all';
 
 /** Fault of one session in the index. */

@@ -80,7 +80,7 @@ export interface UpgradedTransport extends UploadTransport {
 /**
  * `GET /v2/record` with an upgrade to {@link RECORD_PROTOCOL}.
  * @param head bytes that arrived with the request. These and all bytes before the 101 response count as part of the
- *   upload
+ * upload.
  */
 export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport {
   let socket = asked;
@@ -110,7 +110,8 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
       ({ socket } = reads);
       if (socket !== asked) socket.on('drain', () => whenDrained());
       socket.once('close', () => events.closed());
-      // Without the end of the records, this is an interruption. With it, the client does not read any confirmation.
+      // Without the end of the records, this is an interruption. With the end of the records, the client does not
+      // read any confirmation.
       socket.once('end', () => socket.destroy());
       // Passes the records of each chunk together, like those of later chunks.
       for (const early of [head, reads.early]) if (early.length > 0) read(early);

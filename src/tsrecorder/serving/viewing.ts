@@ -20,7 +20,7 @@ export interface Viewer {
   readonly user?: string;
   /** Set for a tagged node. */
   readonly tags?: readonly string[];
-  /** Gateway whose portal the viewer uses. It identified the viewer. */
+  /** Gateway whose portal the viewer uses. The gateway identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 

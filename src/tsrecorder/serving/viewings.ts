@@ -9,7 +9,7 @@ import { BoundedMap } from '../../bounded-map.ts';
 export interface ViewingLimits {
   /** Pause after which a request starts a new viewing, in milliseconds. */
   readonly silenceMs: number;
-  /** Maximum duration of a viewing, in milliseconds. After it, the next request is recorded again. */
+  /** Maximum duration of a viewing, in milliseconds. After this time, the next request is recorded again. */
   readonly longestMs: number;
   /** Maximum number of remembered viewings. The oldest is dropped first, which costs one additional event. */
   readonly max: number;

@@ -1,6 +1,6 @@
 /**
- * The adoption file: it names the recorder whose session this recorder rebuilt from a shared bucket. It is stored next
- * to the spool.
+ * The adoption file: it names the recorder whose session this recorder rebuilt from a shared bucket. The file is
+ * stored next to the spool.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -21,7 +21,7 @@ export function adoptionPath({ cast }: { readonly cast: string }): string {
   return cast.replace(/\.cast$/, '.adopted');
 }
 
-/** Replaces the file. It is durable after its directory is synced. @throws a system error */
+/** Replaces the file. The file is durable after its directory is synced. @throws a system error */
 export async function writeAdoption(path: string, adoption: StoredAdoption): Promise<void> {
   await removeFile(path);
   await writeDurableFile(path, [Buffer.from(`${JSON.stringify(adoption)}\n`)]);

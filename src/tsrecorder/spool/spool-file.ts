@@ -47,7 +47,7 @@ export interface SpoolPosition {
   readonly bodyBytes: number;
 }
 
-/** A spool after a crash, up to the last complete line. Its files may be longer. */
+/** A spool after a crash, up to the last complete line. The files of the spool may be longer. */
 export interface RecoveredSpool extends SpoolPosition {
   readonly meta: SpoolMeta;
   readonly paths: SpoolPaths;

@@ -2,8 +2,9 @@
  * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
  * modules read uncompressed bytes by offset. Sizes are uncompressed, except for the used storage.
  *
- * An archive has the same name as its original. Its first bytes identify it (`wire/archive/seek-table.ts`, ADR 16). For
- * this reason, recordings of earlier recorders stay readable, and recorders with different formats can share a store.
+ * An archive has the same name as its original. The first bytes of an archive identify it
+ * (`wire/archive/seek-table.ts`, ADR 16). For this reason, recordings of earlier recorders stay readable, and
+ * recorders with different formats can share a store.
  */
 import { randomUUID } from 'node:crypto';
 import { open } from 'node:fs/promises';
@@ -40,8 +41,8 @@ import {
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
 
 /**
- * Size of the read at the end of an object, in bytes. It covers the index of nearly all archives, and complete small
- * casts.
+ * Size of the read at the end of an object, in bytes. The read covers the index of nearly all archives, and complete
+ * small casts.
  */
 const TAIL_BYTES = 64 * 1024;
 /** Maximum number of cached frame positions of all recordings. */

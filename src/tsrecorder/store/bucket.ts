@@ -42,7 +42,7 @@ export interface Bucket {
   remove(name: string): Promise<void>;
   list(options: {
     readonly prefix: string;
-    /** Only names that sort after this one. */
+    /** Returns only names that sort after this one. */
     readonly startAfter?: string;
     readonly folders?: boolean;
   }): AsyncIterable<BucketPage>;

@@ -27,7 +27,7 @@ export interface S3StoreOptions extends S3ListingOptions {
 
 export const S3_LISTING = { recentMs: 24 * 3_600_000, fullListMs: 300_000 } as const;
 
-/** Creates the store of a bucket. It sends no request before the first call. */
+/** Creates the store of a bucket. The store sends no request before the first call. */
 export function createS3Store(options: S3StoreOptions): RecordingStore {
   const { bucket } = options;
   const listing = createS3Listing(options);

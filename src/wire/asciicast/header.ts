@@ -39,9 +39,9 @@ export interface CastHeader {
   /** Node of the client: MagicDNS name without trailing dot, stable id. */
   readonly srcNode: string;
   readonly srcNodeID: string;
-  /** Only for a tagged node. */
+  /** Present only for a tagged node. */
   readonly srcNodeTags?: readonly string[];
-  /** Only for a user's node; 64 bits. */
+  /** Present only for a user's node; 64 bits. */
   readonly srcNodeUserID?: bigint;
   readonly srcNodeUser?: string;
   /** `null` for Kubernetes sessions. */

@@ -40,9 +40,9 @@ export interface ApiRequestEvent {
     /** MagicDNS name without trailing dot, stable id. */
     readonly node: string;
     readonly nodeID: string;
-    /** Only for a tagged node. */
+    /** Present only for a tagged node. */
     readonly nodeTags?: readonly string[];
-    /** Only for a user's node; 64 bits. */
+    /** Present only for a user's node; 64 bits. */
     readonly nodeUserID?: bigint;
     readonly nodeUser?: string;
   };

@@ -1,5 +1,5 @@
 /**
- * The three fields of a recording that say what became of its session. They are independent of each other, and
+ * The three fields of a recording that describe the state of its session. They are independent of each other, and
  * every view, command, query and metric uses these words: `state` says whether the recording has the end of the
  * session, `result` how the command ended, and `trust` whether a trusted recorder signed the recording.
  */
@@ -25,9 +25,9 @@ export interface RecordedResult {
 }
 
 /**
- * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its
- * bytes are compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no
- * signature of a trusted key. `failed`: a trusted key is named, and it signed something else.
+ * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its bytes
+ * are compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no signature
+ * of a trusted key. `failed`: the sidecar names a trusted key, but the signature does not match the recording.
  */
 export const TRUST_LEVELS = ['verified', 'unverified', 'failed'] as const;
 export type TrustLevel = (typeof TRUST_LEVELS)[number];
@@ -85,7 +85,10 @@ export function searchedResult(recording: {
   return exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage;
 }
 
-/** Sentences for viewers of a recording that is incomplete, did not start, or is not what was signed; empty for all others. */
+/**
+ * Returns sentences for viewers of a recording that is incomplete, did not start, or differs from the signed one;
+ * empty for all others.
+ */
 export function statusNotices(recording: {
   readonly state: string;
   readonly problem?: string;

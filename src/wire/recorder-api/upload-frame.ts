@@ -36,7 +36,7 @@ const NO_BYTES = new Uint8Array(0);
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 
-/** Forms of output in frames, whose reader always keeps the exact bytes. */
+/** Forms of output in frames; a reader always keeps the exact bytes. */
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
 /** Longer output is referenced until the batch is taken; copying shorter output is cheaper. */

@@ -33,7 +33,7 @@ const FRAMES = 'tailcast-frames';
 const UPGRADE = 'tailcast-upgrade';
 const UPGRADE_VERSION = '1';
 
-/** How an upload continues a session that began elsewhere. */
+/** Describes how an upload continues a session that started elsewhere. */
 export interface Continuation {
   /** Bytes of the session that were acknowledged earlier and are not part of this connection. */
   readonly offset: number;

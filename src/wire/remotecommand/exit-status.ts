@@ -81,8 +81,8 @@ const MAX_CLIENT_EXIT_CODE = 255;
 
 /**
  * Translates a status of the kubelet, which came over SPDY, for a WebSocket client of protocol version 5. The API
- * server does the same when such a client asks it directly: it reads the status with client-go and writes a status
- * of its own. Source: `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
+ * server does the same for such a client: it reads the status with client-go and writes its own status. Source:
+ * `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
  *
  * @param bytes the complete error stream, not empty
  */

@@ -43,7 +43,7 @@ export function encodeResize({ columns, rows }: TerminalSize): Uint8Array {
 }
 
 function parseSize(text: string): TerminalSize {
-  parseJsonObject(text); // from here on the text is known to be an object
+  parseJsonObject(text); // the text is an object from here on
   const literals = memberLiterals(text);
   return { columns: dimension(literals, 'width'), rows: dimension(literals, 'height') };
 }
@@ -80,7 +80,8 @@ function dimension(members: ReturnType<typeof memberLiterals>, name: string): nu
 }
 
 /**
- * Returns a function that reads terminal sizes. It ignores everything after an unreadable size, as the API server does.
+ * Returns a function that reads terminal sizes. The parser ignores all bytes after an unreadable size, like the API
+ * server.
  */
 export function createSizeReader(onSize: (size: TerminalSize) => void): (bytes: Uint8Array) => void {
   const parser = createResizeParser(MAX_RESIZE_BYTES, onSize);

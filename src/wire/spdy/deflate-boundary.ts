@@ -7,7 +7,7 @@
  * Huffman code or of stored bytes.
  */
 
-/** Thrown inside this file only: the bytes end too early, or violate the format. */
+/** Thrown only inside this file: the bytes end too early, or violate the format. */
 class Stop extends Error {}
 
 interface BitReader {

@@ -2,10 +2,10 @@
  * SPDY/3.1 frames, as Kubernetes uses them for exec, attach and port-forward (draft-mbelshe-httpbis-spdy-00 §2.2,
  * §2.6; github.com/moby/spdystream `spdy/read.go`).
  *
- * The parser accepts any segmentation. It returns control frames complete and as copies. It returns the payload
- * of a DATA frame in pieces, as views of the pushed chunk, and never buffers it, so a DATA frame of any legal
- * size needs no memory. Header blocks stay compressed (`headers.ts`). This file has no state of streams: ids may
- * repeat and have any order.
+ * The parser accepts any segmentation. It returns control frames complete and as copies. It returns the payload of a
+ * DATA frame in pieces, as views of the pushed chunk, and never buffers it, so a DATA frame of any legal size needs
+ * no memory. Header blocks stay compressed (`headers.ts`). The parser keeps no state of streams: ids may repeat and
+ * have any order.
  *
  * ```
  * control  1|version:15|type:16   flags:8|length:24   length bytes
@@ -315,7 +315,7 @@ function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyCo
     case TYPE.goaway:
       return { kind: 'goaway', lastStreamId: uint31(view, 0), status: view.getUint32(4) };
     default:
-      // The only type that is left after `checkControlHeader`. Stream 0 is the connection, draft 3.1 §2.6.8.
+      // The only remaining type after `checkControlHeader`. Stream 0 is the connection, draft 3.1 §2.6.8.
       return { kind: 'windowUpdate', streamId: uint31(view, 0), delta: nonZero(uint31(view, 4)) };
   }
 }

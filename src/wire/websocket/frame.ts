@@ -20,7 +20,7 @@ export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, 
 export const CLOSE_NORMAL: Uint8Array = Uint8Array.of(0x03, 0xe8);
 
 const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
-/** One bit per opcode. */
+/** The opcodes with one bit each. */
 const OPCODE_BITS = Object.values(OPCODE).reduce<number>((bits, opcode) => bits | (1 << opcode), 0);
 
 /** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */

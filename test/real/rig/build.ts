@@ -122,9 +122,9 @@ async function downloadModule(module: string, peer: Peer, report: Report): Promi
     // Go reports errors in the JSON output, not on stderr.
     const { Dir, Error: problem } = JSON.parse(stdout || '{}') as { Dir?: string; Error?: string };
     if (Dir !== undefined) return Dir;
-    const told = `go mod download ${module}: ${problem ?? stderr}`;
-    if (tries === DOWNLOADS) throw new Error(told);
-    report(told);
+    const message = `go mod download ${module}: ${problem ?? stderr}`;
+    if (tries === DOWNLOADS) throw new Error(message);
+    report(message);
     await setTimeout(DOWNLOAD_PAUSE_MS);
   }
 }

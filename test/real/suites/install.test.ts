@@ -334,8 +334,8 @@ describe('the image, as a container', () => {
     const shell = run(kubectl, throughGateway(`127.0.0.1:${door}`, join(data, 'gateway', 'ca', 'ca.crt')));
     expect(expectSuccess(shell)).toBe('first-shell\n');
     const ask = (...words: readonly string[]): string => {
-      const told = ['--recorder', `http://127.0.0.1:${listen}/`];
-      return expectSuccess(recorder.exec('node', '/app/scripts/tailcast.mjs', ...words, ...told));
+      const options = ['--recorder', `http://127.0.0.1:${listen}/`];
+      return expectSuccess(recorder.exec('node', '/app/scripts/tailcast.mjs', ...words, ...options));
     };
     await rig.until('the recording', async () => (/echo first-shell/.test(ask('ls')) ? true : undefined));
     tellTime('image', startedMs - unpackedMs);

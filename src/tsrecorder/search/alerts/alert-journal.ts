@@ -32,7 +32,7 @@ type Line = z.infer<typeof LINE>;
 
 /** Maximum number of settled alerts that are remembered to prevent duplicates. The oldest are dropped. */
 const MAX_SETTLED = 100_000;
-/** Minimum number of obsolete lines before a rewrite. They must also outnumber the other lines. */
+/** Minimum number of obsolete lines before a rewrite. The obsolete lines must also outnumber the other lines. */
 const MIN_OVER = 4096;
 
 export interface AlertJournalOptions {

@@ -50,7 +50,7 @@ function slackText(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }
 
-/** Returns an Adaptive Card. Its text runs have no markup, unlike its text blocks. */
+/** Returns an Adaptive Card. Text runs of the card have no markup, unlike its text blocks. */
 function teamsBody(
   title: string,
   facts: readonly (readonly [string, string])[],

@@ -65,7 +65,7 @@ export async function sendToWebhook(
       ? requestHttps(url, { ...options, ...(ca === undefined ? {} : { ca }) })
       : requestHttp(url, options);
     sent.once('response', answered.resolve);
-    // A receiver may respond and close before it has read everything. Its response is valid.
+    // A receiver may respond and close before it has read everything. The response of such a receiver is valid.
     sent.on('error', answered.reject);
     sent.end(body);
     const response = await answered.promise;

@@ -258,7 +258,7 @@ export class WebhookSender {
     });
     if (!isDelivered(answer)) {
       this.#failed(waiting, answer);
-      // Another recorder may reach the webhook. If the release fails, the claim expires.
+      // Another recorder may be able to reach the webhook. If the release fails, the claim expires.
       await waiting.claim.release().catch(() => undefined);
       return;
     }

@@ -1,6 +1,6 @@
 /**
- * HTTP client for OpenSearch with JSON requests and responses, timeouts and size limits. It follows no redirects.
- * Errors contain only the error type of the server, because its messages may quote recorded text.
+ * HTTP client for OpenSearch with JSON requests and responses, timeouts and size limits. The client follows no
+ * redirects. Errors contain only the error type of the server, because its messages may quote recorded text.
  */
 import { Agent as HttpAgent, request as requestHttp, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps, type RequestOptions } from 'node:https';

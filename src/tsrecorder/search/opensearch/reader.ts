@@ -74,7 +74,7 @@ const DOCUMENTS = z.object({
     z.object({
       found: z.boolean().default(false),
       _source: SOURCE.prefault({}),
-      /** Error of the lookup. It is then unknown whether the document exists. */
+      /** Error of the lookup. The state of the document is then unknown. */
       error: z.unknown().optional(),
     }),
   ),

@@ -19,7 +19,7 @@ function stateOf(directory: string, databases: readonly string[]): string {
   );
 }
 
-/** Marks the files as closed. They must not be open for writing. */
+/** Marks the files as closed. The files must not be open for writing. */
 export function markProperClose(directory: string, databases: readonly string[]): void {
   writeFileSync(join(directory, MARK), stateOf(directory, databases), { mode: 0o600 });
 }
