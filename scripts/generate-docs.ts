@@ -206,7 +206,7 @@ function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
   createSearchMetrics(recorder);
-  createAlertMetrics(recorder, () => ({ waiting: 0, oldestSeconds: 0 }));
+  createAlertMetrics(recorder, () => ({ waiting: 0, oldestSeconds: 0, slowRules: 0 }));
   const { registry: operator } = createOperatorMetrics();
   const nameserver = new Registry();
   createNameserverMetrics(nameserver);

@@ -40,7 +40,7 @@ export async function testAlerts(
   }
   if (options['deliver'] !== true) return 0;
   let code = 0;
-  for (const [name, ofWebhook] of Map.groupBy(chosen, ({ webhook }) => webhook)) {
+  for (const [name, ofWebhook] of Map.groupBy(chosen, ({ webhook = '' }) => webhook)) {
     const webhook = webhooks.get(name);
     if (webhook !== undefined && !(await deliver(name, webhook, ofWebhook, printResult, context))) code = 1;
   }
@@ -50,13 +50,17 @@ export async function testAlerts(
 type Print = (value: object, text: string) => Promise<void>;
 
 async function search(
-  { name: rule, query: parsed }: AlertRule,
+  { name: rule, query: parsed, pattern }: AlertRule,
   base: string,
   printResult: Print,
   { signal, stderr }: CommandContext,
 ): Promise<void> {
   if (parsed === undefined) return;
   const query = printQuery(parsed);
+  if (pattern !== undefined) {
+    const text = `rule ${rule}: matches ${pattern.in} of new sessions only: ${plain(pattern.source)}`;
+    return printResult({ rule, query, pattern }, text);
+  }
   const { sessions, next, index } = await askSearch(base, { q: query, limit: String(SHOWN) }, signal);
   if (index.state !== 'ready')
     await print(stderr, `the index is ${index.state}: not everything can be found yet\n`);

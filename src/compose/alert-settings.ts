@@ -58,7 +58,7 @@ export async function loadAlerts(
     });
   }
   const hidden = rules.find(
-    ({ query, webhook }) => query === undefined && loaded.get(webhook)?.scope !== 'everything',
+    ({ query, webhook = '' }) => query === undefined && loaded.get(webhook)?.scope !== 'everything',
   );
   if (hidden !== undefined)
     throw new TailcastError(

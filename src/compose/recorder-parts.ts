@@ -1,13 +1,11 @@
 /** Assembles a recorder: store, spool, intake and listeners. */
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
-import { join, resolve } from 'node:path';
-import { Registry } from 'prom-client';
+import { resolve } from 'node:path';
 import type { ListenAddress } from '../listen.ts';
-import { createAlertMetrics } from '../tsrecorder/search/alerts/alert-metrics.ts';
-import { openAlerts, type Alerts } from '../tsrecorder/search/alerts/alerts.ts';
+import { openReviews, type Reviews } from '../tsrecorder/evidence/reviews.ts';
+import type { Alerts } from '../tsrecorder/search/alerts/alerts.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
-import { createStatements } from '../tsrecorder/evidence/statement.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
 import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
 import { openSpoolIndexes } from '../tsrecorder/playback/spool-indexes.ts';
@@ -31,6 +29,7 @@ import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
+import { openRecorderAlerts } from './recorder-alerts.ts';
 import { openIntake, type Intake } from './recorder-intake.ts';
 import {
   settleOptions,
@@ -68,7 +67,9 @@ export async function createRecorder(given: RecorderOptions): Promise<RunningRec
     const intake = await openIntake(options, store);
     const maxBytes = options.limits.maxPlayIndexBytes;
     const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes });
-    return await serve(options, store, { ...intake, playIndexes }, unlock);
+    const { evidence, trusted } = intake;
+    const reviews = openReviews({ store, key: evidence.key, trusted, nowMs: () => options.clock.now() });
+    return await serve(options, store, { ...intake, playIndexes, reviews }, unlock);
   } catch (error) {
     await unlock();
     throw error;
@@ -91,6 +92,7 @@ async function openStore({
 
 interface Parts extends Intake {
   readonly playIndexes: PlayIndexes;
+  readonly reviews: Reviews;
 }
 
 /** Opens the listeners until `close`. */
@@ -196,26 +198,6 @@ async function closeLogs({ playIndexes, events, evidence }: Parts): Promise<void
   await playIndexes.close();
   await events.close();
   await evidence.close();
-}
-
-async function openRecorderAlerts(
-  { alerts, spoolDirectory, registry, clock, timing, log }: SettledOptions,
-  store: RecordingStore,
-  { catalog, evidence, trusted }: Parts,
-): Promise<Alerts | undefined> {
-  if (alerts === undefined) return undefined;
-  return openAlerts({
-    ...alerts,
-    directory: join(spoolDirectory, 'alerts'),
-    catalog,
-    store,
-    signer: createStatements('alert', evidence.key, trusted),
-    leaseMs: timing.leaseMs,
-    nowMs: () => clock.now(),
-    now: () => clock.monotonic(),
-    metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),
-    log,
-  });
 }
 
 function openSearch(

@@ -81,6 +81,11 @@ export class CastText {
     return this.#journal?.hidden ?? 0;
   }
 
+  /** Text of a control string that has not ended yet, with its second. */
+  get pendingString(): { readonly at: number; readonly text: string } {
+    return { at: this.#seconds, text: this.#journal?.parser.pendingString ?? '' };
+  }
+
   /** Emits all pending rows. More lines may follow. */
   flush(): void {
     this.#journal?.flush();

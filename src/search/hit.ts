@@ -46,8 +46,12 @@ function mark(
   const marks = phrases
     .flatMap((phrase) => findPhrase(tokens, phrase))
     .toSorted(([left], [right]) => left - right);
-  const [first] = marks;
-  if (first === undefined) return undefined;
+  return marks.length === 0 ? undefined : shownHit(text, marks, at, isCommand);
+}
+
+/** Returns a hit with the part of a text around its first mark. */
+export function shownHit(text: string, marks: Hit['marks'], at: number, isCommand: boolean): Hit {
+  const [first = [0, 0]] = marks;
   const start =
     text.length <= MAX_SNIPPET ? 0 : Math.max(0, Math.min(first[0] - 60, text.length - MAX_SNIPPET));
   const snippet = text.slice(start, start + MAX_SNIPPET).toWellFormed();

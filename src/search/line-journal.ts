@@ -16,7 +16,7 @@ const CHARACTER_WORK = 8;
 /** Journal of one session. */
 export class LineJournal implements TerminalActions, TextJournal {
   readonly #options: Omit<RowJournalOptions, 'columns' | 'rows'>;
-  readonly #parser: EscapeParser;
+  readonly parser: EscapeParser;
   readonly #written: WrittenText;
   readonly #pen = new Pen();
   #seconds = 0;
@@ -28,7 +28,7 @@ export class LineJournal implements TerminalActions, TextJournal {
 
   constructor(options: Omit<RowJournalOptions, 'columns' | 'rows'>) {
     this.#options = options;
-    this.#parser = new EscapeParser(this, UNKNOWN_SIZE.columns, UNKNOWN_SIZE.rows);
+    this.parser = new EscapeParser(this, UNKNOWN_SIZE.columns, UNKNOWN_SIZE.rows);
     this.#written = new WrittenText(options.onWritten, undefined);
     this.#budget = options.budget ?? new WorkBudget();
     this.#allowance = new TextAllowance(this.#budget);
@@ -51,7 +51,7 @@ export class LineJournal implements TerminalActions, TextJournal {
     if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
     this.#budget.spent += text.length * CHARACTER_WORK;
-    this.#parser.push(text);
+    this.parser.push(text);
   }
 
   resize(seconds: number): void {
@@ -69,7 +69,7 @@ export class LineJournal implements TerminalActions, TextJournal {
   }
 
   end(): void {
-    this.#parser.end();
+    this.parser.end();
     this.flush();
     this.#written.flush(this.#seconds);
   }

@@ -3,7 +3,9 @@
  * query matches a session if it matches one of its moments. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
-import { hitOf, markedPhrases, type MarkedPhrases } from './hit.ts';
+import { replaceSecrets } from '../secrets.ts';
+import { hitOf, markedPhrases, shownHit, type MarkedPhrases } from './hit.ts';
+import { findPattern, PatternSet, type PatternLine, type RulePattern } from './patterns.ts';
 import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
 import { joinNames, ruledNamespaces, type Hit, type Moment, type SessionNames } from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
@@ -19,6 +21,8 @@ export interface WatchedRule {
    * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.
    */
   readonly sinceMs: number;
+  /** The session must also have a line that matches. The query then has no words. */
+  readonly pattern?: RulePattern;
 }
 
 /** A rule that matches a session. Plain data. */
@@ -26,7 +30,37 @@ export interface RuleMatch {
   readonly rule: string;
   /** Position of the matching words. */
   readonly hit?: Hit;
+  /** True if the rule does not match, and its pattern was switched off because it is too slow. */
+  readonly isSlow?: true;
 }
+
+/** The patterns of all rules. */
+interface RulePatterns {
+  readonly output: PatternSet;
+  readonly command: PatternSet;
+}
+
+/**
+ * Returns a function that creates the watch of a session. All sessions share the compiled patterns.
+ * @param cpuMs CPU time of this thread, in milliseconds
+ */
+export function createWatches(rules: readonly WatchedRule[], cpuMs: () => number): () => RuleWatch {
+  const hasPatterns = rules.some(({ pattern }) => pattern !== undefined);
+  const patterns = hasPatterns ? compilePatterns(rules, cpuMs) : undefined;
+  return () => new RuleWatch(rules, patterns);
+}
+
+function compilePatterns(rules: readonly WatchedRule[], cpuMs: () => number): RulePatterns {
+  const of = (kind: RulePattern['in']): PatternSet =>
+    new PatternSet(
+      rules.flatMap(({ id, pattern }) => (pattern?.in === kind ? [{ id, source: pattern.source }] : [])),
+      cpuMs,
+    );
+  return { output: of('output'), command: of('command') };
+}
+
+/** Characters of output that patterns are matched with at once. */
+const BATCH_CHARACTERS = 16_384;
 
 /** Moment of a session without text. */
 const WITHOUT_TEXT: Moment = { t0: 0, t1: 0, rows: [] };
@@ -34,10 +68,44 @@ const WITHOUT_TEXT: Moment = { t0: 0, t1: 0, rows: [] };
 /** Matches one session with all rules, and reports each match once. */
 export class RuleWatch {
   readonly #rules: Map<string, CompiledRule>;
+  readonly #patterns: RulePatterns | undefined;
+  /** The first matching line of each pattern. */
+  readonly #lines = new Map<string, PatternLine>();
+  #output: PatternLine[] = [];
+  #waiting = 0;
+  #commands: PatternLine[] = [];
   #hadMoments = false;
+  #hadNames = false;
 
-  constructor(rules: readonly WatchedRule[]) {
+  /** @param patterns compiled patterns of these rules; undefined if the rules have no pattern */
+  constructor(rules: readonly WatchedRule[], patterns?: RulePatterns) {
     this.#rules = new Map(rules.map((rule) => [rule.id, compileRule(rule)]));
+    this.#patterns = patterns;
+  }
+
+  /** True if rules have patterns for output. */
+  get readsOutput(): boolean {
+    return this.#patterns?.output.isEmpty === false;
+  }
+
+  /** Adds a row of the screen or a written line, for the next match. */
+  output(line: PatternLine): void {
+    if (!this.readsOutput) return;
+    this.#output.push(line);
+    this.#count(line);
+  }
+
+  /** Adds a command, for the next match. */
+  command(line: PatternLine): void {
+    if (this.#patterns?.command.isEmpty !== false) return;
+    this.#commands.push(line);
+    this.#count(line);
+  }
+
+  /** Limits the lines in memory. */
+  #count({ text }: PatternLine): void {
+    this.#waiting += text.length + 1;
+    if (this.#waiting > BATCH_CHARACTERS) this.#matchLines();
   }
 
   /**
@@ -47,6 +115,7 @@ export class RuleWatch {
    */
   match(names: SessionNames, moments: readonly Moment[], isOver: boolean): readonly RuleMatch[] {
     if (this.#rules.size === 0) return [];
+    this.#readNames(names);
     const endMs =
       names.startedAtMs + Math.max(names.durationSeconds ?? 0, ...moments.map(({ t1 }) => t1)) * 1000;
     const given = moments.length === 0 && !this.#hadMoments ? [WITHOUT_TEXT] : moments;
@@ -59,12 +128,12 @@ export class RuleWatch {
     );
     if (asked.length === 0) return [];
     const inNames = tokenize(joinNames(names));
-    const found: RuleMatch[] = [];
+    const found = this.#matchPatterns(asked, names);
     // In groups, because the words of all moments of a long session need much memory.
     for (let at = 0; at < given.length && asked.length > found.length; at += BATCH_MOMENTS) {
       const words = given.slice(at, at + BATCH_MOMENTS).map((moment) => new MomentWords(moment, inNames));
       for (const compiled of asked) {
-        if (!this.#rules.has(compiled.rule.id)) continue;
+        if (!this.#rules.has(compiled.rule.id) || compiled.rule.pattern !== undefined) continue;
         const matching = compiled.hasText
           ? matchingMoments(compiled, names, words)
           : matchingNames(compiled, names);
@@ -76,6 +145,49 @@ export class RuleWatch {
     }
     return found;
   }
+
+  #readNames({ command }: SessionNames): void {
+    if (command !== undefined && !this.#hadNames) this.command({ at: 0, text: command });
+    this.#hadNames = true;
+    this.#matchLines();
+  }
+
+  #matchLines(): void {
+    if (this.#patterns === undefined) return;
+    const { output, command } = this.#patterns;
+    for (const [set, lines] of [
+      [output, this.#output],
+      [command, this.#commands],
+    ] as const) {
+      for (const [id, line] of set.match(lines)) if (!this.#lines.has(id)) this.#lines.set(id, line);
+    }
+    this.#output = [];
+    this.#waiting = 0;
+    this.#commands = [];
+  }
+
+  /** Returns the rules with a pattern that match, and those whose pattern was switched off. */
+  #matchPatterns(asked: readonly CompiledRule[], names: SessionNames): RuleMatch[] {
+    const found: RuleMatch[] = [];
+    const slow = [...(this.#patterns?.output.slow ?? []), ...(this.#patterns?.command.slow ?? [])];
+    for (const compiled of asked) {
+      const { id, pattern } = compiled.rule;
+      if (pattern === undefined) continue;
+      const line = this.#lines.get(id);
+      if (line !== undefined && matchingNames(compiled, names) !== undefined)
+        found.push({ rule: id, hit: patternHit(pattern, line) });
+      else if (line === undefined && slow.includes(id)) found.push({ rule: id, isSlow: true });
+      else continue;
+      this.#rules.delete(id);
+    }
+    return found;
+  }
+}
+
+function patternHit({ in: kind, source }: RulePattern, { at, text }: PatternLine): Hit {
+  const shown = replaceSecrets(text);
+  const mark = findPattern(source, shown);
+  return shownHit(shown, mark === undefined ? [] : [mark], at, kind === 'command');
 }
 
 /** Number of moments whose words are in memory at once. */

@@ -31,7 +31,7 @@ const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x
 /** Journal of one session with a terminal. */
 export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #options: RowJournalOptions;
-  readonly #parser: EscapeParser;
+  readonly parser: EscapeParser;
   readonly #marks;
   readonly #budget: WorkBudget;
   readonly #allowance: TextAllowance;
@@ -63,7 +63,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#allowance = new TextAllowance(this.#budget);
     this.#written = new WrittenText(options.onWritten, this.#budget);
     this.screen = new Screen(options.columns, options.rows, this, this.#budget);
-    this.#parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
+    this.parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
     this.#marks = createShellMarks(
       this.screen,
       (command) => options.onCommand?.(command),
@@ -89,7 +89,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   write(seconds: number, text: string): void {
     if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
-    this.#parser.push(text);
+    this.parser.push(text);
   }
 
   /** Changes the size of the terminal. */
@@ -98,8 +98,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (this.isStopped) return;
     this.tick(seconds);
     this.screen.resize(columns, rows);
-    this.#parser.columns = this.screen.columns;
-    this.#parser.rows = this.screen.rows;
+    this.parser.columns = this.screen.columns;
+    this.parser.rows = this.screen.rows;
   }
 
   /** Advances the time and emits quiet rows. Calls do not change which rows are emitted in total. */
@@ -119,7 +119,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   /** Ends the session. An unterminated control string becomes text. */
   end(): void {
-    this.#parser.end();
+    this.parser.end();
     this.flush();
   }
 

@@ -1,4 +1,5 @@
 /** Types of journals, which read the output of a session as rows of text. */
+import type { EscapeParser } from '../terminal/escape-parser.ts';
 import type { WorkBudget } from '../work-budget.ts';
 import type { CommandEnd, JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
@@ -44,6 +45,7 @@ export interface TextJournal {
   readonly isExhausted: boolean;
   /** Number of printable characters that never became visible. */
   readonly hidden: number;
+  readonly parser: Pick<EscapeParser, 'pendingString'>;
   write(seconds: number, text: string): void;
   resize(seconds: number, columns: number, rows: number): void;
   tick(seconds: number): void;

@@ -85,6 +85,11 @@ export class EscapeParser {
     return this.#state === 'ground';
   }
 
+  /** Text of a control string that has not ended yet. */
+  get pendingString(): string {
+    return this.#state === 'string' ? this.#string : '';
+  }
+
   /** The session has ended: an incomplete control string or control sequence is text. */
   end(): void {
     if (this.#state !== 'ground') this.#reveal();

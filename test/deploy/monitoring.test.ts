@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { ERROR_TABLE } from '../../src/errors.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
+import { createAlertMetrics } from '../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createSearchMetrics } from '../../src/tsrecorder/search/search-metrics.ts';
 import { createRecorderMetrics } from '../../src/tsrecorder/intake/recorder-metrics.ts';
 
@@ -52,6 +53,7 @@ async function measured(): Promise<{
     unpublishedEntries: 0,
   }));
   createSearchMetrics(recorder);
+  createAlertMetrics(recorder, () => ({ waiting: 0, oldestSeconds: 0, slowRules: 0 }));
   const own = new Registry();
   collectDefaultMetrics({ register: own });
   const labels = new Map<string, Set<string>>();
@@ -131,7 +133,7 @@ describe('the dashboard', () => {
       ),
     );
     const all = [...(await measured()).labels.keys()]
-      .filter((name) => name.startsWith('tailcast_') && !/_(sum|count)$/.test(name))
+      .filter((name) => name.startsWith('tailcast_') && !/_(sum|count)$|_(alerts?|rules?)_/.test(name))
       .map((name) => name.replace(/_bucket$/, ''));
     expect(all.length).toBeGreaterThan(30);
     expect(all.filter((name) => !shown.has(name))).toEqual([]);

@@ -14,6 +14,7 @@ import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement
 
 const FOLDER = '.reviews/';
 const MAX_TEXT = 2000;
+const MAX_TAG = 50;
 /** Maximum number of changes of one recording, and of all. Further documents are ignored. */
 const MAX_CHANGES = 500;
 const MAX_DOCUMENTS = 20_000;
@@ -64,6 +65,8 @@ export interface Reviews {
   all(): Promise<ReadonlyMap<string, Review>>;
   /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;
+  /** Adds a comment and a tag of a rule. The same mark again, also from another recorder, replaces the first one. */
+  mark(recording: string, rule: string, seconds: number | undefined): Promise<void>;
 }
 
 /** Opens the reviews of a store. */
@@ -103,25 +106,42 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
 
   return {
     all,
-    async change(recording, by, change) {
-      await all();
-      const mine = [...documents.values()].filter((statement) => statement?.recording === recording);
-      if (mine.length >= MAX_CHANGES || documents.size >= MAX_DOCUMENTS)
-        throw new TailcastError(
-          'USAGE',
-          `a recording has at most ${MAX_CHANGES} comments and changes of tags`,
-        );
-      // Later changes win. The clock may be slow.
-      const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement?.at ?? '')));
-      const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
-      const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
-      const name = `${FOLDER}${recording}/${at}-${randomBytes(4).toString('hex')}`;
-      await store.putDocument(name, Buffer.from(encodeStatement('review', statement, key)));
-      documents.set(name, statement);
-      reviews = reviewsOf(documents.values());
-      return reviews.get(recording) ?? NO_REVIEW;
+    change: write,
+    async mark(recording, rule, seconds) {
+      const by = `rule ${rule}`;
+      const at = seconds === undefined ? {} : { seconds };
+      await write(
+        recording,
+        by,
+        { kind: 'comment', text: `Rule ${rule} matched.`, ...at },
+        `rule-${rule}-comment`,
+      );
+      const tag = rule.slice(0, MAX_TAG);
+      await write(recording, by, { kind: 'tag', text: tag }, `rule-${rule}-tag`);
     },
   };
+
+  /** @param fixedName name of a change that exists once. Default: a random name */
+  async function write(
+    recording: string,
+    by: string,
+    change: ReviewChange,
+    fixedName?: string,
+  ): Promise<Review> {
+    await all();
+    const mine = [...documents.values()].filter((statement) => statement?.recording === recording);
+    if (mine.length >= MAX_CHANGES || documents.size >= MAX_DOCUMENTS)
+      throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
+    // Later changes win. The clock may be slow.
+    const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement?.at ?? '')));
+    const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
+    const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
+    const name = `${FOLDER}${recording}/${fixedName ?? `${at}-${randomBytes(4).toString('hex')}`}`;
+    await store.putDocument(name, Buffer.from(encodeStatement('review', statement, key)));
+    documents.set(name, statement);
+    reviews = reviewsOf(documents.values());
+    return reviews.get(recording) ?? NO_REVIEW;
+  }
 }
 
 /** Removes the review of a removed recording. */

@@ -1,17 +1,21 @@
 /** Operations of an index process. */
 import { isAscii } from 'node:buffer';
 import { CastText } from '../../search/cast-text.ts';
-import { RuleWatch, type WatchedRule } from '../../search/match.ts';
+import { createWatches, type RuleWatch } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc, SessionNames } from '../../search/search-index.ts';
 import type { ReadingEngine, WritingEngine } from './engine.ts';
 import { WorkBudget, type WorkLimits } from '../../work-budget.ts';
+import type { PatternLine } from '../../search/patterns.ts';
 import type { Answer, Ask, Effort, IndexOperation, WorkDone } from './messages.ts';
 
 /** Maximum length of a line of a cast, in bytes. Longer lines are skipped. */
 const MAX_LINE = 16 * 1024 ** 2;
 /** Work limit of a quick reading: twice the work of shells and most full-screen programs. */
 const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
+
+/** Header of a cast without a terminal. */
+const WITHOUT_TERMINAL = '{"version":2,"width":0,"height":0}';
 
 /** Handlers of all operations. Calls never overlap. */
 export type IndexHandlers = {
@@ -24,7 +28,7 @@ export function createIndexHandlers(): IndexHandlers {
   let reader: ReadingEngine | undefined;
   let close = (): void => undefined;
   const fed = new Map<number, FedRecording>();
-  let rules: readonly WatchedRule[] = [];
+  let createWatch = createWatches([], cpuMs);
   const written = (): WritingEngine => writer ?? fail('the index is not open for writing');
   const read = (): ReadingEngine => reader ?? fail('the index is not open');
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
@@ -34,12 +38,12 @@ export function createIndexHandlers(): IndexHandlers {
       return null;
     },
     watch(watched) {
-      rules = watched;
+      createWatch = createWatches(watched, cpuMs);
       return null;
     },
     async begin({ key, doc, isLive, effort }) {
       if (!isLive && (await written().version(doc.names.id)) === doc.version) return 'same';
-      fed.set(key, new FedRecording(doc, rules, effort));
+      fed.set(key, new FedRecording(doc, createWatch(), effort));
       return 'begun';
     },
     feed({ key, bytes }) {
@@ -136,6 +140,9 @@ class FedRecording {
   readonly effort: Effort;
   isFirst = true;
   readonly #budget: WorkBudget;
+  /** Reader of the output after the index stopped reading, with a budget of its own. */
+  #lines: CastText | undefined;
+  readonly #unrendered = new WorkBudget();
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
@@ -144,16 +151,25 @@ class FedRecording {
   #skipped = false;
   #workBefore = 0;
 
-  constructor(doc: SessionDoc, rules: readonly WatchedRule[], effort: Effort) {
+  constructor(doc: SessionDoc, watch: RuleWatch, effort: Effort) {
     this.doc = doc;
     this.effort = effort;
     this.#budget = new WorkBudget(effort === 'quick' ? QUICK : undefined);
-    this.watch = new RuleWatch(rules);
+    this.watch = watch;
     this.#cut = new Moments({ text: doc.text, onMoment: (moment) => this.#moments.push(moment) });
     this.#cast = new CastText({
-      onRow: (row) => this.#cut.row(row),
-      onCommand: (command) => this.#cut.command(command),
-      onWritten: (row) => this.#cut.written(row),
+      onRow: (row) => {
+        this.#cut.row(row);
+        watch.output(row);
+      },
+      onCommand: (command) => {
+        this.#cut.command(command);
+        watch.command(command);
+      },
+      onWritten: (row) => {
+        this.#cut.written(row);
+        watch.output(row);
+      },
       onOutput: (characters) => this.#cut.printed(characters),
       budget: this.#budget,
     });
@@ -164,9 +180,11 @@ class FedRecording {
   }
 
   workDone(): WorkDone {
-    const work = this.#budget.spent - this.#workBefore;
-    this.#workBefore = this.#budget.spent;
-    return { work, isStopped: this.#cast.stoppedAt !== undefined, isDone: this.#cast.isExhausted };
+    const spent = this.#budget.spent + this.#unrendered.spent;
+    const work = spent - this.#workBefore;
+    this.#workBefore = spent;
+    const isDone = this.#cast.isExhausted && !this.watch.readsOutput;
+    return { work, isStopped: this.#cast.stoppedAt !== undefined, isDone };
   }
 
   get isPartial(): boolean {
@@ -202,7 +220,7 @@ class FedRecording {
     const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1', start);
     let from = 0;
     for (let to = text.indexOf('\n'); to >= 0; to = text.indexOf('\n', from)) {
-      this.#cast.line(text.slice(from, to));
+      this.#readLine(text.slice(from, to));
       from = to + 1;
     }
     return start + from;
@@ -212,6 +230,10 @@ class FedRecording {
   takeNew(bytes?: Uint8Array): readonly Moment[] {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();
+    this.#lines?.flush();
+    // A program may never end a control string, to hide its text while the session runs.
+    const { pendingString } = this.#lines ?? this.#cast;
+    if (pendingString.text !== '') this.watch.output(pendingString);
     this.#cut.flush();
     const moments = this.#moments;
     this.#moments = [];
@@ -222,6 +244,7 @@ class FedRecording {
     if (bytes !== undefined) this.feed(bytes);
     if (this.#restBytes > 0) this.#line(new Uint8Array(0));
     this.#cast.end();
+    this.#lines?.end();
     this.#cut.end();
     return this.#moments;
   }
@@ -242,10 +265,31 @@ class FedRecording {
     this.#rest = [];
     this.#restBytes = 0;
     if (isTooLong) this.#skipped = true;
-    else this.#cast.line(whole.toString());
+    else this.#readLine(whole.toString());
+  }
+
+  #readLine(line: string): void {
+    if (!this.#cast.isExhausted) this.#cast.line(line);
+    if (this.#cast.isExhausted && this.watch.readsOutput) this.#readUnrendered(line);
+  }
+
+  /** Reads output for the patterns of rules after the index stopped reading: as lines, without a screen. */
+  #readUnrendered(line: string): void {
+    if (this.#lines === undefined) {
+      const onLine = (row: PatternLine): void => this.watch.output(row);
+      this.#lines = new CastText({ onRow: onLine, onWritten: onLine, budget: this.#unrendered });
+      this.#lines.line(WITHOUT_TERMINAL);
+    }
+    this.#lines.line(line);
   }
 }
 
 function fail(sentence: string): never {
   throw new Error(sentence);
+}
+
+/** CPU time of this thread, in milliseconds. */
+function cpuMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
 }

@@ -48,7 +48,7 @@ import { addSavedSearchApi, SEARCHES_PATH } from './api-saved-searches.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, acceptsGzip } from './compression.ts';
 import type { Hosts } from './hosts.ts';
-import { openReviews } from '../evidence/reviews.ts';
+import type { Reviews } from '../evidence/reviews.ts';
 import { openSavedSearches } from '../evidence/saved-searches.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
@@ -66,6 +66,7 @@ export interface ApiOptions extends ListsApiOptions {
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly playIndexes: PlayIndexes;
+  readonly reviews: Reviews;
   /** Key of this recorder. */
   readonly key: SigningKey;
   /** Public keys of trusted recorders, by id. */
@@ -150,8 +151,7 @@ export function addHealth(
 
 /** Adds all routes to `app`, including the health checks. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
-  const { catalog, store, hosts, access, key } = options;
-  const reviews = openReviews(options);
+  const { catalog, store, hosts, access, key, reviews } = options;
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS);

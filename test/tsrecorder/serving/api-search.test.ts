@@ -76,7 +76,7 @@ function openApi(
   addSearchApi(app, {
     index: search,
     isSearchable: true,
-    reviews: { all: async () => new Map(), change: async () => NO_REVIEW },
+    reviews: { all: async () => new Map(), change: async () => NO_REVIEW, mark: async () => {} },
     catalog: {
       find: async (id) => entryOf(id),
       shown: async (ids) => ids.map((id) => entryOf(id).recording),

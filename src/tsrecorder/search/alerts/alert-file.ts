@@ -4,6 +4,7 @@
  */
 import { TailcastError } from '../../../errors.ts';
 import type { IndexedText } from '../../../search/moments.ts';
+import { patternProblem, type RulePattern } from '../../../search/patterns.ts';
 import { WEBHOOK_FORMATS, type WebhookFormat } from './chat-message.ts';
 import { parseQuery, QueryError, type Query } from '../../../search/query.ts';
 
@@ -30,14 +31,25 @@ interface WrittenRule {
   readonly name: string;
   /** Undefined: steps of access requests. */
   readonly query: Query | undefined;
-  readonly webhook: string;
+  readonly pattern?: RulePattern;
+  /** Undefined: notify. */
+  readonly action?: RuleAction;
+  /** Undefined: no webhook is notified. */
+  readonly webhook?: string;
 }
+
+const ACTIONS = ['notify', 'mark'] as const;
+/**
+ * - `notify`: only notifies the webhook
+ * - `mark`: writes a comment and a tag at the moment of the match
+ */
+export type RuleAction = (typeof ACTIONS)[number];
 
 const SECTIONS = ['webhooks', 'rules', 'giveUpHours'];
 const WEBHOOK_KEYS = ['url', 'format', 'secretFile', 'caFile', 'viewer', 'text', 'allowHttp', 'player'];
-const RULE_KEYS = ['query', 'accessRequests', 'webhook'];
+const RULE_KEYS = ['query', 'output', 'command', 'accessRequests', 'action', 'webhook'];
 const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
-const MAX_RULES = 100;
+const MAX_RULES = 300;
 const MAX_GIVE_UP_HOURS = 720;
 const GIVE_UP_HOURS = 72;
 
@@ -167,23 +179,69 @@ function readRule(
   checkName(name, key, fail);
   const found = members(value, key, fail);
   onlyKnown(found, RULE_KEYS, `${key}.`, fail);
-  const webhook = readText(found, 'webhook', key, fail);
-  if (webhook === undefined) fail(`${key}.webhook`, 'is missing; name one of webhooks');
-  else if (!webhooks.has(webhook))
-    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  const rule = { name, ...readTarget(found, key, webhooks, fail) };
   const text = readText(found, 'query', key, fail);
+  const pattern = readPattern(found, key, indexed, fail);
   if (readFlag(found, 'accessRequests', key, fail)) {
-    if (text !== undefined) fail(`${key}.query`, 'does not apply to accessRequests; use two rules');
-    if (webhook !== undefined && webhooks.get(webhook)?.player === undefined)
-      fail(`webhooks.${webhook}.player`, `is missing; rule ${name} links to the page of access requests`);
-    return webhook === undefined ? undefined : { name, query: undefined, webhook };
+    for (const other of ['query', 'output', 'command', 'action'])
+      if (found.has(other)) fail(`${key}.${other}`, 'does not apply to accessRequests; use two rules');
+    if (rule.webhook !== undefined && webhooks.get(rule.webhook)?.player === undefined)
+      fail(
+        `webhooks.${rule.webhook}.player`,
+        `is missing; rule ${name} links to the page of access requests`,
+      );
+    return { ...rule, query: undefined };
   }
-  if (text === undefined) {
-    fail(`${key}.query`, 'is missing; set a query as in tailcast search, or accessRequests: true');
+  if (text === undefined && pattern === undefined) {
+    fail(`${key}.query`, 'is missing; set query, output, command or accessRequests');
     return undefined;
   }
-  const query = readQuery(text, `${key}.query`, indexed, fail);
-  return query === undefined || webhook === undefined ? undefined : { name, query, webhook };
+  const query = text === undefined ? { clauses: [] } : readQuery(text, `${key}.query`, indexed, fail);
+  if (query === undefined) return undefined;
+  if (pattern === undefined) return { ...rule, query };
+  if (query.clauses.flat().some(({ kind }) => kind === 'text'))
+    fail(`${key}.query`, `has words; a rule with ${pattern.in} takes only keys such as ns: or user:`);
+  return { ...rule, query, pattern };
+}
+
+/** Returns the action of a rule and its webhook. */
+function readTarget(
+  found: Members,
+  key: string,
+  webhooks: ReadonlyMap<string, WrittenWebhook>,
+  fail: Fail,
+): Pick<WrittenRule, 'action' | 'webhook'> {
+  const written = readText(found, 'action', key, fail) ?? 'notify';
+  const action = ACTIONS.find((each) => each === written) ?? 'notify';
+  if (action !== written) fail(`${key}.action`, `one of ${ACTIONS.join(', ')} is expected`);
+  const webhook = readText(found, 'webhook', key, fail);
+  if (webhook === undefined && action === 'notify')
+    fail(`${key}.webhook`, 'is missing; name one of webhooks');
+  else if (webhook !== undefined && !webhooks.has(webhook))
+    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  return {
+    ...(action === 'notify' ? {} : { action }),
+    ...(webhook === undefined ? {} : { webhook }),
+  };
+}
+
+function readPattern(
+  found: Members,
+  key: string,
+  indexed: IndexedText | undefined,
+  fail: Fail,
+): RulePattern | undefined {
+  const output = readText(found, 'output', key, fail);
+  const command = readText(found, 'command', key, fail);
+  if (output !== undefined && command !== undefined) fail(key, 'has output and command; use two rules');
+  const source = output ?? command;
+  if (source === undefined) return undefined;
+  const kind = output === undefined ? 'command' : 'output';
+  const problem = patternProblem(source);
+  if (problem !== undefined) fail(`${key}.${kind}`, problem);
+  if (indexed === 'off')
+    fail(`${key}.${kind}`, 'is never true while searchText is off; set it to commands or all');
+  return { in: kind, source };
 }
 
 function readQuery(

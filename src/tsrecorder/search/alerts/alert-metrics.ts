@@ -5,6 +5,8 @@ import { createMakers } from '../../../observe/metric-makers.ts';
 export interface AlertStatus {
   readonly waiting: number;
   readonly oldestSeconds: number;
+  /** Number of rules that were switched off. */
+  readonly slowRules: number;
 }
 
 export type AlertMetrics = ReturnType<typeof createAlertMetrics>;
@@ -18,7 +20,18 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
     'Age of the oldest undelivered alert; 0 if there is none.',
     () => status().oldestSeconds,
   );
+  gauge(
+    'tailcast_recorder_rules_slow',
+    'Rules that were switched off because their pattern is too slow.',
+    () => status().slowRules,
+  );
   return {
+    actions: labelled(
+      'tailcast_recorder_rule_actions_total',
+      'Actions of rules, by outcome: marked, failed.',
+      'outcome',
+      ['marked', 'failed'],
+    ),
     alerts: labelled(
       'tailcast_recorder_alerts_total',
       'Alerts, by outcome: made, delivered, delivered by another recorder, given up (too old, too many, no webhook), withheld (the viewer lost access).',

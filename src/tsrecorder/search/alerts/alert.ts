@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { printQuery, type Query } from '../../../search/query.ts';
+import type { RulePattern } from '../../../search/patterns.ts';
 import type { Hit } from '../../../search/search-index.ts';
 import { ACCESS_NOTICE, type AccessNotice } from './access-notice.ts';
 
@@ -10,7 +11,7 @@ export interface Alert {
   /** Equal for every process and every recorder that finds the match. */
   readonly id: string;
   readonly rule: string;
-  /** Query at the time of the match; empty for a step of an access request. */
+  /** Query and pattern at the time of the match; empty for a step of an access request. */
   readonly query: string;
   readonly webhook: string;
   /** Id of the recording, or `session` of a notice. */
@@ -47,9 +48,22 @@ export const ALERT = z.object({
   access: ACCESS_NOTICE.exactOptional(),
 }) satisfies z.ZodType<Alert>;
 
-/** Returns the id of a rule. Another query gives another id. @param query undefined: access requests */
-export function ruleIdOf(name: string, query: Query | undefined): string {
-  return digest(query === undefined ? `${name}\0access\0` : `${name}\0${printQuery(query)}`).slice(0, 16);
+/** Returns the id of a rule. Another query or pattern gives another id. A query of undefined: access requests. */
+export function ruleIdOf({ name, query, pattern }: RuleTerms & { readonly name: string }): string {
+  const text = query === undefined ? 'access\0' : printTerms({ query, pattern });
+  return digest(`${name}\0${text}`).slice(0, 16);
+}
+
+/** Query and pattern of a rule. */
+export interface RuleTerms {
+  readonly query: Query | undefined;
+  readonly pattern?: RulePattern | undefined;
+}
+
+/** Returns query and pattern as text, for people. */
+export function printTerms({ query, pattern }: RuleTerms): string {
+  const printed = query === undefined ? '' : printQuery(query);
+  return pattern === undefined ? printed : `${printed} ${pattern.in}=/${pattern.source}/`.trimStart();
 }
 
 /** Returns the id of an alert. @param key id of the session, or key of the notice */

@@ -5,13 +5,15 @@
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
-import { printQuery, type Query } from '../../../search/query.ts';
+import type { RulePattern } from '../../../search/patterns.ts';
+import type { Query } from '../../../search/query.ts';
 import type { Hit } from '../../../search/search-index.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import { termsOf } from '../../library/index-rows.ts';
 import { isWithin, marksOf } from '../../library/scope.ts';
 import { parseAccessNotice } from './access-notice.ts';
-import { alertIdOf, ruleIdOf, type Alert } from './alert.ts';
+import { alertIdOf, printTerms, ruleIdOf, type Alert } from './alert.ts';
+import type { RuleAction } from './alert-file.ts';
 import { AlertJournal } from './alert-journal.ts';
 import type { AlertMetrics, AlertStatus } from './alert-metrics.ts';
 import {
@@ -26,8 +28,12 @@ export interface AlertRule {
   readonly name: string;
   /** Undefined: steps of access requests. */
   readonly query: Query | undefined;
-  /** Name of the webhook. */
-  readonly webhook: string;
+  /** Regular expression that a line of the session must match. */
+  readonly pattern?: RulePattern;
+  /** Default: notify. */
+  readonly action?: RuleAction;
+  /** Name of the webhook. Undefined: no webhook is notified. */
+  readonly webhook?: string;
 }
 
 /** Rules and their webhooks. */
@@ -42,6 +48,8 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   /** Directory in the spool. */
   readonly directory: string;
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
+  /** Writes a comment and a tag of a rule into a recording. The same mark again has no effect. */
+  readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
 }
 
 /** Interface of alerts for the indexer. */
@@ -71,7 +79,7 @@ const CLOCKS_MS = 300_000;
 export async function openAlerts(options: AlertsOptions): Promise<Alerts> {
   const journal = await AlertJournal.open({
     directory: options.directory,
-    rules: options.rules.map(({ name, query }) => ruleIdOf(name, query)),
+    rules: options.rules.map(ruleIdOf),
     nowMs: options.nowMs(),
   });
   if (journal.damaged > 0)
@@ -91,6 +99,8 @@ class RecorderAlerts implements Alerts {
   /** Rules about access requests, by id. */
   readonly #accessRules: readonly (readonly [id: string, rule: AlertRule])[];
   readonly #senders: ReadonlyMap<string, WebhookSender>;
+  /** Names of the rules that were switched off. */
+  readonly #slow = new Set<string>();
   readonly #closing = new AbortController();
   #background: Promise<void> = Promise.resolve();
 
@@ -98,15 +108,16 @@ class RecorderAlerts implements Alerts {
     const { rules, webhooks } = options;
     this.#options = options;
     this.#journal = journal;
-    this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule.name, rule.query), rule]));
+    this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule), rule]));
     this.#accessRules = [...this.#byId].filter(([, { query }]) => query === undefined);
-    this.rules = [...this.#byId].flatMap(([id, { query, webhook }]) =>
+    this.rules = [...this.#byId].flatMap(([id, { query, pattern, webhook }]) =>
       query === undefined
         ? []
         : {
             id,
             query,
-            may: termsOf(webhooks.get(webhook)?.scope ?? []),
+            ...(pattern === undefined ? {} : { pattern }),
+            may: webhook === undefined ? 'everything' : termsOf(webhooks.get(webhook)?.scope ?? []),
             sinceMs: journal.sinceMs(id) - CLOCKS_MS,
           },
     );
@@ -123,7 +134,34 @@ class RecorderAlerts implements Alerts {
 
   async matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void> {
     if (matches.length === 0) return;
+    const acted = matches.map((match) => this.#act(recording, match));
     await this.#add(matches.flatMap((match) => this.#alertOf(recording, match) ?? []));
+    await Promise.all(acted);
+  }
+
+  /** Runs the action of a rule. A failed action is logged and counted. Never rejects. */
+  async #act(recording: Recording, { rule: id, hit, isSlow }: RuleMatch): Promise<void> {
+    const rule = this.#byId.get(id);
+    if (rule === undefined) return;
+    if (isSlow === true) return this.#reportSlow(rule.name);
+    const { log, mark } = this.#options;
+    const { name, action = 'notify' } = rule;
+    if (action === 'notify') return;
+    try {
+      await mark?.(recording, name, hit?.at);
+      this.#metrics.actions.inc({ outcome: 'marked' });
+      log.info({ rule: name, action, recording: recording.id }, 'a rule acted on a session');
+    } catch (error) {
+      this.#metrics.actions.inc({ outcome: 'failed' });
+      const fields = { rule: name, action, recording: recording.id, error: errorText(error) };
+      log.error(fields, 'the action of a rule failed');
+    }
+  }
+
+  #reportSlow(rule: string): void {
+    if (this.#slow.has(rule)) return;
+    this.#slow.add(rule);
+    this.#options.log.error({ rule }, 'a rule is too slow and was switched off until the recorder restarts');
   }
 
   async eventStored(event: string): Promise<void> {
@@ -131,7 +169,7 @@ class RecorderAlerts implements Alerts {
     if (named === undefined) return;
     const { notice, key, session } = named;
     const firedAtMs = Math.floor(this.#options.nowMs());
-    const alerts = this.#accessRules.map(([ruleId, { name: rule, webhook }]) => {
+    const alerts = this.#accessRules.map(([ruleId, { name: rule, webhook = '' }]) => {
       const id = alertIdOf(ruleId, key);
       return { id, rule, query: '', webhook, session, firedAtMs, marks: [], access: notice };
     });
@@ -171,7 +209,7 @@ class RecorderAlerts implements Alerts {
     const { pending } = this.#journal;
     const [oldest] = pending;
     const ageMs = oldest === undefined ? 0 : this.#options.nowMs() - oldest.firedAtMs;
-    return { waiting: pending.length, oldestSeconds: Math.max(0, ageMs / 1000) };
+    return { waiting: pending.length, oldestSeconds: Math.max(0, ageMs / 1000), slowRules: this.#slow.size };
   }
 
   async close(): Promise<void> {
@@ -181,17 +219,19 @@ class RecorderAlerts implements Alerts {
     await this.#journal.close();
   }
 
-  #alertOf(recording: Recording, { rule: ruleId, hit }: RuleMatch): Alert | undefined {
+  #alertOf(recording: Recording, { rule: ruleId, hit, isSlow }: RuleMatch): Alert | undefined {
     const rule = this.#byId.get(ruleId);
-    const webhook = rule === undefined ? undefined : this.#options.webhooks.get(rule.webhook);
+    const { webhook: name = '' } = rule ?? {};
+    const webhook = this.#options.webhooks.get(name);
     // The index matched by name. The recording itself decides about access.
     if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
       return undefined;
+    if (isSlow === true) return undefined;
     return {
       id: alertIdOf(ruleId, recording.id),
       rule: rule.name,
-      query: printQuery(rule.query),
-      webhook: rule.webhook,
+      query: printTerms(rule),
+      webhook: name,
       session: recording.id,
       firedAtMs: Math.floor(this.#options.nowMs()),
       marks: marksOf(recording),

@@ -51,6 +51,22 @@ describe('a file of alerts', () => {
     ],
     [`${HOOK}rules: {deletes: {query: 'x after:7d', webhook: hook}}`, 'take out after:7d'],
     [`${HOOK}rules: {deletes: {webhook: hook}}`, 'rules.deletes.query in FILE: is missing'],
+    [`${HOOK}rules: {keys: {output: '(', webhook: hook}}`, 'rules.keys.output in FILE: error parsing regexp'],
+    [
+      `${HOOK}rules: {keys: {output: 'a*', webhook: hook}}`,
+      'rules.keys.output in FILE: matches an empty line',
+    ],
+    [
+      `${HOOK}rules: {keys: {output: a, command: b, webhook: hook}}`,
+      'rules.keys in FILE: has output and command',
+    ],
+    [`${HOOK}rules: {keys: {output: a, query: word, webhook: hook}}`, 'rules.keys.query in FILE: has words'],
+    [`${HOOK}rules: {keys: {output: a, action: stop}}`, 'rules.keys.action in FILE: one of notify, mark'],
+    [`${HOOK}rules: {keys: {output: a}}`, 'rules.keys.webhook in FILE: is missing'],
+    [
+      `${HOOK}rules: {keys: {output: a, accessRequests: true, webhook: hook}}`,
+      'rules.keys.output in FILE: does not apply to accessRequests',
+    ],
     [`${HOOK}rules: {De letes: {query: x, webhook: hook}}`, 'rules.De letes in FILE: a name has lower case'],
     [`webhooks: {hook: {secretFile: hook.key}}\n${RULE}`, 'webhooks.hook.url in FILE: is missing'],
     [
@@ -101,6 +117,22 @@ describe('a file of alerts', () => {
       expect(err.replaceAll(file, 'FILE')).toContain(said);
     }),
   );
+
+  it('needs no webhook for rules that only act', async () => {
+    await withFile(
+      "rules: {keys: {output: 'AKIA[0-9A-Z]{16}', query: 'ns:prod', action: mark}}",
+      async (file) => {
+        const { rules, webhooks } = await loadAlerts(file, { viewers: [], searchText: 'commands' });
+        expect(webhooks.size).toBe(0);
+        expect(rules).toMatchObject([
+          { name: 'keys', action: 'mark', pattern: { in: 'output', source: 'AKIA[0-9A-Z]{16}' } },
+        ]);
+        await expect(loadAlerts(file, { viewers: [], searchText: 'off' })).rejects.toThrow(
+          'is never true while searchText is off',
+        );
+      },
+    );
+  });
 
   it('says of a rule that it can never be true', () =>
     withFile(`${HOOK}rules: {deletes: {query: 'text:rm OR cmd:rm', webhook: hook}}`, async (file) => {
