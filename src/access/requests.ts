@@ -32,7 +32,7 @@ import {
   isOpenAt,
   mayDecide,
   overlaps,
-  ruleOf,
+  grantingRuleOf,
   rulesFor,
   stateAt,
   validApprovals,
@@ -116,7 +116,7 @@ export class AccessRequests implements Elevations {
     const rules = this.#usableRules(petition);
     const found = this.#find(petition);
     if (found?.state === 'granted') {
-      const rule = ruleOf(found, rules, petition);
+      const rule = grantingRuleOf(found, rules, petition);
       if (rule !== undefined) {
         await this.#store.refresh(found.id, signal);
         const record = this.#store.find(found.id);
@@ -127,7 +127,7 @@ export class AccessRequests implements Elevations {
     }
     if (found?.state === 'pending' && !rules.some(isImmediate)) throw pending(found, petition.host);
     const record = await this.#create(petition, rules, found);
-    const rule = ruleOf(record, rules, petition);
+    const rule = grantingRuleOf(record, rules, petition);
     if (record.state !== 'granted' || rule === undefined) throw pending(record, petition.host);
     return elevationOf(petition, record, rule);
   }
@@ -141,7 +141,7 @@ export class AccessRequests implements Elevations {
     if (
       record.cluster !== (now.cluster ?? '') ||
       !isRequester(record, now.identity) ||
-      ruleOf(record, this.#usableRules(current), current) === undefined
+      grantingRuleOf(record, this.#usableRules(current), current) === undefined
     )
       throw new TailcastError('ACCESS_ENDED', `your grant no longer allows the access of request ${id}`);
   }

@@ -154,7 +154,7 @@ export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs:
 }
 
 /** Returns the rule by which a granted record allows a request. */
-export function ruleOf(
+export function grantingRuleOf(
   record: AccessRecord,
   rules: readonly AccessRule[],
   { info }: Pick<Petition, 'info'>,

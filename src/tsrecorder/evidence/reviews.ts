@@ -5,22 +5,19 @@
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
-import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { TailcastError } from '../../errors.ts';
 import { NO_REVIEW, REVIEW_TAG, type Review, type ReviewChange } from '../../wire/recorder-api/review.ts';
 import type { DocumentStore } from '../store/document-store.ts';
+import { createSignedDocuments } from './signed-documents.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
 
 const FOLDER = '.reviews/';
 const MAX_TEXT = 2000;
 const MAX_TAG = 50;
-/** Maximum number of changes of one recording, and of all. Further documents are ignored. */
+/** Maximum number of changes of one recording, and of all. */
 const MAX_CHANGES = 500;
 const MAX_DOCUMENTS = 20_000;
-const READ_CONCURRENCY = 8;
-/** Maximum age of the list of documents, in milliseconds. Changes of other recorders appear after this time. */
-const REFRESH_MS = 30_000;
 
 const author = { recording: z.string(), at: z.iso.datetime(), by: z.string().max(500) };
 const STATEMENT = z.discriminatedUnion('kind', [
@@ -53,7 +50,10 @@ export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind
 ]);
 
 export interface ReviewsOptions {
-  readonly store: Pick<DocumentStore, 'listDocuments' | 'readDocument' | 'putDocument' | 'removeDocument'>;
+  readonly store: Pick<
+    DocumentStore,
+    'listDocuments' | 'readDocument' | 'putDocument' | 'replaceDocument' | 'removeDocument'
+  >;
   readonly key: SigningKey;
   /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -65,26 +65,26 @@ export interface Reviews {
   all(): Promise<ReadonlyMap<string, Review>>;
   /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;
-  /** Adds a comment and a tag of a rule. The same mark again, also from another recorder, replaces the first one. */
+  /** Adds a comment and a tag of a rule. The same mark again has no effect. */
   mark(recording: string, rule: string, seconds: number | undefined): Promise<void>;
 }
 
 /** Opens the reviews of a store. */
 export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Reviews {
-  const documents = new Map<string, Statement | undefined>();
+  const documents = createSignedDocuments({
+    store,
+    folder: FOLDER,
+    read: readChange,
+    isReplaced: false,
+    nowMs,
+  });
+  let shown: ReadonlyMap<string, Statement> = new Map();
   let reviews: ReadonlyMap<string, Review> = new Map();
-  let readAtMs = -Infinity;
-  let reading: Promise<void> | undefined;
 
-  async function refresh(): Promise<void> {
-    const names = (await store.listDocuments(FOLDER)).slice(-MAX_DOCUMENTS);
-    const listed = new Set(names);
-    for (const name of documents.keys()) if (!listed.has(name)) documents.delete(name);
-    await forEachConcurrent(names, READ_CONCURRENCY, async (name) => {
-      if (!documents.has(name)) documents.set(name, await readChange(name));
-    });
-    reviews = reviewsOf(documents.values());
-    readAtMs = nowMs();
+  function reviewsIn(read: ReadonlyMap<string, Statement>): ReadonlyMap<string, Review> {
+    if (read !== shown) reviews = reviewsOf(read.values());
+    shown = read;
+    return reviews;
   }
 
   async function readChange(name: string): Promise<Statement | undefined> {
@@ -95,17 +95,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     return 'problem' in read || read.value.recording !== recording ? undefined : read.value;
   }
 
-  async function all(): Promise<ReadonlyMap<string, Review>> {
-    if (nowMs() - readAtMs < REFRESH_MS) return reviews;
-    reading ??= refresh().finally(() => {
-      reading = undefined;
-    });
-    await reading;
-    return reviews;
-  }
-
   return {
-    all,
+    all: async () => reviewsIn(await documents.all()),
     change: write,
     async mark(recording, rule, seconds) {
       const by = `rule ${rule}`;
@@ -128,19 +119,27 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     change: ReviewChange,
     fixedName?: string,
   ): Promise<Review> {
-    await all();
-    const mine = [...documents.values()].filter((statement) => statement?.recording === recording);
-    if (mine.length >= MAX_CHANGES || documents.size >= MAX_DOCUMENTS)
+    const known = await documents.all();
+    if (fixedName !== undefined && known.has(`${FOLDER}${recording}/${fixedName}`))
+      return reviewsIn(known).get(recording) ?? NO_REVIEW;
+    const statements = [...known.values()];
+    const mine = statements.filter((statement) => statement.recording === recording);
+    if (mine.length >= MAX_CHANGES)
       throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
+    // One author may use as many documents as are free.
+    const written = statements.filter((statement) => statement.by === by).length;
+    if (written >= MAX_DOCUMENTS - statements.length)
+      throw new TailcastError('USAGE', `there is no space for more than ${written} of your comments`);
     // Later changes win. The clock may be slow.
-    const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement?.at ?? '')));
+    const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
     const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
     const name = `${FOLDER}${recording}/${fixedName ?? `${at}-${randomBytes(4).toString('hex')}`}`;
-    await store.putDocument(name, Buffer.from(encodeStatement('review', statement, key)));
-    documents.set(name, statement);
-    reviews = reviewsOf(documents.values());
-    return reviews.get(recording) ?? NO_REVIEW;
+    const content = Buffer.from(encodeStatement('review', statement, key));
+    // Every writer of the store can write a document with the fixed name first.
+    if (fixedName === undefined) await store.putDocument(name, content);
+    else await store.replaceDocument(name, content);
+    return reviewsIn(documents.changed(name, statement)).get(recording) ?? NO_REVIEW;
   }
 }
 
@@ -152,10 +151,8 @@ export async function forgetReview(
   for (const name of await store.listDocuments(`${FOLDER}${recording}/`)) await store.removeDocument(name);
 }
 
-function reviewsOf(statements: Iterable<Statement | undefined>): ReadonlyMap<string, Review> {
-  const sorted = [...statements]
-    .filter((statement) => statement !== undefined)
-    .toSorted((left, right) => left.at.localeCompare(right.at));
+function reviewsOf(statements: Iterable<Statement>): ReadonlyMap<string, Review> {
+  const sorted = [...statements].toSorted((left, right) => left.at.localeCompare(right.at));
   const reviews = new Map<string, Review>();
   for (const statement of sorted)
     reviews.set(statement.recording, applied(reviews.get(statement.recording) ?? NO_REVIEW, statement));

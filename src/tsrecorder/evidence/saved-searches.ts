@@ -4,7 +4,6 @@
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { TailcastError } from '../../errors.ts';
 import { MAX_QUERY } from '../../search/query.ts';
 import {
@@ -14,15 +13,13 @@ import {
 } from '../../wire/recorder-api/saved-search.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import type { ReviewsOptions } from './reviews.ts';
+import { createSignedDocuments } from './signed-documents.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
 
 const FOLDER = '.searches/';
-/** Maximum number of searches of one owner, and of all. Further documents are ignored. */
+/** Maximum number of searches of one owner, and of all. */
 const MAX_OWNED = 50;
-const MAX_DOCUMENTS = 2000;
-const READ_CONCURRENCY = 8;
-/** Maximum age of the list of documents, in milliseconds. Changes of other recorders appear after this time. */
-const REFRESH_MS = 30_000;
+const MAX_DOCUMENTS = 20_000;
 
 const name = z.string().trim().min(1).max(MAX_SEARCH_NAME);
 const query = z.string().trim().min(1).max(MAX_QUERY);
@@ -62,31 +59,25 @@ export interface SearchStoreOptions extends Omit<ReviewsOptions, 'store'> {
 
 /** Opens the saved searches of a store. */
 export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOptions): SearchStore {
-  let known = new Map<string, Statement>();
-  let readAtMs = -Infinity;
-  let reading: Promise<void> | undefined;
+  const documents = createSignedDocuments({
+    store,
+    folder: FOLDER,
+    read: readSearch,
+    isReplaced: true,
+    nowMs,
+  });
 
-  async function refresh(): Promise<void> {
-    const found = new Map<string, Statement>();
-    const documents = (await store.listDocuments(FOLDER)).slice(0, MAX_DOCUMENTS);
-    await forEachConcurrent(documents, READ_CONCURRENCY, async (document) => {
-      const content = await store.readDocument(document, MAX_STATEMENT_BYTES);
-      if (content === undefined) return;
-      const read = readStatement('search', Buffer.from(content).toString(), STATEMENT, trusted);
-      if ('value' in read && documentOf(read.value.owner, read.value.name) === document)
-        found.set(document, read.value);
-    });
-    known = found;
-    readAtMs = nowMs();
+  async function readSearch(document: string): Promise<Statement | undefined> {
+    const content = await store.readDocument(document, MAX_STATEMENT_BYTES);
+    if (content === undefined) return undefined;
+    const read = readStatement('search', Buffer.from(content).toString(), STATEMENT, trusted);
+    return 'value' in read && documentOf(read.value.owner, read.value.name) === document
+      ? read.value
+      : undefined;
   }
 
   async function all(): Promise<readonly Statement[]> {
-    if (nowMs() - readAtMs >= REFRESH_MS) {
-      reading ??= refresh().finally(() => {
-        reading = undefined;
-      });
-      await reading;
-    }
+    const known = await documents.all();
     return [...known.values()].toSorted((left, right) => left.name.localeCompare(right.name));
   }
 
@@ -108,11 +99,12 @@ export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOpt
       const document = documentOf(owner, change.name);
       if (change.kind === 'remove') {
         await store.removeDocument(document);
-        known.delete(document);
+        documents.changed(document, undefined);
         return;
       }
       const owned = statements.filter((statement) => statement.owner === owner);
-      if (!known.has(document) && (owned.length >= MAX_OWNED || statements.length >= MAX_DOCUMENTS))
+      const isNew = !owned.some((statement) => statement.name === change.name);
+      if (isNew && (owned.length >= MAX_OWNED || statements.length >= MAX_DOCUMENTS))
         throw new TailcastError('USAGE', `at most ${MAX_OWNED} searches can be saved; remove one first`);
       const statement = STATEMENT.parse({
         ...(owner === undefined ? {} : { owner }),
@@ -121,7 +113,7 @@ export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOpt
         query: change.query,
       });
       await store.replaceDocument(document, Buffer.from(encodeStatement('search', statement, key)));
-      known.set(document, statement);
+      documents.changed(document, statement);
     },
   };
 }

@@ -13,6 +13,8 @@ import { isExcluded, isReviewTerm, type Query, type Term } from '../../search/qu
 import { NO_REVIEW, summaryOf, type Review, type ReviewSummary } from '../../wire/recorder-api/review.ts';
 import { REVIEW_CHANGE, type Reviews } from '../evidence/reviews.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { Scope } from '../library/scope.ts';
 import type { AccessAction, ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
 
@@ -94,31 +96,60 @@ const MAX_IDS = 1000;
 /** Id that no recording has. */
 const NO_ID = '-';
 
+/** Returns which of these recordings a viewer may see, at most one more than {@link MAX_IDS}. */
+export type VisibleIds = (ids: readonly string[]) => Promise<readonly string[]>;
+
+/** Number of ids that are checked at once. */
+const VISIBLE_BATCH = 500;
+
+/** Returns the check for a scope. Viewers who may see everything need none. */
+export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): VisibleIds | undefined {
+  if (scope === 'everything') return undefined;
+  return async (ids) => {
+    const visible: string[] = [];
+    for (let start = 0; start < ids.length && visible.length <= MAX_IDS; start += VISIBLE_BATCH) {
+      const batch = ids.slice(start, start + VISIBLE_BATCH);
+      const shown = await catalog.shown(batch, scope);
+      visible.push(...batch.filter((_, at) => shown[at] !== undefined));
+    }
+    return visible;
+  };
+}
+
 /**
  * Replaces the terms about reviews with the ids of the recordings.
  *
+ * @param visible for viewers who may not see everything: the number of hidden recordings must not cause an error
  * @throws TailcastError `USAGE` if a term stands for too many recordings
  */
-export async function withReviewedIds(reviews: Reviews, query: Query): Promise<Query> {
+export async function withReviewedIds(reviews: Reviews, query: Query, visible?: VisibleIds): Promise<Query> {
   if (!query.clauses.flat().some(isReviewTerm)) return query;
   const all = await reviews.all();
-  const clauses = query.clauses.flatMap((clause): readonly (readonly Term[])[] => {
-    const expanded = clause.map((term) => (isReviewTerm(term) ? idsOf(all, term) : [term]));
+  const clauses: (readonly Term[])[] = [];
+  for (const clause of query.clauses) {
+    const expanded: (readonly Term[])[] = [];
+    for (const term of clause) expanded.push(isReviewTerm(term) ? await idsOf(all, term, visible) : [term]);
     const [only] = clause.length === 1 ? expanded : [];
     // An excluded term excludes each of its recordings.
-    return only?.[0]?.isNot === true ? only.map((term) => [term]) : [expanded.flat()];
-  });
+    if (only?.[0]?.isNot === true) clauses.push(...only.map((term) => [term]));
+    else clauses.push(expanded.flat());
+  }
   return { clauses };
 }
 
-function idsOf(all: ReadonlyMap<string, Review>, term: Term): readonly Term[] {
+async function idsOf(
+  all: ReadonlyMap<string, Review>,
+  term: Term,
+  visible: VisibleIds | undefined,
+): Promise<readonly Term[]> {
   const { field, value } = term;
   const isPrefix = 'isPrefix' in term && term.isPrefix;
   const isMeant = ({ tags, reviewed }: Review): boolean =>
     field === 'reviewed'
       ? reviewed !== undefined
       : tags.some((tag) => (isPrefix ? tag.startsWith(value) : tag === value));
-  const ids = [...all].filter(([, review]) => isMeant(review)).map(([id]) => id);
+  let ids: readonly string[] = [...all].filter(([, review]) => isMeant(review)).map(([id]) => id);
+  if (ids.length > MAX_IDS && visible !== undefined) ids = await visible(ids);
   if (ids.length > MAX_IDS)
     throw new TailcastError('USAGE', `${field}:${value} stands for more than ${MAX_IDS} recordings`);
   return (ids.length === 0 ? [NO_ID] : ids).map((id) => ({

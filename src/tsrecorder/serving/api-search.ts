@@ -25,7 +25,7 @@ import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { Reviews } from '../evidence/reviews.ts';
 import { addIndexApi } from './api-index.ts';
-import { withReviewedIds, withReviews } from './api-reviews.ts';
+import { visibleIds, withReviewedIds, withReviews } from './api-reviews.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { ownerOf, type Viewer } from './viewing.ts';
 
@@ -89,6 +89,9 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     return access.scope(viewer) === 'everything' ? { ...status, ...counted } : status;
   }
 
+  const reviewed = (viewer: Viewer, query: Query): Promise<Query> =>
+    withReviewedIds(options.reviews, query, visibleIds(catalog, access.scope(viewer)));
+
   app.get('/api/v1/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
@@ -101,7 +104,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'find',
-        { query: await withReviewedIds(options.reviews, query), may: termsOf(access.scope(viewer)), page },
+        { query: await reviewed(viewer, query), may: termsOf(access.scope(viewer)), page },
         ownerOf(viewer),
       );
       // An empty result of an unavailable index would be misleading.
@@ -125,7 +128,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const index = await indexFor(viewer);
       const facets = await searching().ask(
         'facets',
-        { query: await withReviewedIds(options.reviews, query), may: termsOf(access.scope(viewer)) },
+        { query: await reviewed(viewer, query), may: termsOf(access.scope(viewer)) },
         ownerOf(viewer),
       );
       return { ...facets, index };
@@ -147,7 +150,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
         'within',
         {
           id,
-          query: await withReviewedIds(options.reviews, query),
+          query: await reviewed(viewer, query),
           may: termsOf(access.scope(viewer)),
           limit,
         },

@@ -110,3 +110,56 @@ describe('a document without a valid signature', () => {
     expect((await opened().all()).get(ID)?.reviewed).toEqual({ at: AT, by: 'carol@example.com' });
   });
 });
+
+it('the mark of a rule replaces a forged document with its name', async () => {
+  await put(`${ID}/rule-shadow-comment`, '{}');
+  const other = opened(OTHER_KEY);
+  expect((await other.all()).size).toBe(0);
+  await opened().mark(ID, 'shadow', 5);
+  nowMs += 30_000;
+  expect((await other.all()).get(ID)?.comments).toHaveLength(1);
+});
+
+describe('many documents', () => {
+  /** A store in memory with these documents. */
+  function memoryStore(texts: ReadonlyMap<string, string>) {
+    const reads: string[] = [];
+    return {
+      reads,
+      listDocuments: async () => [...texts.keys()].toSorted(),
+      readDocument: async (name: string) => {
+        reads.push(name);
+        return Buffer.from(texts.get(name) ?? '');
+      },
+      putDocument: async () => undefined,
+      replaceDocument: async () => undefined,
+      removeDocument: async () => undefined,
+    };
+  }
+  const review = (recording: string, by: string, number = 0): [string, string] => [
+    `.reviews/${recording}/${AT}-${number}`,
+    encodeStatement('review', { recording, at: AT, by, kind: 'tag', text: 'seen' }, KEY),
+  ];
+
+  it('of others delay a review, and do not hide it', async () => {
+    const forged = Array.from({ length: 30_000 }, (_, at) => [`.reviews/zz${at}/1`, '{}'] as const);
+    const memory = memoryStore(new Map([review(ID, 'carol@example.com'), ...forged]));
+    const { all } = openReviews({ store: memory, key: KEY, trusted: TRUSTED, nowMs: () => nowMs });
+    let calls = 0;
+    for (; calls < 7 && !(await all()).has(ID); calls += 1) nowMs += 30_000;
+    expect(calls).toBeLessThanOrEqual(6);
+    expect(memory.reads.length).toBeLessThanOrEqual(5000 * (calls + 1));
+  });
+
+  it('of one author leave space for another one', async () => {
+    const documents = Array.from({ length: 10_000 }, (_, at) => review(`r${at}`, 'mallory@example.com', at));
+    const memory = memoryStore(new Map(documents));
+    const { all, change } = openReviews({ store: memory, key: KEY, trusted: TRUSTED, nowMs: () => nowMs });
+    for (let call = 0; call < 2; call += 1, nowMs += 30_000)
+      expect((await all()).size).toBe(5000 * (call + 1));
+    await expect(change(ID, 'mallory@example.com', { kind: 'reviewed' })).rejects.toThrow('no space');
+    expect((await change(ID, 'carol@example.com', { kind: 'reviewed' })).reviewed?.by).toBe(
+      'carol@example.com',
+    );
+  });
+});

@@ -55,3 +55,22 @@ it('documents without a valid signature and copied documents have no effect', as
   expect(await found.of(CAROL)).toEqual({ personal: [{ name: 'a', query: 'b' }], shared: [] });
   expect(await found.of('dave@example.com')).toEqual({ personal: [], shared: [] });
 });
+
+it('forged documents delay a search, and do not hide it', async () => {
+  await opened().change(CAROL, CAROL, { kind: 'save', name: 'a', query: 'b', isShared: false });
+  const forged = Array.from({ length: 12_000 }, (_, at) => `.searches/!${at}`);
+  const found = openSavedSearches({
+    store: {
+      ...store,
+      listDocuments: async (prefix) => [...forged, ...(await store.listDocuments(prefix))],
+      readDocument: async (name, maxBytes) =>
+        name.includes('!') ? Buffer.from('{}') : store.readDocument(name, maxBytes),
+    },
+    key: KEY,
+    trusted: TRUSTED,
+    nowMs: () => nowMs,
+  });
+  let calls = 1;
+  for (; calls < 4 && (await found.of(CAROL)).personal.length === 0; calls += 1) nowMs += 30_000;
+  expect(calls).toBeLessThanOrEqual(3);
+});

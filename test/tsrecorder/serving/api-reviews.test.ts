@@ -1,8 +1,9 @@
 /** Requests that read and write reviews: right `review`, other sites, gateways, events. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { parseQuery, type Term } from '../../../src/search/query.ts';
+import { parseQuery, type Query, type Term } from '../../../src/search/query.ts';
 import type { Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
-import { withReviewedIds } from '../../../src/tsrecorder/serving/api-reviews.ts';
+import { visibleIds, withReviewedIds } from '../../../src/tsrecorder/serving/api-reviews.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import type { Review } from '../../../src/wire/recorder-api/review.ts';
 import { parseViewRule, scopeOf, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, request, uploadWhole, type Answer, type Rig } from '../recorder-rig.ts';
@@ -176,6 +177,19 @@ describe('a query about reviews', () => {
     ['cat NOT tag:se*', 'r4'],
   ])('%s finds: %s', async (text, ids) => {
     expect((await found(text)).join(' ')).toBe(ids);
+  });
+
+  it('is refused for too many recordings only if the viewer may see them', async () => {
+    const many = new Map(Array.from({ length: 3000 }, (_, at) => [`r${at}`, REVIEW] as const));
+    const asked: Reviews = { ...reviews, all: async () => many };
+    const ask = (visible: number): Promise<Query> => {
+      const shown = async (ids: readonly string[]) =>
+        ids.map((id) => (Number(id.slice(1)) < visible ? ({ id } as Recording) : undefined));
+      return withReviewedIds(asked, parseQuery('reviewed:yes', 0), visibleIds({ shown }, ['namespace:a']));
+    };
+    expect((await ask(5)).clauses.flat().map((term) => term.value)).toEqual(['r0', 'r1', 'r2', 'r3', 'r4']);
+    await expect(ask(1001)).rejects.toThrow('more than 1000');
+    await expect(withReviewedIds(asked, parseQuery('reviewed:yes', 0))).rejects.toThrow('more than 1000');
   });
 
   it.each(['cat OR reviewed:no', 'cat OR NOT tag:incident', 'tag:se* OR duration:>5', 'tag:se* OR tag:in*'])(
