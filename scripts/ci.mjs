@@ -28,6 +28,7 @@ const REAL_SUITES = [
   'reference-client',
   'reference-proxy',
   'reference-grants',
+  'reference-archive',
   'reference-crd',
   'differential-requests',
   'differential-spdy',

@@ -41,6 +41,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/reference-grants.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
   },
+  'reference-archive': { file: 'suites/reference-archive.test.ts', peers: ['versitygw'] },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
   'reference-crd': { file: 'suites/reference-crd.test.ts', peers: ['reference'] },
   'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
