@@ -29,6 +29,12 @@ export async function openRecorderAlerts(
     leaseMs: timing.leaseMs,
     nowMs: () => clock.now(),
     now: () => clock.monotonic(),
+    async end({ id }, rule) {
+      const orders = (await catalog.find(id))?.live?.orders;
+      // Another recorder receives the session and has the same rules.
+      await orders?.give({ action: 'end', by: `rule ${rule}`, reason: 'the session matched it' });
+      return orders !== undefined;
+    },
     mark: ({ id }, rule, seconds) => reviews.mark(id, rule, seconds),
     metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),
     log,

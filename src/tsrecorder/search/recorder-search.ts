@@ -64,6 +64,8 @@ export interface RecorderSearchOptions {
 
 /** Lists are fast and have many viewers, so they do not wait for searches. */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
+/** Interval in which running sessions are read if a rule may end them. */
+const URGENT_MS = 200;
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
 /** Returns the directory of the index in the spool. */
@@ -186,6 +188,7 @@ class IndexedSearch implements RecorderSearch {
     return startIndexer({
       ...this.#options,
       ...TIMING,
+      ...(watch?.isUrgent === true ? { liveMs: URGENT_MS } : {}),
       live,
       // The store listing of the catalogue, so that catalogue and index know the same recordings.
       store: { list: () => catalog.stored() },

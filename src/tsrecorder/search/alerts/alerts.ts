@@ -50,11 +50,15 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
   /** Writes a comment and a tag of a rule into a recording. The same mark again has no effect. */
   readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
+  /** Ends a running session. Resolves with false if another recorder receives it. */
+  readonly end?: (recording: Recording, rule: string) => Promise<boolean>;
 }
 
 /** Interface of alerts for the indexer. */
 export interface SessionWatch {
   readonly rules: readonly WatchedRule[];
+  /** True if a rule ends sessions, so that running sessions are read without delay. */
+  readonly isUrgent: boolean;
   /** Called when rules matched a session. Resolves when the alerts are durable. */
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
 }
@@ -92,6 +96,7 @@ export async function openAlerts(options: AlertsOptions): Promise<Alerts> {
 
 class RecorderAlerts implements Alerts {
   readonly rules: readonly WatchedRule[];
+  readonly isUrgent: boolean;
   readonly #options: AlertsOptions;
   readonly #journal: AlertJournal;
   readonly #metrics: AlertMetrics;
@@ -107,6 +112,7 @@ class RecorderAlerts implements Alerts {
   constructor(options: AlertsOptions, journal: AlertJournal) {
     const { rules, webhooks } = options;
     this.#options = options;
+    this.isUrgent = rules.some(({ action }) => action === 'end');
     this.#journal = journal;
     this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule), rule]));
     this.#accessRules = [...this.#byId].filter(([, { query }]) => query === undefined);
@@ -136,7 +142,8 @@ class RecorderAlerts implements Alerts {
     if (matches.length === 0) return;
     const acted = matches.map((match) => this.#act(recording, match));
     await this.#add(matches.flatMap((match) => this.#alertOf(recording, match) ?? []));
-    await Promise.all(acted);
+    // A gateway may take seconds to confirm the end of a session, and other sessions must not wait for it.
+    this.#background = Promise.all([this.#background, ...acted]).then(() => undefined);
   }
 
   /** Runs the action of a rule. A failed action is logged and counted. Never rejects. */
@@ -144,12 +151,13 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(id);
     if (rule === undefined) return;
     if (isSlow === true) return this.#reportSlow(rule.name);
-    const { log, mark } = this.#options;
+    const { log, mark, end } = this.#options;
     const { name, action = 'notify' } = rule;
     if (action === 'notify') return;
     try {
-      await mark?.(recording, name, hit?.at);
-      this.#metrics.actions.inc({ outcome: 'marked' });
+      if (action === 'mark') await mark?.(recording, name, hit?.at);
+      else if (recording.state !== 'running' || (await end?.(recording, name)) !== true) return;
+      this.#metrics.actions.inc({ outcome: action === 'mark' ? 'marked' : 'ended' });
       log.info({ rule: name, action, recording: recording.id }, 'a rule acted on a session');
     } catch (error) {
       this.#metrics.actions.inc({ outcome: 'failed' });

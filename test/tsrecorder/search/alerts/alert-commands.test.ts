@@ -61,7 +61,10 @@ describe('a file of alerts', () => {
       'rules.keys in FILE: has output and command',
     ],
     [`${HOOK}rules: {keys: {output: a, query: word, webhook: hook}}`, 'rules.keys.query in FILE: has words'],
-    [`${HOOK}rules: {keys: {output: a, action: stop}}`, 'rules.keys.action in FILE: one of notify, mark'],
+    [
+      `${HOOK}rules: {keys: {output: a, action: stop}}`,
+      'rules.keys.action in FILE: one of notify, mark, end',
+    ],
     [`${HOOK}rules: {keys: {output: a}}`, 'rules.keys.webhook in FILE: is missing'],
     [
       `${HOOK}rules: {keys: {output: a, accessRequests: true, webhook: hook}}`,

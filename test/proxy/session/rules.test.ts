@@ -1,0 +1,74 @@
+/** A rule of a recorder ends a session at a gateway, over real connections of both. */
+import type { Duplex } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { serverMessage, utf8 } from '../../support/stream-peers.ts';
+import { createRig, until } from '../../tsrecorder/recorder-rig.ts';
+import {
+  askUpgrade,
+  EXEC_TTY,
+  startApiServerDouble,
+  startRig,
+  switching,
+  WEBSOCKET_V5,
+} from '../../support/upgrade-rig.ts';
+
+const closers: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+/** A shell with a gateway and a recorder that has a rule. */
+async function openShell() {
+  const recorder = await createRig({
+    searchText: 'commands',
+    alerts: {
+      rules: [
+        {
+          name: 'aws-key',
+          query: { clauses: [] },
+          pattern: { in: 'output', source: 'AKIA[0-9A-Z]{16}' },
+          action: 'end',
+        },
+      ],
+      webhooks: new Map(),
+      giveUpMs: 3_600_000,
+    },
+  });
+  closers.push(async () => recorder[Symbol.asyncDispose]());
+  await until(async () =>
+    (await recorder.get('/api/v1/index')).body.includes('"ready"') ? true : undefined,
+  );
+  const shell = Promise.withResolvers<Duplex>();
+  const apiServer = await startApiServerDouble((asked, socket) => {
+    socket.write(switching(asked, 'v5.channel.k8s.io'));
+    socket.write(serverMessage(1, utf8('# ')));
+    socket.resume();
+    shell.resolve(socket);
+  });
+  closers.push(async () => apiServer.close());
+  const { host, port } = recorder.recorder.address;
+  const gateway = await startRig({
+    apiServer,
+    recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
+  });
+  closers.push(() => gateway.close());
+  const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
+  return { client, gateway, shell: await shell.promise };
+}
+
+describe('a rule with the action end', () => {
+  it('ends the session within a second of the output, and names the rule to the user', async () => {
+    const { client, gateway, shell } = await openShell();
+    // the first output proves that the recorder follows the session
+    shell.write(serverMessage(1, utf8('hay\r\n')));
+    await client.reader.until(() => client.reader.bytes.includes('hay'));
+    const startMs = performance.now();
+    shell.write(serverMessage(1, utf8('key: AKIAABCDEFGHIJKLMNOP\r\n')));
+    await client.reader.untilClosed();
+    const tookMs = performance.now() - startMs;
+    expect(client.reader.bytes.toString('latin1')).toContain('rule aws-key');
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+    // one second on an idle machine
+    expect(tookMs).toBeLessThan(5_000);
+  });
+});
