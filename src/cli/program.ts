@@ -21,6 +21,7 @@ import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { addMigrate } from './migrate.ts';
 import { print } from './output.ts';
+import { reportUsage } from './usage-text.ts';
 import { CLIP_FORMATS, EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
@@ -50,7 +51,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
     await program.parseAsync(args, { from: 'user' });
     return outcome.code;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (error instanceof CommanderError) return reportUsage(error, context.stderr);
     if (!(error instanceof TailcastError) && context.signal.aborted) return 130;
     await print(context.stderr, formatFailure(error));
     return error instanceof TailcastError ? (EXIT_CODES.get(error.code) ?? 1) : 1;
@@ -76,11 +77,10 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
     .version(VERSION_TEXT, '-V, --version')
-    .showHelpAfterError('  Run it with --help for all options. [USAGE]')
     .configureOutput({
       writeOut: (text) => void print(context.stdout, text),
       writeErr: (text) => void print(context.stderr, text),
-      outputError: (text, write) => write(`tailcast: ${text.replace(/^error: /, '')}`),
+      outputError: () => undefined,
     })
     .exitOverride();
   const command = (name: string, description: string): Command =>
