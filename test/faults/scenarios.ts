@@ -5,7 +5,8 @@ import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { createFaultyDisk } from './disk.ts';
+import { createFaultyDisk, type FaultyDisk } from './disk.ts';
+import type { RecorderPlan } from './recorder-process.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import { FAULTS } from './s3-shim.ts';
 import {
@@ -17,6 +18,7 @@ import {
   TIMING,
   VISIBLE_MS,
   type Scenario,
+  type Stage,
 } from './site.ts';
 import { spoolTampered } from './tampered-spools.ts';
 import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
@@ -83,22 +85,18 @@ function expectConfirmed(reports: readonly SessionReport[]): void {
 const recorderKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   let recorder = await site.recorder('one');
-  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
-  try {
-    const kills = 1 + Math.floor(stage.random() * 2);
-    for (let count = 0; count < kills; count += 1) {
-      await somewhere(stage, gateway.reports);
-      await recorder.kill();
-      await delay(stage.random() * 300);
-      recorder = await site.recorder('one', recorder.port);
-    }
+  const gateway = site.gateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
+  const kills = 1 + Math.floor(stage.random() * 2);
+  for (let count = 0; count < kills; count += 1) {
     await somewhere(stage, gateway.reports);
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    await expectAll(recorder, reports, ['completed']);
-  } finally {
-    await gateway.kill();
+    await recorder.kill();
+    await delay(stage.random() * 300);
+    recorder = await site.recorder('one', recorder.port);
   }
+  await somewhere(stage, gateway.reports);
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  await expectAll(recorder, reports, ['completed']);
 };
 
 /**
@@ -108,7 +106,7 @@ const recorderKilled: Scenario = async (stage) => {
 const bothKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   const first = await site.recorder('one');
-  const gateway = startGateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 0 });
+  const gateway = site.gateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 0 });
   await somewhere(stage, gateway.reports);
   await Promise.all([first.kill(), gateway.kill()]);
   const reports = gateway.reports();
@@ -121,7 +119,7 @@ const bothKilled: Scenario = async (stage) => {
 const gatewayKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   const recorder = await site.recorder('one', 0, { resumeGraceMs: 500 });
-  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
+  const gateway = site.gateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
   await somewhere(stage, gateway.reports);
   await gateway.kill();
   await expectAll(recorder, gateway.reports(), ['interrupted']);
@@ -136,25 +134,21 @@ const recorderGone: Scenario = async (stage) => {
   const timing = { resumeGraceMs: stage.random() < 0.5 ? 50 : 60_000 };
   let recorder = await site.recorder('one', 0, timing);
   const plan = { recorders: [recorder.address], sessions: SESSIONS, moveTimeoutMs: 200 };
-  const gateway = startGateway({ ...plan, paceMs: stage.random() < 0.5 ? 0 : 1 });
-  try {
-    await somewhere(stage, gateway.reports);
+  const gateway = site.gateway({ ...plan, paceMs: stage.random() < 0.5 ? 0 : 1 });
+  await somewhere(stage, gateway.reports);
+  await recorder.kill();
+  await within('every session is cut', 20_000, async () =>
+    gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
+  );
+  recorder = await site.recorder('one', recorder.port, timing);
+  if (stage.random() < 0.5) {
+    await delay(stage.random() * 300);
     await recorder.kill();
-    await within('every session is cut', 20_000, async () =>
-      gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
-    );
     recorder = await site.recorder('one', recorder.port, timing);
-    if (stage.random() < 0.5) {
-      await delay(stage.random() * 300);
-      await recorder.kill();
-      recorder = await site.recorder('one', recorder.port, timing);
-    }
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    await expectAll(recorder, reports, ['interrupted']);
-  } finally {
-    await gateway.kill();
   }
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  await expectAll(recorder, reports, ['interrupted']);
 };
 
 /**
@@ -168,47 +162,41 @@ const allGone: Scenario = async (stage) => {
   const one = await site.recorder('one', 0, timing);
   const journals = join(site.folder, 'late');
   const plan = { recorders: [one.address], journals, moveTimeoutMs: 200 };
-  const gateway = startGateway({ ...plan, sessions: SESSIONS, paceMs: stage.random() < 0.5 ? 0 : 1 });
-  const gateways = [gateway];
-  try {
-    await somewhere(stage, gateway.reports);
-    const atOnce = stage.random() < 0.6;
-    if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
+  const gateway = site.gateway({ ...plan, sessions: SESSIONS, paceMs: stage.random() < 0.5 ? 0 : 1 });
+  await somewhere(stage, gateway.reports);
+  const atOnce = stage.random() < 0.6;
+  if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
+  else {
+    await one.kill();
+    // while all sessions search a recorder, or after all were interrupted
+    if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
     else {
-      await one.kill();
-      // while all sessions search a recorder, or after all were interrupted
-      if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
-      else {
-        await within('every session is cut', 20_000, async () =>
-          gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
-        );
-      }
-      await gateway.kill();
+      await within('every session is cut', 20_000, async () =>
+        gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
+      );
     }
-    if (stage.random() < 0.5) {
-      const early = startGateway({ ...plan, sessions: [], paceMs: 0 });
-      gateways.push(early);
-      await delay(stage.random() * 800);
-      if (stage.random() < 0.7) await early.kill();
-    }
-    const again = await site.recorder('one', one.port, timing);
-    gateways.push(startGateway({ ...plan, sessions: [], paceMs: 0 }));
-    // shown output was on the gateway's disk or at the recorder
-    const owed = gateway.reports().map((report) => {
-      const { written, shown, acked, lost } = report;
-      if (lost === undefined) return { ...report, acked: Math.max(shown, acked) };
-      return { ...report, confirmed: true, written: written + CUT_END.length };
-    });
-    await within('nothing is left on disk', VISIBLE_MS, async () => {
-      const left = readdirSync(journals, { recursive: true, encoding: 'utf8' });
-      if (left.some((name) => name.endsWith('.journal'))) throw new Error(left.join(', '));
-      return true;
-    });
-    // the totals of a killed gateway's session are unknown, so its recording stays open until its timeout
-    await expectAll(again, owed, ['running', 'interrupted']);
-  } finally {
-    for (const process of gateways) await process.kill();
+    await gateway.kill();
   }
+  if (stage.random() < 0.5) {
+    const early = site.gateway({ ...plan, sessions: [], paceMs: 0 });
+    await delay(stage.random() * 800);
+    if (stage.random() < 0.7) await early.kill();
+  }
+  const again = await site.recorder('one', one.port, timing);
+  site.gateway({ ...plan, sessions: [], paceMs: 0 });
+  // shown output was on the gateway's disk or at the recorder
+  const owed = gateway.reports().map((report) => {
+    const { written, shown, acked, lost } = report;
+    if (lost === undefined) return { ...report, acked: Math.max(shown, acked) };
+    return { ...report, confirmed: true, written: written + CUT_END.length };
+  });
+  await within('nothing is left on disk', VISIBLE_MS, async () => {
+    const left = readdirSync(journals, { recursive: true, encoding: 'utf8' });
+    if (left.some((name) => name.endsWith('.journal'))) throw new Error(left.join(', '));
+    return true;
+  });
+  // the totals of a killed gateway's session are unknown, so its recording stays open until its timeout
+  await expectAll(again, owed, ['running', 'interrupted']);
 };
 
 /** The recorder is down and the gateway gets another one: sessions continue there, and each ends as one recording. */
@@ -216,27 +204,23 @@ const recorderReplaced: Scenario = async (stage) => {
   await using site = openSite(stage);
   const one = await site.recorder('one');
   const two = await site.recorder('two');
-  const gateway = startGateway({ recorders: [one.address, two.address], sessions: SESSIONS, paceMs: 1 });
-  try {
-    await somewhere(stage, gateway.reports);
-    await one.kill();
-    const moved = Date.now();
-    await somewhere(stage, gateway.reports);
-    await delay(Math.max(0, 700 - (Date.now() - moved)));
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    for (const { session, pauseMs } of reports) {
-      if (pauseMs > 2000) {
-        throw new Error(
-          `session ${session} waited ${Math.round(pauseMs)} ms; the load is ${loadavg().join(' ')}`,
-        );
-      }
+  const gateway = site.gateway({ recorders: [one.address, two.address], sessions: SESSIONS, paceMs: 1 });
+  await somewhere(stage, gateway.reports);
+  await one.kill();
+  const moved = Date.now();
+  await somewhere(stage, gateway.reports);
+  await delay(Math.max(0, 700 - (Date.now() - moved)));
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  for (const { session, pauseMs } of reports) {
+    if (pauseMs > 2000) {
+      throw new Error(
+        `session ${session} waited ${Math.round(pauseMs)} ms; the load is ${loadavg().join(' ')}`,
+      );
     }
-    await site.recorder('one', 0, { resumeGraceMs: 100 });
-    await expectAll(two, reports, ['completed']);
-  } finally {
-    await gateway.kill();
   }
+  await site.recorder('one', 0, { resumeGraceMs: 100 });
+  await expectAll(two, reports, ['completed']);
 };
 
 /** A machine is lost with its disk: another recorder finishes the output that was copied to the bucket. */
@@ -245,7 +229,7 @@ const machineLost: Scenario = async (stage) => {
   await using site = openSite(stage);
   const one = await site.recorder('one');
   const two = await site.recorder('two');
-  const gateway = startGateway({ recorders: [one.address], sessions: SESSIONS, paceMs: 5 });
+  const gateway = site.gateway({ recorders: [one.address], sessions: SESSIONS, paceMs: 5 });
   await somewhere(stage, gateway.reports);
   await delay(1000);
   const before = gateway.reports();
@@ -269,21 +253,16 @@ const bucketFails: Scenario = async (stage) => {
   if (s3 === undefined) return;
   await using site = openSite(stage);
   const recorder = await site.recorder('one');
-  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
-  try {
-    s3.shim.rate = 0.3 + stage.random() * 0.5;
-    s3.shim.faults =
-      stage.random() < 0.5 ? FAULTS : [FAULTS[Math.floor(stage.random() * FAULTS.length)] ?? 'error'];
-    await somewhere(stage, gateway.reports);
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    await delay(stage.random() * 1000);
-    s3.shim.rate = 0;
-    await expectStored(recorder, reports);
-  } finally {
-    s3.shim.rate = 0;
-    await gateway.kill();
-  }
+  const gateway = site.gateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
+  s3.shim.rate = 0.3 + stage.random() * 0.5;
+  s3.shim.faults =
+    stage.random() < 0.5 ? FAULTS : [FAULTS[Math.floor(stage.random() * FAULTS.length)] ?? 'error'];
+  await somewhere(stage, gateway.reports);
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  await delay(stage.random() * 1000);
+  s3.shim.rate = 0;
+  await expectStored(recorder, reports);
 };
 
 /** The same with sessions that are stored in parts, each of which may fail. */
@@ -292,23 +271,18 @@ const bucketFailsForLarge: Scenario = async (stage) => {
   if (s3 === undefined) return;
   await using site = openSite(stage);
   const recorder = await site.recorder('one');
-  const gateway = startGateway({ recorders: [recorder.address], sessions: [1, 2], paceMs: 0 });
-  try {
-    await within('the sessions need several parts', VISIBLE_MS, async () => {
-      const large = gateway.reports().filter(({ acked }) => acked > 2 * S3_PART_BYTES);
-      return large.length === 2 ? true : undefined;
-    });
-    s3.shim.rate = 0.2 + stage.random() * 0.3;
-    s3.shim.faults = FAULTS;
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    await delay(stage.random() * 3000);
-    s3.shim.rate = 0;
-    await expectStored(recorder, reports);
-  } finally {
-    s3.shim.rate = 0;
-    await gateway.kill();
-  }
+  const gateway = site.gateway({ recorders: [recorder.address], sessions: [1, 2], paceMs: 0 });
+  await within('the sessions need several parts', VISIBLE_MS, async () => {
+    const large = gateway.reports().filter(({ acked }) => acked > 2 * S3_PART_BYTES);
+    return large.length === 2 ? true : undefined;
+  });
+  s3.shim.rate = 0.2 + stage.random() * 0.3;
+  s3.shim.faults = FAULTS;
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  await delay(stage.random() * 3000);
+  s3.shim.rate = 0;
+  await expectStored(recorder, reports);
 };
 
 /** The bucket fails, and the recorder is killed while it stores sessions there. */
@@ -317,255 +291,240 @@ const killedWhileStoring: Scenario = async (stage) => {
   if (s3 === undefined) return;
   await using site = openSite(stage);
   const first = await site.recorder('one');
-  const gateway = startGateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 1 });
-  try {
-    await somewhere(stage, gateway.reports);
-    s3.shim.rate = 0.5;
-    s3.shim.faults = FAULTS;
-    const ending = gateway.finish();
-    await delay(stage.random() * 400);
-    await first.kill();
-    const second = await site.recorder('one', first.port);
-    s3.shim.rate = 0;
-    const reports = await ending;
-    expectConfirmed(reports);
-    await expectAll(second, reports, ['completed']);
-  } finally {
-    s3.shim.rate = 0;
-    await gateway.kill();
-  }
+  const gateway = site.gateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 1 });
+  await somewhere(stage, gateway.reports);
+  s3.shim.rate = 0.5;
+  s3.shim.faults = FAULTS;
+  const ending = gateway.finish();
+  await delay(stage.random() * 400);
+  await first.kill();
+  const second = await site.recorder('one', first.port);
+  s3.shim.rate = 0;
+  const reports = await ending;
+  expectConfirmed(reports);
+  await expectAll(second, reports, ['completed']);
 };
+
+interface TestDisk {
+  /** The directory of the disk. */
+  readonly path: string;
+  /** Environment of the programs on the disk. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** Removes the disk. */
+  readonly remove: () => void;
+}
+
+/** A recorder on a test disk, and gateways. */
+interface DiskStage<Disk> {
+  readonly stage: Stage;
+  readonly disk: Disk;
+  startRecorder(
+    plan?: Partial<RecorderPlan>,
+    environment?: Readonly<Record<string, string>>,
+  ): Promise<RecorderProcess>;
+  startGateway(
+    recorder: RecorderProcess,
+    paceMs: number,
+    sessions?: readonly number[],
+  ): ReturnType<typeof startGateway>;
+}
+
+/** A scenario on a disk of its own; for stores on a disk only. */
+function onDisk<Disk extends TestDisk>(
+  open: () => Disk,
+  play: (stage: DiskStage<Disk>) => Promise<void>,
+): Scenario {
+  return async (stage) => {
+    if (stage.s3 !== undefined) return;
+    const disk = open();
+    const running: { kill(): Promise<void> }[] = [];
+    const started = <T extends { kill(): Promise<void> }>(child: T): T => {
+      running.push(child);
+      return child;
+    };
+    try {
+      await play({
+        stage,
+        disk,
+        async startRecorder(plan, environment) {
+          const [directory, spoolDirectory] = [join(disk.path, 'store'), join(disk.path, 'spool')];
+          const own = { port: 0, directory, spoolDirectory, timing: TIMING, ...plan };
+          return started(await startRecorder(own, { ...disk.environment, ...environment }));
+        },
+        startGateway: ({ address }, paceMs, sessions = SESSIONS) =>
+          started(startGateway({ recorders: [address], sessions, paceMs })),
+      });
+    } finally {
+      for (const child of running) await child.kill();
+      disk.remove();
+    }
+  };
+}
+
+/** @throws SkippedError if file systems cannot be mounted */
+function smallDisk(options: string): TestDisk {
+  const path = mountSmallDisk(options);
+  if (path === undefined) throw new SkippedError('a small file system cannot be mounted here');
+  return {
+    path,
+    remove() {
+      execFileSync('umount', ['-l', path]);
+      rmSync(path, { recursive: true, force: true });
+    },
+  };
+}
+
+/** @throws SkippedError without a C compiler */
+function faultyDisk(): TestDisk & FaultyDisk {
+  const folder = mkdtempSync(join(tmpdir(), 'tcfaulty-'));
+  const path = join(folder, 'disk');
+  const remove = (): void => rmSync(folder, { recursive: true, force: true });
+  const disk = createFaultyDisk(folder, path);
+  if (disk !== undefined) return { ...disk, path, remove };
+  remove();
+  throw new SkippedError('there is no C compiler to make a faulty disk with');
+}
+
+/** All sessions of a cut-off gateway are there, and a new session is accepted and complete. */
+async function expectGoesOn(
+  { startGateway: start }: Pick<DiskStage<TestDisk>, 'startGateway'>,
+  recorder: RecorderProcess,
+  reports: readonly SessionReport[],
+  states: readonly string[],
+): Promise<void> {
+  await expectAll(recorder, reports, states);
+  const later = start(recorder, 1, [7]);
+  await within('a new session is accepted', 20_000, async () =>
+    later.reports().some(({ acked }) => acked > 0) ? true : undefined,
+  );
+  const fresh = await later.finish();
+  expectConfirmed(fresh);
+  await expectAll(recorder, [...reports, ...fresh], states);
+}
 
 /**
  * The disk is full: sessions end with an error, and acknowledged output stays. With free space everything is stored and
  * new sessions are accepted, with or without a restart.
  */
-const diskFull: Scenario = async (stage) => {
-  if (stage.s3 !== undefined) return;
-  const disk = mountSmallDisk('size=12m');
-  if (disk === undefined) throw new SkippedError('a small file system cannot be mounted here');
-  const running: { kill(): Promise<void> }[] = [];
-  try {
+const diskFull = onDisk(
+  () => smallDisk('size=12m'),
+  async (play) => {
     const timing = { ...TIMING, resumeGraceMs: 100 };
-    const plan = { port: 0, directory: join(disk, 'store'), spoolDirectory: join(disk, 'spool'), timing };
-    let recorder = await startRecorder(plan);
-    running.push(recorder);
-    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
-    running.push(gateway);
+    let recorder = await play.startRecorder({ timing });
+    const gateway = play.startGateway(recorder, 0);
     await within('the disk is full', 30_000, async () =>
       gateway.reports().some(({ lost }) => lost !== undefined) ? true : undefined,
     );
-    await delay(stage.random() * 300);
+    await delay(play.stage.random() * 300);
     await gateway.kill();
-    const restarts = stage.random() < 0.5;
+    const restarts = play.stage.random() < 0.5;
     if (restarts) await recorder.kill();
-    execFileSync('mount', ['-o', 'remount,size=256m', disk]);
-    if (restarts) {
-      recorder = await startRecorder(plan);
-      running.push(recorder);
-    }
-    const reports = gateway.reports();
-    await expectAll(recorder, reports, ['interrupted', 'completed']);
-    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
-    running.push(later);
-    await within('a new session is taken', 20_000, async () =>
-      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
-    );
-    const fresh = await later.finish();
-    expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'completed']);
-  } finally {
-    for (const child of running) await child.kill();
-    execFileSync('umount', ['-l', disk]);
-    rmSync(disk, { recursive: true, force: true });
-  }
-};
+    execFileSync('mount', ['-o', 'remount,size=256m', play.disk.path]);
+    if (restarts) recorder = await play.startRecorder({ timing });
+    await expectGoesOn(play, recorder, gateway.reports(), ['interrupted', 'completed']);
+  },
+);
 
 /**
  * The disk returns EIO for a while: sessions end with an error, and acknowledged output stays. Afterwards everything is
  * stored and new sessions are accepted, with or without a restart.
  */
-const diskBroken: Scenario = async (stage) => {
-  if (stage.s3 !== undefined) return;
-  const folder = mkdtempSync(join(tmpdir(), 'tceio-'));
-  const running: { kill(): Promise<void> }[] = [];
-  try {
-    const below = join(folder, 'disk');
-    const disk = createFaultyDisk(folder, below);
-    if (disk === undefined) throw new SkippedError(NO_COMPILER);
-    const timing = { ...TIMING, resumeGraceMs: 100 };
-    const plan = { port: 0, directory: join(below, 'store'), spoolDirectory: join(below, 'spool'), timing };
-    let recorder = await startRecorder(plan, disk.environment);
-    running.push(recorder);
-    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
-    running.push(gateway);
-    await somewhere(stage, gateway.reports);
-    disk.fail((['w', 's', 'all'] as const)[Math.floor(stage.random() * 3)] ?? 'all');
-    await within('a session ends because of the disk', 30_000, async () => {
-      const reasons = gateway.reports().flatMap(({ lost }) => lost ?? []);
-      // the sentence of `errorText` for EIO
-      if (reasons.some((reason) => reason.includes('the disk reported an error'))) return true;
-      throw new Error(`ended: ${reasons.join(', ')}`);
-    });
-    await delay(stage.random() * 500);
-    await gateway.kill();
-    const restarts = stage.random() < 0.5;
-    if (restarts) await recorder.kill();
-    disk.heal();
-    if (restarts) {
-      recorder = await startRecorder(plan, disk.environment);
-      running.push(recorder);
-    }
-    const reports = gateway.reports();
-    await expectAll(recorder, reports, ['interrupted', 'completed']);
-    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
-    running.push(later);
-    await within('a new session is taken', 20_000, async () =>
-      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
-    );
-    const fresh = await later.finish();
-    expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'completed']);
-  } finally {
-    for (const child of running) await child.kill();
-    rmSync(folder, { recursive: true, force: true });
-  }
-};
+const diskBroken = onDisk(faultyDisk, async (play) => {
+  const { disk, stage } = play;
+  const timing = { ...TIMING, resumeGraceMs: 100 };
+  let recorder = await play.startRecorder({ timing });
+  const gateway = play.startGateway(recorder, 0);
+  await somewhere(stage, gateway.reports);
+  disk.fail((['w', 's', 'all'] as const)[Math.floor(play.stage.random() * 3)] ?? 'all');
+  await within('a session ends because of the disk', 30_000, async () => {
+    const reasons = gateway.reports().flatMap(({ lost }) => lost ?? []);
+    // the sentence of `errorText` for EIO
+    if (reasons.some((reason) => reason.includes('the disk reported an error'))) return true;
+    throw new Error(`ended: ${reasons.join(', ')}`);
+  });
+  await delay(play.stage.random() * 500);
+  await gateway.kill();
+  const restarts = play.stage.random() < 0.5;
+  if (restarts) await recorder.kill();
+  disk.heal();
+  if (restarts) recorder = await play.startRecorder({ timing });
+  await expectGoesOn(play, recorder, gateway.reports(), ['interrupted', 'completed']);
+});
 
 /**
  * The recorder's machine loses power, so only synced bytes of every file remain. Acknowledged output exists, and the
  * running gateway sends the rest.
  */
-const powerCut: Scenario = async (stage) => {
-  if (stage.s3 !== undefined) return;
-  const folder = mkdtempSync(join(tmpdir(), 'tcpower-'));
-  const running: { kill(): Promise<void> }[] = [];
-  try {
-    const below = join(folder, 'disk');
-    const disk = createFaultyDisk(folder, below);
-    if (disk === undefined) throw new SkippedError(NO_COMPILER);
-    const plan = {
-      port: 0,
-      directory: join(below, 'store'),
-      spoolDirectory: join(below, 'spool'),
-      timing: TIMING,
-    };
-    let recorder = await startRecorder(plan, disk.environment);
-    running.push(recorder);
-    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
-    running.push(gateway);
-    const cuts = 1 + Math.floor(stage.random() * 2);
-    for (let count = 0; count < cuts; count += 1) {
-      await somewhere(stage, gateway.reports);
-      await recorder.kill();
-      disk.cutPower();
-      recorder = await startRecorder({ ...plan, port: recorder.port }, disk.environment);
-      running.push(recorder);
-    }
+const powerCut = onDisk(faultyDisk, async (play) => {
+  const { disk, stage } = play;
+  let recorder = await play.startRecorder();
+  const gateway = play.startGateway(recorder, 0);
+  const cuts = 1 + Math.floor(play.stage.random() * 2);
+  for (let count = 0; count < cuts; count += 1) {
     await somewhere(stage, gateway.reports);
-    const reports = await gateway.finish();
-    expectConfirmed(reports);
-    await expectAll(recorder, reports, ['completed']);
-    // the store is as durable as the spool
     await recorder.kill();
     disk.cutPower();
-    const last = await startRecorder(plan, disk.environment);
-    running.push(last);
-    await expectAll(last, reports, ['completed']);
-  } finally {
-    for (const child of running) await child.kill();
-    rmSync(folder, { recursive: true, force: true });
+    recorder = await play.startRecorder({ port: recorder.port });
   }
-};
-
-const NO_COMPILER = 'there is no C compiler to make a faulty disk with';
+  await somewhere(stage, gateway.reports);
+  const reports = await gateway.finish();
+  expectConfirmed(reports);
+  await expectAll(recorder, reports, ['completed']);
+  // the store is as durable as the spool
+  await recorder.kill();
+  disk.cutPower();
+  await expectAll(await play.startRecorder(), reports, ['completed']);
+});
 
 /**
  * The disk has no free inodes: new sessions are refused, and running ones continue and are acknowledged. With free
  * inodes everything is stored without a restart.
  */
-const filesUsedUp: Scenario = async (stage) => {
-  if (stage.s3 !== undefined) return;
-  const disk = mountSmallDisk('size=256m,nr_inodes=400');
-  if (disk === undefined) throw new SkippedError('a small file system cannot be mounted here');
-  const running: { kill(): Promise<void> }[] = [];
-  try {
-    const recorder = await startRecorder(
-      { port: 0, directory: join(disk, 'store'), spoolDirectory: join(disk, 'spool'), timing: TIMING },
-      { FAULTS_MIN_FREE: '1' },
-    );
-    running.push(recorder);
-    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 2 });
-    running.push(gateway);
-    await somewhere(stage, gateway.reports);
-    const filler = join(disk, 'filler');
+const filesUsedUp = onDisk(
+  () => smallDisk('size=256m,nr_inodes=400'),
+  async (play) => {
+    const recorder = await play.startRecorder({}, { FAULTS_MIN_FREE: '1' });
+    const gateway = play.startGateway(recorder, 2);
+    await somewhere(play.stage, gateway.reports);
+    const filler = join(play.disk.path, 'filler');
     mkdirSync(filler);
     fillWithFiles(filler);
     const refused = await fetch(`${recorder.url}/record`, { method: 'POST', body: 'x' });
     if (refused.status !== 507) throw new Error(`a new session was answered ${refused.status}`);
-    await somewhere(stage, gateway.reports);
+    await somewhere(play.stage, gateway.reports);
     const reports = await gateway.finish();
     expectConfirmed(reports);
     rmSync(filler, { recursive: true });
-    await expectAll(recorder, reports, ['completed']);
-    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
-    running.push(later);
-    await within('a new session is taken', 20_000, async () =>
-      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
-    );
-    const fresh = await later.finish();
-    expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['completed']);
-  } finally {
-    for (const child of running) await child.kill();
-    execFileSync('umount', ['-l', disk]);
-    rmSync(disk, { recursive: true, force: true });
-  }
-};
+    await expectGoesOn(play, recorder, reports, ['completed']);
+  },
+);
 
 /**
  * A slow disk with three hundred quiet sessions and one with much output: no session is refused, acknowledgements
  * continue, memory stays constant, and nothing is lost.
  */
-const slowDisk: Scenario = async (stage) => {
-  if (stage.s3 !== undefined) return;
-  const folder = mkdtempSync(join(tmpdir(), 'tcslow-'));
-  const running: { kill(): Promise<void> }[] = [];
-  try {
-    const below = join(folder, 'disk');
-    const disk = createFaultyDisk(folder, below);
-    if (disk === undefined) throw new SkippedError(NO_COMPILER);
-    const recorder = await startRecorder(
-      { port: 0, directory: join(below, 'store'), spoolDirectory: join(below, 'spool'), timing: TIMING },
-      { ...disk.environment, DISK_SLOW_MS: '4' },
-    );
-    running.push(recorder);
-    const crowd = Array.from({ length: 300 }, (_, index) => 1000 + index);
-    const quiet = startGateway({ recorders: [recorder.address], sessions: crowd, paceMs: 1000 });
-    running.push(quiet);
-    const flood = startGateway({ recorders: [recorder.address], sessions: [1], paceMs: 0 });
-    running.push(flood);
-    const reports = (): readonly SessionReport[] => [...quiet.reports(), ...flood.reports()];
-    await allBegun(VISIBLE_MS, crowd.length + 1, reports);
-    const memory: number[] = [];
-    for (let sample = 0; sample < 40; sample += 1) {
-      await delay(200);
-      memory.push(recorder.memoryMb());
-    }
-    const early = Math.max(...memory.slice(0, 20));
-    const late = Math.max(...memory.slice(20));
-    if (late > early * 1.2 + 20) throw new Error(`memory grew from ${early} to ${late} MB`);
-    const ended = [...(await quiet.finish()), ...(await flood.finish())];
-    expectConfirmed(ended);
-    for (const { session, pauseMs } of ended) {
-      if (pauseMs > MAX_ACK_GAP_MS) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
-    }
-    await expectAll(recorder, ended, ['completed']);
-  } finally {
-    for (const child of running) await child.kill();
-    rmSync(folder, { recursive: true, force: true });
+const slowDisk = onDisk(faultyDisk, async (play) => {
+  const recorder = await play.startRecorder({}, { DISK_SLOW_MS: '4' });
+  const crowd = Array.from({ length: 300 }, (_, index) => 1000 + index);
+  const quiet = play.startGateway(recorder, 1000, crowd);
+  const flood = play.startGateway(recorder, 0, [1]);
+  const reports = (): readonly SessionReport[] => [...quiet.reports(), ...flood.reports()];
+  await allBegun(VISIBLE_MS, crowd.length + 1, reports);
+  const memory: number[] = [];
+  for (let sample = 0; sample < 40; sample += 1) {
+    await delay(200);
+    memory.push(recorder.memoryMb());
   }
-};
+  const early = Math.max(...memory.slice(0, 20));
+  const late = Math.max(...memory.slice(20));
+  if (late > early * 1.2 + 20) throw new Error(`memory grew from ${early} to ${late} MB`);
+  const ended = [...(await quiet.finish()), ...(await flood.finish())];
+  expectConfirmed(ended);
+  for (const { session, pauseMs } of ended) {
+    if (pauseMs > MAX_ACK_GAP_MS) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
+  }
+  await expectAll(recorder, ended, ['completed']);
+});
 
 /** Gateways of the reference stop after 30 s without data. */
 const MAX_ACK_GAP_MS = 20_000;

@@ -10,7 +10,14 @@ import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
 import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';
 import { S3_DEFAULTS } from '../../src/tsrecorder/store/s3-client.ts';
 import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
-import { startRecorder, within, type RecorderProcess } from './processes.ts';
+import {
+  startGateway,
+  startRecorder,
+  within,
+  type GatewayProcess,
+  type RecorderProcess,
+} from './processes.ts';
+import type { GatewayPlan } from './gateway-process.ts';
 import type { RecorderPlan } from './recorder-process.ts';
 import type { S3Shim } from './s3-shim.ts';
 import type { SessionReport } from './workload.ts';
@@ -41,6 +48,8 @@ export const VISIBLE_MS = 60_000;
 export const S3_PART_BYTES = 5 * 1024 ** 2;
 
 export interface Site extends AsyncDisposable {
+  /** Programs that are killed with the site. */
+  gateway(plan: GatewayPlan): GatewayProcess;
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
   /** Private key of all recorders, which trust each other by it. */
@@ -53,7 +62,7 @@ let sites = 0;
 
 export function openSite({ s3 }: Stage): Site {
   const folder = mkdtempSync(join(tmpdir(), 'tcfault-'));
-  const running: RecorderProcess[] = [];
+  const running: { kill(): Promise<void> }[] = [];
   sites += 1;
   const prefix = `run-${process.pid}-${sites}/`;
   const buckets: S3Bucket[] = [];
@@ -70,6 +79,11 @@ export function openSite({ s3 }: Stage): Site {
       const bucket = new S3Bucket({ ...S3_DEFAULTS, ...settings }, () => Date.now());
       buckets.push(bucket);
       return createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+    },
+    gateway(plan) {
+      const gateway = startGateway(plan);
+      running.push(gateway);
+      return gateway;
     },
     async recorder(machine, port = 0, timing = {}) {
       const plan: RecorderPlan = {
@@ -95,7 +109,8 @@ export function openSite({ s3 }: Stage): Site {
       return recorder;
     },
     async [Symbol.asyncDispose]() {
-      for (const recorder of running) await recorder.kill();
+      if (s3 !== undefined) s3.shim.rate = 0;
+      for (const program of running) await program.kill();
       for (const bucket of buckets) bucket.close();
       rmSync(folder, { recursive: true, force: true });
     },
