@@ -113,6 +113,12 @@ export interface WorkloadSite {
   /** Returns the node with this name at the control server. */
   node(name: string): Promise<HeadscaleNode | undefined>;
   nodes(): Promise<readonly HeadscaleNode[]>;
+  /** Starts pods that serve HTTP, and a Service with port 80 for each. */
+  serveWeb(...names: readonly string[]): Promise<void>;
+  /** Waits until the objects and nodes of a resource are gone. @param type `ingress` or `gateway` */
+  gone(type: string, name: string): Promise<boolean>;
+  /** Restarts the pods of a StatefulSet in the operator's namespace, as `kubectl rollout restart` does. */
+  restart(set: string): Promise<void>;
 }
 
 /** Sequential connections. */
@@ -247,6 +253,39 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
       pod: async (namespace, name) =>
         (await cluster.api('GET', `/api/v1/namespaces/${namespace}/pods/${name}`)) as Pod,
       nodes,
+      async serveWeb(...names) {
+        for (const name of names) {
+          await cluster.api('POST', '/api/v1/namespaces/default/pods', webPod(name, { app: name }));
+          await cluster.api('POST', '/api/v1/namespaces/default/services', {
+            apiVersion: 'v1',
+            kind: 'Service',
+            metadata: { name },
+            spec: { selector: { app: name }, ports: [{ name: 'http', port: 80, targetPort: PORT }] },
+          });
+        }
+      },
+      async gone(type, name) {
+        const labels = { 'parent-resource': name, 'parent-resource-type': type };
+        const selector = Object.entries(labels).map(([key, value]) => `tailscale.com/${key}%3D${value}`);
+        const check = async (): Promise<boolean> => {
+          const left: string[] = [];
+          for (const kind of ['secrets', 'services', 'serviceaccounts', 'pods']) {
+            const path = `/api/v1/namespaces/${NAMESPACE}/${kind}?labelSelector=${selector.join(',')}`;
+            const { items } = (await cluster.api('GET', path)) as { items: readonly Pod[] };
+            left.push(...items.map(({ metadata }) => metadata.name));
+          }
+          const known = (await nodes()).filter(({ given_name }) => given_name.startsWith(name));
+          if (left.length + known.length === 0) return true;
+          throw new Error(JSON.stringify({ left, known }));
+        };
+        return rig.until(`nothing of ${name}`, check, { timeoutMs: 120_000 });
+      },
+      async restart(set) {
+        const annotations = { 'kubectl.kubernetes.io/restartedAt': new Date().toISOString() };
+        await cluster.api('PATCH', `/apis/apps/v1/namespaces/${NAMESPACE}/statefulsets/${set}`, {
+          spec: { template: { metadata: { annotations } } },
+        });
+      },
       node: async (name) => (await nodes()).find((node) => node.given_name === name),
     };
   } catch (error) {

@@ -16,7 +16,6 @@ import type { Program } from '../rig/rig.ts';
 const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
-const SETS = `/apis/apps/v1/namespaces/${NAMESPACE}/statefulsets`;
 const PATIENT = { timeoutMs: 150_000 } as const;
 
 interface Resource {
@@ -185,13 +184,7 @@ describe.skipIf(problem !== undefined)(
     it('are rolled out under load without one failed connection', { timeout: 400_000 }, async () => {
       const before = new Map((await pods('out')).map(({ metadata }) => [metadata.name, metadata.uid]));
       const load = site.load('asker', await url('apples'), 8, 10_000);
-      await api('PATCH', `${SETS}/out`, {
-        spec: {
-          template: {
-            metadata: { annotations: { 'kubectl.kubernetes.io/restartedAt': new Date().toISOString() } },
-          },
-        },
-      });
+      await site.restart('out');
       await site.rig.until(
         'two other pods',
         async () => {

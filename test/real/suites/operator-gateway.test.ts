@@ -10,16 +10,13 @@ import {
   clientPod,
   DOMAIN,
   NAMESPACE,
-  PORT,
   startWorkloadSite,
-  webPod,
   type WebAnswer,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
 import { networkProblem } from '../rig/network.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
-const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const API = '/apis/gateway.networking.k8s.io/v1';
 const GATEWAYS = `${API}/namespaces/default/gateways`;
 const ROUTES = `${API}/namespaces/default/httproutes`;
@@ -52,9 +49,6 @@ interface ShownRoute {
       readonly conditions: readonly Condition[];
     }[];
   };
-}
-interface Listed {
-  readonly items: readonly { readonly metadata: { readonly name: string } }[];
 }
 
 const problem = networkProblem();
@@ -123,20 +117,6 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
     const set = objectNameOf({ type: 'gateway', namespace: 'default', name });
     return (await site.pod(NAMESPACE, `${set}-0`)).metadata.uid;
   };
-  async function gone(name: string): Promise<boolean> {
-    return until(`nothing of ${name}`, async () => {
-      const query = `labelSelector=tailscale.com/parent-resource%3D${name},tailscale.com/parent-resource-type%3Dgateway`;
-      const lists = (await Promise.all(
-        ['secrets', 'services', 'serviceaccounts', 'pods'].map((kind) =>
-          api('GET', `${OWN}/${kind}?${query}`),
-        ),
-      )) as Listed[];
-      const left = lists.flatMap(({ items }) => items.map(({ metadata }) => metadata.name));
-      const known = (await site.nodes()).filter(({ given_name }) => given_name.startsWith(name));
-      if (left.length + known.length === 0) return true;
-      throw new Error(JSON.stringify({ left, known }));
-    });
-  }
 
   beforeAll(async () => {
     authority = await createTestAuthority();
@@ -144,15 +124,7 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
     for (const file of ['operator-gateways', 'ingress-secrets'])
       for (const manifest of manifests(`deploy/rbac/${file}.yaml`)) await create(site.cluster, manifest);
     const key = await site.tailnet.authKey({ tags: ['tag:client'] });
-    for (const name of ['front', 'api']) {
-      await api('POST', `${DEFAULT}/pods`, webPod(name, { app: name }));
-      await api('POST', `${DEFAULT}/services`, {
-        apiVersion: 'v1',
-        kind: 'Service',
-        metadata: { name },
-        spec: { selector: { app: name }, ports: [{ name: 'http', port: 80, targetPort: PORT }] },
-      });
-    }
+    await site.serveWeb('front', 'api');
     await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
     await until('the client', () => site.node('client'));
   }, 300_000);
@@ -330,10 +302,10 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
 
   it('go with their node, and with what was said in routes', { timeout: 300_000 }, async () => {
     await api('DELETE', `${GATEWAYS}/shop`);
-    expect(await gone('shop')).toBe(true);
+    expect(await site.gone('gateway', 'shop')).toBe(true);
     for (const name of ['shop', 'lead']) expect((await route(name)).status?.parents ?? []).toEqual([]);
     await api('PATCH', `${GATEWAYS}/edge`, { spec: { gatewayClassName: 'other' } });
-    expect(await gone('edge')).toBe(true);
+    expect(await site.gone('gateway', 'edge')).toBe(true);
     await until('no word of ours', async () => {
       const { metadata, status } = await gateway('edge');
       const left = [...(metadata.finalizers ?? []), ...(status?.addresses ?? [])];

@@ -21,7 +21,6 @@ const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
 const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
-const SETS = `/apis/apps/v1/namespaces/${NAMESPACE}/statefulsets`;
 const PATIENT = { timeoutMs: 150_000 } as const;
 /** Concurrent connections of a load, and the timeout of each. */
 const AT_A_TIME = 4;
@@ -264,13 +263,7 @@ describe.skipIf(problem !== undefined)(
       ];
       let results: readonly Awaited<ReturnType<Load['end']>>[] = [];
       try {
-        await api('PATCH', `${SETS}/in`, {
-          spec: {
-            template: {
-              metadata: { annotations: { 'kubectl.kubernetes.io/restartedAt': new Date().toISOString() } },
-            },
-          },
-        });
+        await site.restart('in');
         await site.rig.until(
           'two other pods',
           async () => {

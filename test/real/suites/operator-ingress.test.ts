@@ -7,14 +7,12 @@ import {
   NAMESPACE,
   PORT,
   startWorkloadSite,
-  webPod,
   type WebAnswer,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
 import { networkProblem } from '../rig/network.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
-const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
 const PATIENT = { timeoutMs: 120_000 } as const;
 
@@ -73,33 +71,11 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
       .map((event) => `${String(event['reason'])}: ${String(event['message'])}`)
       .join('\n');
   }
-  async function gone(name: string, node: string): Promise<boolean> {
-    return until(`nothing of ${name}`, async () => {
-      const query = `labelSelector=tailscale.com/parent-resource%3D${name},tailscale.com/parent-resource-type%3Dingress`;
-      const lists = (await Promise.all(
-        ['secrets', 'services', 'serviceaccounts', 'pods'].map((kind) =>
-          api('GET', `${OWN}/${kind}?${query}`),
-        ),
-      )) as Listed[];
-      const left = lists.flatMap(({ items }) => items.map(({ metadata }) => metadata.name));
-      const known = (await site.nodes()).filter(({ given_name }) => given_name.startsWith(node));
-      if (left.length + known.length === 0) return true;
-      throw new Error(JSON.stringify({ left, known }));
-    });
-  }
 
   beforeAll(async () => {
     site = await startWorkloadSite();
     const key = await site.tailnet.authKey({ tags: ['tag:client'] });
-    for (const name of ['front', 'api']) {
-      await api('POST', `${DEFAULT}/pods`, webPod(name, { app: name }));
-      await api('POST', `${DEFAULT}/services`, {
-        apiVersion: 'v1',
-        kind: 'Service',
-        metadata: { name },
-        spec: { selector: { app: name }, ports: [{ name: 'http', port: 80, targetPort: PORT }] },
-      });
-    }
+    await site.serveWeb('front', 'api');
     await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
     await until('the client', () => site.node('client'));
     await post('shop', {
@@ -211,7 +187,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     );
     expect(await site.node('shop-1')).toBeUndefined();
     await api('DELETE', `${INGRESSES}/rival`);
-    expect(await gone('rival', 'rival')).toBe(true);
+    expect(await site.gone('ingress', 'rival')).toBe(true);
   });
 
   it(
@@ -219,7 +195,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     { timeout: 240_000 },
     async () => {
       await api('PATCH', `${INGRESSES}/shop`, { spec: { ingressClassName: 'nginx' } });
-      expect(await gone('shop', 'shop')).toBe(true);
+      expect(await site.gone('ingress', 'shop')).toBe(true);
       const { metadata, status } = await read('shop');
       expect(metadata.finalizers ?? []).toEqual([]);
       expect(status?.loadBalancer?.ingress ?? []).toEqual([]);
@@ -230,6 +206,6 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     await api('PATCH', `${INGRESSES}/shop`, { spec: { ingressClassName: 'tailscale' } });
     await shown('shop');
     await api('DELETE', `${INGRESSES}/shop`);
-    expect(await gone('shop', 'shop')).toBe(true);
+    expect(await site.gone('ingress', 'shop')).toBe(true);
   });
 });
