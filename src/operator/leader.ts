@@ -32,7 +32,7 @@ export interface LeaderOptions {
   readonly timing?: LeaderTiming;
 }
 
-const leaseSchema = z.object({
+export const leaseSchema = z.object({
   spec: z
     .object({
       holderIdentity: z.string().default(''),

@@ -1,6 +1,7 @@
 /** Checks that an operator has the Lease, and its version. */
 import { z } from 'zod';
 import { KINDS, type KubeObject } from '../../operator/kube-object.ts';
+import { leaseSchema } from '../../operator/leader.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';
 import type { ClusterView } from './cluster-view.ts';
 
@@ -15,17 +16,6 @@ export interface LeadingFacts {
   readonly unixMs: () => number;
 }
 
-const leaseSchema = z.object({
-  spec: z
-    .object({
-      holderIdentity: z.string().default(''),
-      leaseDurationSeconds: z.number().default(0),
-      renewTime: z.string().default(''),
-      acquireTime: z.string().default(''),
-      leaseTransitions: z.number().default(0),
-    })
-    .prefault({}),
-});
 const podSchema = z.object({
   spec: z.object({ containers: z.array(z.object({ name: z.string(), image: z.string().default('') })) }),
 });
