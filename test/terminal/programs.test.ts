@@ -1,6 +1,6 @@
 /**
- * Recordings of real programs: both emulators show the screen that tmux showed. Made by
- * test/fixtures/programs/make.ts.
+ * Recordings of real programs end on the screens of tmux and libvterm. `make.ts` and `vterm.py` in
+ * test/fixtures/programs write them.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { createCastReader, readCastStart } from '../../src/screen/cast-reader.ts';
 import { createTerminal } from '../../src/screen/terminal.ts';
 import { RowJournal } from '../../src/search/row-journal.ts';
-import { emulatorCells, journalCells, type CellRows } from '../support/screen-cells.ts';
+import { cellsText, emulatorCells, journalCells, type CellRows } from '../support/screen-cells.ts';
 
 const FOLDER = join(import.meta.dirname, '../fixtures/programs');
 const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [name.slice(0, -5)] : []));
@@ -16,6 +16,8 @@ const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [n
 interface Shown {
   readonly rows: readonly string[];
   readonly cursor: readonly [column: number, row: number];
+  /** Rows of libvterm, with the widths of their cells. */
+  readonly vterm: readonly string[];
 }
 
 function rowsOf(cells: CellRows): readonly string[] {
@@ -28,12 +30,17 @@ function rowsOf(cells: CellRows): readonly string[] {
   return rows.slice(0, rows.findLastIndex((row) => row !== '') + 1);
 }
 
+/** Rows without those that have flags or joined emoji, which libvterm shows as several characters. */
+function withoutClusters(rows: readonly string[]): readonly string[] {
+  return rows.map((row) => (/\u200d|\p{RI}/u.test(row) ? '' : row));
+}
+
 describe('a recording of a real program', () => {
   it('is one of at least 20', () => {
     expect(NAMES.length).toBeGreaterThanOrEqual(20);
   });
 
-  it.each(NAMES)('ends on the screen of tmux: %s', async (name) => {
+  it.each(NAMES)('ends on the screens of tmux and libvterm: %s', async (name) => {
     const lines = readFileSync(join(FOLDER, `${name}.cast`), 'utf8')
       .trimEnd()
       .split('\n');
@@ -50,6 +57,9 @@ describe('a recording of a real program', () => {
     }
     expect(rowsOf(emulatorCells(terminal.emulator))).toEqual(expected.rows);
     expect(rowsOf(journalCells(journal.screen))).toEqual(expected.rows);
+    const vterm = withoutClusters(expected.vterm);
+    expect(withoutClusters(cellsText(emulatorCells(terminal.emulator)))).toEqual(vterm);
+    expect(withoutClusters(cellsText(journalCells(journal.screen)))).toEqual(vterm);
     const { cursorX, cursorY } = terminal.emulator.buffer.active;
     const column = Math.min(cursorX, start.size.columns - 1);
     expect([column, cursorY]).toEqual([
