@@ -69,7 +69,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'stale-connections',
     'errors',
   ],
-  access: ['proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'errors'],
+  access: ['proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'secrets', 'errors'],
   portal: [
     'access',
     'async',

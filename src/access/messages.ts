@@ -2,10 +2,28 @@
 import { TailcastError } from '../errors.ts';
 import { KubeRefusal } from '../operator/kube-client.ts';
 import type { Petition } from '../proxy/gate/elevation.ts';
+import { replaceSecretWords } from '../secrets.ts';
 import type { AccessRecord } from './record.ts';
 import { describeDecision } from './request-object.ts';
 
 const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes';
+
+const MAX_DESCRIPTION = 300;
+
+/** Returns the request of a program that waits for an approval, in one line and without secrets. */
+export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
+  const { verb, resource, subresource, name, namespace, path } = info;
+  const kind = [resource, subresource].filter((part) => part !== '').join('/');
+  const words = info.isResourceRequest
+    ? [verb, kind, name, ...(namespace === '' ? [] : ['in', namespace])]
+    : [verb, path];
+  const program = command.length === 0 ? '' : `: ${replaceSecretWords(command).join(' ')}`;
+  const text = `first request: ${words.filter((word) => word !== '').join(' ')}${program}`;
+  return text
+    .replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '\ufffd')
+    .slice(0, MAX_DESCRIPTION)
+    .toWellFormed();
+}
 
 /** The error of a request without enough approvals. */
 export function pending({ id, approvers, decisions }: AccessRecord, host: string): TailcastError {

@@ -10,7 +10,7 @@ import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/
 import type { AccessRule } from '../tailnet/access-rules.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { Expiries, SKEW_MS } from './expiries.ts';
-import { blocked, ended, flagsOf, pending, accessRefused } from './messages.ts';
+import { blocked, describeRequest, ended, flagsOf, pending, accessRefused } from './messages.ts';
 import {
   isRequester,
   mayBeSamePerson,
@@ -266,7 +266,8 @@ export class AccessRequests implements Elevations {
     const key = `${identity.nodeId} ${petition.cluster ?? ''} ${askKey(ask)}`;
     const running = this.#creating.get(key);
     if (running !== undefined) return running;
-    const wanted = { ...petition, ...ask, reason: '', durationMs: undefined };
+    const reason = ask.writes ? describeRequest(petition) : '';
+    const wanted = { ...petition, ...ask, reason, durationMs: undefined };
     // not the caller's signal, because others may wait for the same request
     const creating = this.#write(wanted, rule, this.#deps.signal).finally(() => this.#creating.delete(key));
     this.#creating.set(key, creating);

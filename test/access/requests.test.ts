@@ -230,6 +230,41 @@ describe('rules about writes', () => {
     expect(sent(admission, 'impersonate-group')).toEqual(['devs']);
     expect(admission.elevation?.id).toBe(id);
   });
+
+  it.each([
+    ['a create', 'POST', PODS, 'first request: create pods in default'],
+    [
+      'an exec, without its secrets',
+      'GET',
+      `${PODS}/web/exec?command=mysql&command=-psecret123&command=-e&command=drop+table+a&stdout=1`,
+      'first request: get pods/exec web in default: mysql -p[secret] -e drop table a',
+    ],
+    [
+      'a forged text',
+      'GET',
+      `${PODS}/web/exec?command=a%0A%1b[2Jb%E2%80%AEc&stdout=1`,
+      'first request: get pods/exec web in default: a\ufffd\ufffd[2Jb\ufffdc',
+    ],
+    ['a long command', 'GET', `${PODS}/web/exec?command=${'x'.repeat(2000)}&stdout=1`, /x{200,300}$/],
+  ] as const)(
+    'of a tagged node name the command in the notification: %s',
+    async (_what, method, target, reason) => {
+      const { userId: _u, login: _l, displayName: _d, ...node } = agent;
+      const gateway = rig.gateway({ ...node, kind: 'tagged', tags: ['tag:agent'] });
+      await gateway.ask('GET', PODS);
+      expect(gateway.steps).toEqual([]);
+      const id = await pendingId(gateway.ask(method, target));
+      expect(gateway.steps).toMatchObject([
+        {
+          step: 'requested',
+          record: { id, reason: expect.stringMatching(reason instanceof RegExp ? reason : /^/) },
+        },
+      ]);
+      if (typeof reason === 'string') expect(gateway.steps[0]?.record.reason).toBe(reason);
+      await gateway.access.decide(id, 'approved', decider(bob), signal);
+      expect((await gateway.ask(method, target)).elevation?.id).toBe(id);
+    },
+  );
 });
 
 describe('the end of access', () => {

@@ -1,5 +1,7 @@
 /** Attack corpus J: access on request. An attacker writes, copies, replays or rolls back objects and approvals. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
 import type { NewRequest } from '../../src/access/requests.ts';
 import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
@@ -130,7 +132,8 @@ describe('identities', () => {
         cluster: 'staging',
         ask: { groups: ['sre'], user: undefined, writes: false },
         groups: ['sre'],
-        info: { isResourceRequest: true, namespace: 'default' },
+        info: parseRequestInfo('GET', parseTarget(PODS)),
+        command: [],
         host: 'gateway.ts.net',
       },
       signal,

@@ -7,6 +7,8 @@
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation } from '../../impersonation/apply.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
+import type { Target } from '../../kube/canonical-target.ts';
+import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { RecordingPolicy } from '../../recording/policy.ts';
@@ -38,7 +40,9 @@ export interface Petition extends Petitioner {
   readonly ask: Ask;
   /** All groups that the API server will see. */
   readonly groups: readonly string[];
-  readonly info: Pick<RequestInfo, 'isResourceRequest' | 'namespace'>;
+  readonly info: RequestInfo;
+  /** Words of the command of an exec. */
+  readonly command: readonly string[];
   /** `Host` of the request, for links. */
   readonly host: string;
 }
@@ -96,7 +100,7 @@ export interface Elevated extends Omit<CallerStanding, 'access'> {
 export async function elevate(
   elevations: Elevations | undefined,
   { identity, cluster, access: rules, impersonation: own, recording }: Standee,
-  asked: AskedRequest & { readonly host: string },
+  asked: AskedRequest & { readonly host: string; readonly target: Pick<Target, 'query'> },
   signal: AbortSignal,
 ): Promise<Elevated> {
   const asOwn = { elevation: undefined, judged: false, impersonation: own, recording };
@@ -105,8 +109,9 @@ export async function elevate(
   if (wish.kind === 'own') return { ...asOwn, judged: wish.judged };
   const { ask, groups } = wish;
   const { info, host } = asked;
+  const { command } = parseExecOptions(asked.target);
   const elevation = await elevations.elevate(
-    { identity, cluster, own, rules, recording, ask, groups, info, host },
+    { identity, cluster, own, rules, recording, ask, groups, info, command, host },
     signal,
   );
   return {

@@ -228,7 +228,7 @@ export function createGate(deps: GateDeps): Gate {
       const { rawHeaders } = request;
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
-      const asked = { rawHeaders, info, requestClass, host: fields.host };
+      const asked = { rawHeaders, info, requestClass, target, host: fields.host };
       const { elevation, judged, impersonation, recording } = await elevate(
         deps.elevations,
         { identity, cluster: deps.cluster?.name, ...standing },
