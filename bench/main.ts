@@ -81,7 +81,8 @@ const strange = args.filter(
 const alone = before === undefined && (wanted.length === 0 || wanted.includes('recorder'));
 if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… --gc --node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+    'usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… ' +
+      `--gc --node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {

@@ -176,7 +176,8 @@ async function measure(step: string, act: () => Promise<unknown>): Promise<void>
   });
   const { lateMs, idleMs, heapMb, peakMb } = rows.at(-1) as Row;
   console.log(
-    `${step}: late by ${lateMs.toFixed(0)} ms (an idle thread ${idleMs.toFixed(0)}), ${seconds.toFixed(1)} s, ${((user + system) / 1e6).toFixed(1)} s of CPU, heap ${heapMb.toFixed(0)} MB more, ${peakMb.toFixed(0)} at most`,
+    `${step}: late by ${lateMs.toFixed(0)} ms (an idle thread ${idleMs.toFixed(0)}), ${seconds.toFixed(1)} s, ` +
+      `${((user + system) / 1e6).toFixed(1)} s of CPU, heap ${heapMb.toFixed(0)} MB more, ${peakMb.toFixed(0)} at most`,
   );
 }
 

@@ -207,11 +207,17 @@ export class SearchArchive {
     const id = hex(random);
     const word = (): string => this.#word(random);
     if (format === 0)
-      return `10.${Math.floor(random() * 256)}.0.${Math.floor(random() * 256)} "GET /api/v1/${word()}/${id} HTTP/1.1" ${random() < 0.9 ? 200 : 503} ${Math.floor(random() * 9999)}\r\n`;
+      return (
+        `10.${Math.floor(random() * 256)}.0.${Math.floor(random() * 256)} "GET /api/v1/${word()}/${id} ` +
+        `HTTP/1.1" ${random() < 0.9 ? 200 : 503} ${Math.floor(random() * 9999)}\r\n`
+      );
     if (format === 1)
       return `{"level":"${pick(['info', 'error', 'warning'], random())}","id":"${id}","msg":"${word()} ${word()}"}\r\n`;
     if (format === 2)
-      return `drwxr-xr-x ${Math.floor(random() * 20)} root ${Math.floor(random() * 99999)} ${word()}-${word()}.${pick(['log', 'yaml', 'go'], random())}\r\n`;
+      return (
+        `drwxr-xr-x ${Math.floor(random() * 20)} root ${Math.floor(random() * 99999)} ` +
+        `${word()}-${word()}.${pick(['log', 'yaml', 'go'], random())}\r\n`
+      );
     return `${word()} ${word()} ${word()} ${word()} ${id} ${word()} ${word()}\r\n`;
   }
 

@@ -275,12 +275,15 @@ function writeBuilt(built: Built): void {
 function judgeBuild({ castBytes, cpuSeconds, tidyCpuSeconds, wallSeconds, indexBytes, rss }: Built): void {
   const cpu = cpuSeconds + tidyCpuSeconds;
   say(
-    `built in ${wallSeconds.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer (${tidyCpuSeconds.toFixed(0)} s of it to put the months together); index ${(indexBytes / 1e9).toFixed(2)} GB, ${((100 * indexBytes) / castBytes).toFixed(0)} % of the casts`,
+    `built in ${wallSeconds.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer ` +
+      `(${tidyCpuSeconds.toFixed(0)} s of it to put the months together); index ${(indexBytes / 1e9).toFixed(2)} ` +
+      `GB, ${((100 * indexBytes) / castBytes).toFixed(0)} % of the casts`,
   );
   const rate = castBytes / 1e9 / (cpu / 60);
   goal(`rebuild: ${rate.toFixed(2)} GB of cast per minute and core (at least 0.8)`, rate >= 0.8);
   goal(
-    `memory of the writer: at most ${rss.most.toFixed(0)} MB; in the second half ${rss.late.toFixed(0)}, in the quarter before ${rss.early.toFixed(0)} (at most 400, and no more than a fifth more)`,
+    `memory of the writer: at most ${rss.most.toFixed(0)} MB; in the second half ${rss.late.toFixed(0)}, in the ` +
+      `quarter before ${rss.early.toFixed(0)} (at most 400, and no more than a fifth more)`,
     rss.late <= 400 && rss.late <= rss.early * 1.2 + 20,
   );
 }
@@ -308,7 +311,9 @@ async function backfill(sessions: number): Promise<Built> {
 async function judgeLoop(loop: LoopDelay): Promise<void> {
   const { own, idle } = await loop.stop();
   goal(
-    `event loop of the process that reads for the index: late by p99 ${own.p99.toFixed(1)} ms, most ${own.most.toFixed(1)}; an idle thread beside it by ${idle.p99.toFixed(1)}, most ${idle.most.toFixed(1)} (p99 below 20 more)`,
+    `event loop of the process that reads for the index: late by p99 ${own.p99.toFixed(1)} ms, most ` +
+      `${own.most.toFixed(1)}; an idle thread beside it by ${idle.p99.toFixed(1)}, most ${idle.most.toFixed(1)} ` +
+      '(p99 below 20 more)',
     own.p99 - idle.p99 < 20,
   );
 }
@@ -337,7 +342,8 @@ async function readAll(sessions: number): Promise<Built> {
     const part = Math.max(1e-6, 1 - backlog / sessions);
     const left = ((performance.now() - start) / 1000) * (1 / part - 1);
     say(
-      `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(bytes / 1e9).toFixed(2)} GB`,
+      `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ` +
+        `${(bytes / 1e9).toFixed(2)} GB`,
     );
   }
   await judgeLoop(loop);
@@ -401,7 +407,8 @@ async function measure(
     all.get(kind)?.push(...times);
     times.sort((left, right) => left - right);
     console.log(
-      `    ${name.padEnd(26)} p50 ${ms(percentile(times, 0.5))}  p99 ${ms(percentile(times, 0.99))}  most ${ms(times.at(-1) ?? 0)} ms${mostRead(disk)}`,
+      `    ${name.padEnd(26)} p50 ${ms(percentile(times, 0.5))}  p99 ${ms(percentile(times, 0.99))}  most ` +
+        `${ms(times.at(-1) ?? 0)} ms${mostRead(disk)}`,
     );
   }
   index?.kill();
@@ -521,10 +528,12 @@ async function whileIndexing(from: number): Promise<number> {
     times.sort((left, right) => left - right);
     const cpu = (usageOf(building.pids())?.cpuSeconds ?? 0) - before;
     say(
-      `the writer used ${((100 * cpu) / ((performance.now() - start) / 1000)).toFixed(0)} % of a processor meanwhile; ${next - from} sessions came`,
+      `the writer used ${((100 * cpu) / ((performance.now() - start) / 1000)).toFixed(0)} % of a processor ` +
+        `meanwhile; ${next - from} sessions came`,
     );
     goal(
-      `running session found after p50 ${ms(percentile(times, 0.5)).trim()} ms, at most ${ms(times.at(-1) ?? 0).trim()} ms, while the index is written (below 2000)`,
+      `running session found after p50 ${ms(percentile(times, 0.5)).trim()} ms, at most ` +
+        `${ms(times.at(-1) ?? 0).trim()} ms, while the index is written (below 2000)`,
       (times.at(-1) ?? 0) < 2000,
     );
     return next;
@@ -545,7 +554,8 @@ async function measureCold(): Promise<void> {
 function checkRoom(): void {
   const { bavail, bsize } = statfsSync(folder);
   console.log(
-    `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
+    `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ` +
+      `${((bavail * bsize) / 1e9).toFixed(0)} GB`,
   );
   // The factors were measured, and include the merges of FTS5.
   const wanted = existsSync(BUILT_FILE) ? 0 : TEXT_BYTES * 2.2 + SESSIONS * 6000;

@@ -108,7 +108,8 @@ async function compare(name: string, first: Question, second: Question): Promise
   const t = welch(...times);
   if (!(Math.abs(t) <= TELLS)) process.exitCode = 1;
   console.log(
-    `${name}: ${left?.toFixed(0)} µs and ${right?.toFixed(0)} µs, the first is slower in ${((slower / rounds) * 100).toFixed(1)} %, Welch’s t ${t.toFixed(2)}`,
+    `${name}: ${left?.toFixed(0)} µs and ${right?.toFixed(0)} µs, the first is slower in ` +
+      `${((slower / rounds) * 100).toFixed(1)} %, Welch’s t ${t.toFixed(2)}`,
   );
 }
 
@@ -120,7 +121,8 @@ const id = (seconds: number): string =>
 // the first list loads the permissions
 await ask({ of: full, path: list });
 console.log(
-  `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ±${(196 / 2 / Math.sqrt(rounds)).toFixed(1)} %`,
+  `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ` +
+    `±${(196 / 2 / Math.sqrt(rounds)).toFixed(1)} %`,
 );
 await compare('the same question twice', { of: full, path: list }, { of: full, path: list });
 await compare(

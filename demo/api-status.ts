@@ -89,7 +89,9 @@ export function tooLarge(limitBytes: number): ApiStatusError {
 }
 
 export function unsupportedMediaType(accepted: readonly string[]): ApiStatusError {
-  const message = `the body of the request was in an unknown format - accepted media types include: ${accepted.join(', ')}`;
+  const message =
+    'the body of the request was in an unknown format - accepted media types include: ' +
+    `${accepted.join(', ')}`;
   return new ApiStatusError(415, 'UnsupportedMediaType', message);
 }
 

@@ -98,7 +98,8 @@ export function authorize(
   if (!user.groups.includes(UNAUTHENTICATED)) return;
   const scope = namespace === '' ? 'at the cluster scope' : `in the namespace "${namespace}"`;
   throw forbidden(
-    `${resource} is forbidden: User "${user.username}" cannot ${verb} resource "${resource}" in API group "${group}" ${scope}`,
+    `${resource} is forbidden: User "${user.username}" cannot ${verb} resource "${resource}" in API group ` +
+      `"${group}" ${scope}`,
     { kind: resource },
   );
 }

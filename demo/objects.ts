@@ -140,7 +140,8 @@ function checkName(resource: Resource, name: string): void {
     name,
     'metadata.name',
     `Invalid value: ${JSON.stringify(name)}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric ` +
-      `characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for ` +
+      `characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', ` +
+      'regex used for ' +
       `validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
   );
 }

@@ -121,7 +121,8 @@ async function refuseForeignDirectory(directory: string): Promise<void> {
   if (process.getuid === undefined || uid === process.getuid()) return;
   throw new TailcastError(
     'CONFIG_INVALID',
-    `directory: ${directory} belongs to user ${uid}, who could replace the kubeconfig in it. Set --directory to a directory of your own`,
+    `directory: ${directory} belongs to user ${uid}, who could replace the kubeconfig in it. Set --directory to ` +
+      'a directory of your own',
   );
 }
 

@@ -104,7 +104,8 @@ export function parseFieldSelector(text: string, resource: Resource): Selector {
       const fields = ['metadata.name', 'metadata.namespace', ...(SELECTABLE[resource.kind] ?? [])];
       if (!fields.includes(field)) {
         throw badRequest(
-          `Unable to find "${resource.group}/${resource.version}, Resource=${resource.plural}" that match label selector "", field selector ` +
+          `Unable to find "${resource.group}/${resource.version}, Resource=${resource.plural}" that match label ` +
+            'selector "", field selector ' +
             `"${text}": field label not supported: ${field}`,
         );
       }

@@ -47,7 +47,8 @@ export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): strin
   const chosen = offered.find((name) => known.includes(name));
   if (chosen === undefined) {
     throw forbidden(
-      `unable to upgrade: unable to negotiate protocol: client supports [${offered.join(' ')}], server accepts [${known.join(' ')}]`,
+      `unable to upgrade: unable to negotiate protocol: client supports [${offered.join(' ')}], server accepts ` +
+        `[${known.join(' ')}]`,
     );
   }
   switchProtocols(upgrade, [`Upgrade: SPDY/3.1`, `X-Stream-Protocol-Version: ${chosen}`]);

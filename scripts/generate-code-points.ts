@@ -28,7 +28,8 @@ function encode(name: string, comment: string, pattern: RegExp): string {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const text = [
-    `/**\n * Ranges of code points of Unicode ${process.versions['unicode']}: pairs of first and last.\n * Made by scripts/generate-code-points.ts.\n */\n`,
+    `/**\n * Ranges of code points of Unicode ${process.versions['unicode']}: pairs of first and last.\n * Made ` +
+      'by scripts/generate-code-points.ts.\n */\n',
     encode(
       'ZERO_WIDTH',
       'Marks, joiners and formats, and vowels and finals of Hangul: they join the character before them.',

@@ -64,7 +64,8 @@ export function generateDocs(): ReadonlyMap<string, string> {
 function demonstrationsPage(): string {
   const attacks = DEMONSTRATIONS.map(
     (demonstration) =>
-      `${demonstration.number}. **${upperFirst(demonstration.hole)}.** ${demonstration.rule}\n${testsOf(demonstration)}`,
+      `${demonstration.number}. **${upperFirst(demonstration.hole)}.** ` +
+      `${demonstration.rule}\n${testsOf(demonstration)}`,
   );
   const lines = NOTICED_LINES.map(
     (line, index) =>
@@ -73,8 +74,10 @@ function demonstrationsPage(): string {
   return [
     '# Demonstrated attacks\n',
     NOTICE,
-    'An independent review demonstrated these attacks with real sockets and a real browser. Each one has a rule that prevents its\n' +
-      'kind, and tests. `npm run test:demonstrations` removes one line of a fix at a time and requires that the test fails. Tests in\n' +
+    'An independent review demonstrated these attacks with real sockets and a real browser. Each one has a rule ' +
+      'that prevents its\n' +
+      'kind, and tests. `npm run test:demonstrations` removes one line of a fix at a time and requires that the ' +
+      'test fails. Tests in\n' +
       '`real` and `faults` need real peers and are not part of that run. Paths are below `test/`.\n',
     ...attacks,
     '\n## Lines without a test\n',
@@ -109,8 +112,10 @@ function errorsPage(): string {
   return [
     '# Errors\n',
     NOTICE,
-    'Every error has a code. The gateway returns errors as a Kubernetes `Status`: `code` is the HTTP status, `reason` the Kubernetes\n' +
-      'reason and `message` the sentence below with details. The entry of `details.causes` with the reason `TailcastCode` contains the\n' +
+    'Every error has a code. The gateway returns errors as a Kubernetes `Status`: `code` is the HTTP status, ' +
+      '`reason` the Kubernetes\n' +
+      'reason and `message` the sentence below with details. The entry of `details.causes` with the reason ' +
+      '`TailcastCode` contains the\n' +
       'code. Logs and metrics (label `code`) use the same code.\n',
     list(
       entries.map(
@@ -149,10 +154,14 @@ function settingsPage(): string {
   return [
     '# Settings\n',
     NOTICE,
-    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a key\n' +
-      '(`proxyProtocol`) of the YAML file that `--config` or `TAILCAST_CONFIG` names. The flag overrides the variable, and the variable\n' +
-      'overrides the file. A role reports all wrong settings together and exits with code 2. Lists are separated by commas; sizes are\n' +
-      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`. Change a setting under *Advanced* only after a\n' +
+    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable ' +
+      '(`TAILCAST_PROXY_PROTOCOL`) and a key\n' +
+      '(`proxyProtocol`) of the YAML file that `--config` or `TAILCAST_CONFIG` names. The flag overrides the ' +
+      'variable, and the variable\n' +
+      'overrides the file. A role reports all wrong settings together and exits with code 2. Lists are separated ' +
+      'by commas; sizes are\n' +
+      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`. Change a setting under ' +
+      '*Advanced* only after a\n' +
       'measurement.\n',
     '## Shared settings\n',
     list(Object.entries(COMMON).map(([key, description]) => sharedItem(key, description))),
@@ -220,7 +229,8 @@ function metricsPage(): string {
   return [
     '# Metrics\n',
     NOTICE,
-    '`/metrics` of each `--ops-listen` returns these metrics and the usual metrics of the process. Labels never contain values that a\n' +
+    '`/metrics` of each `--ops-listen` returns these metrics and the usual metrics of the process. Labels never ' +
+      'contain values that a\n' +
       'client chose.\n',
     '## tailcast gateway\n',
     metricsList(gateway),

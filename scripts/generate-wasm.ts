@@ -18,7 +18,10 @@ export async function wasmModule(): Promise<string> {
   const { buffer } = parsed.toBinary({});
   parsed.destroy();
   const base64 = Buffer.from(buffer).toString('base64');
-  return `/** \`json-escape.wat\` in base64. Made by \`npm run wasm:generate\`. Do not edit. */\nexport const JSON_ESCAPE_MODULE =\n  '${base64}';\n`;
+  return (
+    `/** \`json-escape.wat\` in base64. Made by \`npm run wasm:generate\`. Do not edit. */\nexport const ` +
+    `JSON_ESCAPE_MODULE =\n  '${base64}';\n`
+  );
 }
 
 if (import.meta.main) writeFileSync(MODULE_PATH, await wasmModule());

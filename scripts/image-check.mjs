@@ -211,7 +211,9 @@ function checkSize(app) {
   const { stdout } = spawnSync('sh', ['-c', 'tar -C "$0" -czf - . | wc -c', app], { encoding: 'utf8' });
   const packed = Number(stdout) / 1e6;
   const total = BASE_MB + packed;
-  const note = `${Math.ceil(total)} MB to pull (${packed.toFixed(0)} MB ours, ${BASE_MB} MB assumed for the base); /app has ${(bytes / 1e6).toFixed(0)} MB on disk`;
+  const note =
+    `${Math.ceil(total)} MB to pull (${packed.toFixed(0)} MB ours, ${BASE_MB} MB assumed for the ` +
+    `base); /app has ${(bytes / 1e6).toFixed(0)} MB on disk`;
   if (total >= LIMIT_MB) throw new Error(note);
   return note;
 }

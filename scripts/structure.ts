@@ -99,7 +99,8 @@ export function overBudget(rows: readonly Row[]): readonly string[] {
     if (budget === undefined) return [`${name} has no budget in scripts/structure.json`];
     return now > budget
       ? [
-          `${name}: ${now} is above its budget of ${budget}: delete something, or raise the budget in scripts/structure.json and say why in the commit`,
+          `${name}: ${now} is above its budget of ${budget}: delete something, or raise the budget in ` +
+            'scripts/structure.json and say why in the commit',
         ]
       : [];
   });

@@ -85,7 +85,8 @@ export const ERROR_TABLE = {
   SESSION_LIMIT: entry(403, 'the session has reached a limit of the gateway'),
   IMPERSONATION_REFUSED: entry(
     403,
-    'the gateway runs each request as your own tailnet identity and refuses --as, --as-group and --as-uid for any other identity',
+    'the gateway runs each request as your own tailnet identity and refuses --as, --as-group and --as-uid for ' +
+      'any other identity',
   ),
   POLICY_REFUSED: entry(403, 'refused by policy'),
   ACCESS_REVIEW_REFUSED: entry(403, 'the cluster does not allow this request for you'),

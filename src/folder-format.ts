@@ -47,7 +47,9 @@ export async function checkFormat(directory: string, { kind, format }: FolderFor
     throw refusal(`${directory} holds a ${mark.kind}, and no ${kind}: name another folder`);
   if (mark.format > format) {
     throw refusal(
-      `${directory} was written by tailcast ${mark.version} (${kind} format ${mark.format}), and this is ${VERSION}, which reads up to format ${format}: start tailcast ${mark.version} or newer, or name another folder; nothing in it was changed`,
+      `${directory} was written by tailcast ${mark.version} (${kind} format ${mark.format}), and this is ` +
+        `${VERSION}, which reads up to format ${format}: start tailcast ${mark.version} or newer, or name ` +
+        'another folder; nothing in it was changed',
     );
   }
   return true;

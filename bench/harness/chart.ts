@@ -91,10 +91,13 @@ export function chart(results: RunResults): string {
     parts.push(...drawn.parts);
     y = drawn.end + MARGIN;
   }
-  const note = `Medians of interleaved rounds, ${results.machine[0] ?? ''}, ${results.startedAt.slice(0, 10)}; all figures in bench/results.md`;
+  const note =
+    `Medians of interleaved rounds, ${results.machine[0] ?? ''}, ${results.startedAt.slice(0, 10)}; ` +
+    'all figures in bench/results.md';
   parts.push(text(MARGIN, y, note, { fill: QUIET, size: 11 }));
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${y + MARGIN}" font-family="system-ui, sans-serif" role="img">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${y + MARGIN}" font-family="system-ui, ` +
+      'sans-serif" role="img">',
     '<title>Speed of tailcast beside other proxies</title>',
     `<rect width="${WIDTH}" height="${y + MARGIN}" fill="#ffffff"/>`,
     ...parts,
@@ -120,7 +123,8 @@ function drawPanel(
       const width = Math.max(1, value * scale);
       parts.push(
         text(LABELS - 8, y + 11, LABEL_OF[name] ?? name, { fill: QUIET, size: 11, anchor: 'end' }),
-        `<rect x="${LABELS}" y="${y + 1}" width="${width.toFixed(1)}" height="${BAR - 3}" rx="2" fill="${FILL[name] ?? OTHER}"/>`,
+        `<rect x="${LABELS}" y="${y + 1}" width="${width.toFixed(1)}" height="${BAR - 3}" rx="2" ` +
+          `fill="${FILL[name] ?? OTHER}"/>`,
         text(LABELS + width + 6, y + 11, `${figure(value)}${panel.unit}`, {
           fill: INK,
           size: 11,
@@ -133,7 +137,9 @@ function drawPanel(
   }
   const title = text(MARGIN, top + 12, panel.title, { fill: INK, size: 15, weight: 600 });
   const one = (LABELS + scale).toFixed(1);
-  const line = `<line x1="${one}" y1="${top + 32}" x2="${one}" y2="${y - GAP}" stroke="${LINE}" stroke-dasharray="3 3"/>`;
+  const line =
+    `<line x1="${one}" y1="${top + 32}" x2="${one}" y2="${y - GAP}" stroke="${LINE}" ` +
+    'stroke-dasharray="3 3"/>';
   return { parts: [title, ...(panel.base === undefined ? [] : [line]), ...parts], end: y };
 }
 
@@ -163,5 +169,8 @@ function text(
   const weight = style.weight === undefined ? '' : ` font-weight="${style.weight}"`;
   const anchor = style.anchor === undefined ? '' : ` text-anchor="${style.anchor}"`;
   const halo = style.halo === true ? ' paint-order="stroke" stroke="#ffffff" stroke-width="4"' : '';
-  return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${style.size}" fill="${style.fill}"${weight}${anchor}${halo}>${escaped}</text>`;
+  return (
+    `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${style.size}" ` +
+    `fill="${style.fill}"${weight}${anchor}${halo}>${escaped}</text>`
+  );
 }

@@ -253,7 +253,8 @@ export const GOALS: readonly Goal[] = [
   ),
   ...([1, 32] as const).map((connections) =>
     compare(
-      `real API server, GET of a pod, ${connections === 1 ? '1 connection' : `${connections} connections`}: ≥ 0.85x of direct`,
+      `real API server, GET of a pod, ${connections === 1 ? '1 connection' : `${connections} connections`}: ≥ ` +
+        '0.85x of direct',
       `real-get-${connections}`,
       ['tailcast', 'direct'],
       [{ figure: 'rate', atLeast: 0.85 }],

@@ -131,7 +131,10 @@ function goalsTable(results: RunResults): string {
 
 function section(result: CaseResult): string {
   const { head, rows } = tableOf(result);
-  return `## ${result.title}\n\n\`${result.name}\`, ${result.rounds} rounds\n\n${markdownTable(head, rows)}\n${comparisonTable(result)}`;
+  return (
+    `## ${result.title}\n\n\`${result.name}\`, ${result.rounds} ` +
+    `rounds\n\n${markdownTable(head, rows)}\n${comparisonTable(result)}`
+  );
 }
 
 function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -39,9 +39,11 @@ const LINES = {
     `"resourceVersion":"${index}"},"status":{"phase":"Running","podIP":"10.${index & 255}.7.9"}},`,
   // output of a build: colours, times, paths
   ascii: (index: number, random: () => number) =>
-    `\u001b[32m${(index / 100).toFixed(2)}\u001b[0m compiling module/${hex(random())}/file.ts "ok" in ${random() & 1023} ms\n`,
+    `\u001b[32m${(index / 100).toFixed(2)}\u001b[0m compiling module/${hex(random())}/file.ts "ok" in ` +
+    `${random() & 1023} ms\n`,
   utf8: (index: number, random: () => number) =>
-    `\u001b[32m✓\u001b[0m ${(index / 100).toFixed(2)} s │ prüfe Modul ${hex(random())} … fertig ─ ${random() & 1023} ms\n`,
+    `\u001b[32m✓\u001b[0m ${(index / 100).toFixed(2)} s │ prüfe Modul ${hex(random())} … fertig ─ ` +
+    `${random() & 1023} ms\n`,
 } as const satisfies Record<Exclude<Content, 'binary'>, (index: number, random: () => number) => string>;
 
 /** `GET /small`. */

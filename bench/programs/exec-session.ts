@@ -70,7 +70,8 @@ function serveSpdy(socket: Duplex, rest: Buffer, begin: (session: Session) => vo
     },
   };
   socket.write(
-    'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n',
+    'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: ' +
+      'v4.channel.k8s.io\r\n\r\n',
   );
   const take = (chunk: Buffer): void => {
     for (const event of parser.push(chunk)) {
@@ -119,7 +120,8 @@ function serveWebSocket(
   };
   const accept = createHash('sha1').update(`${webSocketKey}${WEBSOCKET_GUID}`).digest('base64');
   socket.write(
-    `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n`,
+    'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ' +
+      `${accept}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n`,
   );
   let channel = -1;
   const take = (chunk: Buffer): void => {

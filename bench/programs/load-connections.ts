@@ -76,7 +76,8 @@ export async function loadWatches(
         }
       });
       socket.write(
-        'GET /api/v1/pods?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\nAccept: application/json\r\n\r\n',
+        'GET /api/v1/pods?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: localhost\r\nUser-Agent: ' +
+          'bench\r\nAccept: application/json\r\n\r\n',
       );
     }
   };

@@ -343,11 +343,15 @@ function upgrade(
   token: string | undefined,
 ): Promise<Buffer> {
   const credential = token === undefined ? '' : `Authorization: Bearer ${token}\r\n`;
-  const common = `${path} HTTP/1.1\r\nHost: localhost\r\n${credential}User-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\n`;
+  const common =
+    `${path} HTTP/1.1\r\nHost: localhost\r\n${credential}User-Agent: kubectl/v1.33.0 (linux/amd64) ` +
+    'kubernetes/bench\r\n';
   socket.write(
     transport === 'spdy'
-      ? `POST ${common}Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n`
-      : `GET ${common}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n`,
+      ? `POST ${common}Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: ` +
+          'SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n'
+      : `GET ${common}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: ` +
+          '13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n',
   );
   return new Promise((resolve, reject) => {
     let head = Buffer.alloc(0);

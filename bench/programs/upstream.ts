@@ -22,7 +22,8 @@ import { serveExec } from './upstream-exec.ts';
 
 const [cert = '', key = ''] = process.argv.slice(2);
 const FIELDS =
-  'Audit-Id: 6d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n' +
+  'Audit-Id: 6d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\nCache-Control: no-cache, private\r\nContent-Type: ' +
+  'application/json\r\n' +
   'X-Kubernetes-Pf-Flowschema-Uid: 0d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\n' +
   'X-Kubernetes-Pf-Prioritylevel-Uid: 1d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\nDate: Sat, 21 Nov 2026 08:00:00 GMT\r\n';
 const CHUNK_BYTES = 64 * 1024;
@@ -72,7 +73,8 @@ const lists = new Map<string, () => List>([
       const pieces = cut(createGzippedList(), CHUNK_BYTES).map(framed);
       return {
         head: Buffer.from(
-          `HTTP/1.1 200 OK\r\n${FIELDS}Content-Encoding: gzip\r\nVary: Accept-Encoding\r\nTransfer-Encoding: chunked\r\n\r\n`,
+          `HTTP/1.1 200 OK\r\n${FIELDS}Content-Encoding: gzip\r\nVary: Accept-Encoding\r\nTransfer-Encoding: ` +
+            'chunked\r\n\r\n',
         ),
         pieces,
         count: pieces.length,

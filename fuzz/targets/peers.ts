@@ -251,7 +251,8 @@ const responseReader: FuzzTarget = {
   seeds: [
     utf8('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello'),
     utf8(
-      'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\n\r\n',
+      'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: ' +
+        'chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\n\r\n',
     ),
     utf8('HTTP/1.1 200 OK\r\n\r\nuntil the end'),
     utf8('HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n'),

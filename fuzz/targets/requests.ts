@@ -175,7 +175,8 @@ const kubeconfig: FuzzTarget = {
 const portalTarget: FuzzTarget = {
   name: 'portal-target',
   words: words(
-    '/-/recordings/ api/v1/recordings events /cast /live /sidecar assets/ index.html .. %2e %2F ? follow=1 nABC_2026-01-02T03:04:05Z',
+    '/-/recordings/ api/v1/recordings events /cast /live /sidecar assets/ index.html .. %2e %2F ? follow=1 ' +
+      'nABC_2026-01-02T03:04:05Z',
   ),
   seeds: [
     '/-/recordings',
@@ -257,12 +258,15 @@ const http2Stream: FuzzTarget = {
 const namedViewer: FuzzTarget = {
   name: 'named-viewer',
   words: words(
-    'tailscale-user-login: x-tailcast-viewer-tags: x-tailcast-viewer-node: x-tailcast-viewer-node-id: x-tailcast-viewer-address:',
+    'tailscale-user-login: x-tailcast-viewer-tags: x-tailcast-viewer-node: x-tailcast-viewer-node-id: ' +
+      'x-tailcast-viewer-address:',
     'tag:ci,tag:dev , alice@example.com \n \t X-TAILCAST-VIEWER-',
   ),
   seeds: [
-    'tailscale-user-login: a@b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: i\nx-tailcast-viewer-address: 100.64.0.4',
-    'x-tailcast-viewer-tags: tag:a,tag:b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: i\nx-tailcast-viewer-address: 100.64.0.4',
+    'tailscale-user-login: a@b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: ' +
+      'i\nx-tailcast-viewer-address: 100.64.0.4',
+    'x-tailcast-viewer-tags: tag:a,tag:b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: ' +
+      'i\nx-tailcast-viewer-address: 100.64.0.4',
     'host: h',
   ].map(utf8),
   run(input) {

@@ -37,7 +37,8 @@ const rowJournal: FuzzTarget = {
   name: 'row-journal',
   words: [
     ...words(
-      '\x1b[ \x1b] \x1bP \x1b_ 133;B 133;C ;cmdline_url= \x07 \x1b\\ ?1049h ?1049l ?47h ?7l 4h 65535 2J K L M P @ S T X b r',
+      '\x1b[ \x1b] \x1bP \x1b_ 133;B 133;C ;cmdline_url= \x07 \x1b\\ ?1049h ?1049l ?47h ?7l 4h 65535 2J K L M P ' +
+        '@ S T X b r',
     ),
     '\r\n',
     '\x1bc',

@@ -232,7 +232,8 @@ const KNOWN: Readonly<Record<string, string>> = { websocket: 'websocket', spdy: 
 const upgradeRequest: FuzzTarget = {
   name: 'upgrade-request',
   words: words(
-    'Upgrade: websocket SPDY/3.1 , h2c TLS/1.0 connect-udp Connection: Content-Length: 0 5 Transfer-Encoding: chunked GET POST PUT \n 1.0',
+    'Upgrade: websocket SPDY/3.1 , h2c TLS/1.0 connect-udp Connection: Content-Length: 0 5 Transfer-Encoding: ' +
+      'chunked GET POST PUT \n 1.0',
   ),
   seeds: [
     'GET\n1.1\nConnection: Upgrade\nUpgrade: websocket',

@@ -7,7 +7,8 @@ import { createProgram } from '../../src/cli/program.ts';
 import type { Project } from './project.ts';
 
 const EXIT_STATUS =
-  'Commands end with 0 when all is done, 1 when something failed, 2 when they were called wrongly, and 130 when Ctrl-C\nended them before they were done.';
+  'Commands end with 0 when all is done, 1 when something failed, 2 when they were called wrongly, and 130 when ' +
+  'Ctrl-C\nended them before they were done.';
 
 /** The definition of the command line, without running it. The command must not run. */
 export function describedProgram(): Command {

@@ -18,7 +18,8 @@ export function addAlerts(program: Command, context: CommandContext, outcome: { 
     .option('--json', 'one JSON object per line')
     .addHelpText(
       'after',
-      '\nExit code: 0 all checks passed, 1 a check failed. The command creates no alerts.\nIt prints matches that you may see at the recorder. A webhook gets alerts that its viewer may see.',
+      '\nExit code: 0 all checks passed, 1 a check failed. The command creates no alerts.\nIt prints matches ' +
+        'that you may see at the recorder. A webhook gets alerts that its viewer may see.',
     )
     .action(async (file: string, rules: readonly string[], options: Record<string, unknown>) => {
       const { testAlerts } = await import('./alerts.ts');

@@ -71,7 +71,8 @@ async function search(
   }));
   const lines = found.map(
     ({ recording, startedAt, at, text }) =>
-      `  ${plain(recording)}  ${plain(startedAt)}${at === undefined ? '' : `  ${formatDuration(at)}  ${plain(text ?? '')}`}`,
+      `  ${plain(recording)}  ` +
+      `${plain(startedAt)}${at === undefined ? '' : `  ${formatDuration(at)}  ${plain(text ?? '')}`}`,
   );
   const count = `${sessions.length}${next === undefined ? '' : ' or more'}`;
   await printResult(

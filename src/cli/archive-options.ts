@@ -6,7 +6,8 @@ export function addArchiveOptions(command: Command): Command {
   return addContextOptions(command)
     .option(
       '--recorder <url>',
-      'URL of a recorder [TAILCAST_RECORDER]; default: the recorder of the demo. With several recorders and stores, parts of a session are joined',
+      'URL of a recorder [TAILCAST_RECORDER]; default: the recorder of the demo. With several recorders and ' +
+        'stores, parts of a session are joined',
       oneMore,
     )
     .option(
@@ -16,7 +17,8 @@ export function addArchiveOptions(command: Command): Command {
     )
     .option(
       '--recorder-keys <file>',
-      'file with public evidence keys (PEM) of the store’s recorders; without it, recordings are unverified [TAILCAST_RECORDER_KEYS]',
+      'file with public evidence keys (PEM) of the store’s recorders; without it, recordings are unverified ' +
+        '[TAILCAST_RECORDER_KEYS]',
     );
 }
 

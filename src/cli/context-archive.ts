@@ -65,7 +65,8 @@ export async function contextAddress(
     if (!(error instanceof TailcastError) || error.code !== 'RECORDING_UNKNOWN') throw error;
     throw new TailcastError(
       'USAGE',
-      `the server of context ${name} (${base}) shows no recordings: it is no gateway, or its portal is off; name a context of a gateway with --context, or a recorder with --recorder`,
+      `the server of context ${name} (${base}) shows no recordings: it is no gateway, or its portal is off; name ` +
+        'a context of a gateway with --context, or a recorder with --recorder',
       { cause: error },
     );
   }
@@ -114,7 +115,8 @@ async function trustAuthority(context: KubeconfigContext): Promise<void> {
   if (value['insecure-skip-tls-verify'] === true) {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `${file}: context ${name} has insecure-skip-tls-verify; recordings are only read over a verified connection: set certificate-authority instead`,
+      `${file}: context ${name} has insecure-skip-tls-verify; recordings are only read over a verified ` +
+        'connection: set certificate-authority instead',
     );
   }
   const pem = await pemSource({

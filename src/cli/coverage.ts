@@ -132,14 +132,16 @@ export async function reportCoverage(
       results.filter((session) => session.coverage === coverage).length;
     await print(
       context.stdout,
-      `${results.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
+      `${results.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ` +
+        `${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
     );
     const { length: without } = because('none');
     const unsignedText = unsigned.length === 0 ? '' : `, ${unsigned.length} without a trusted signature`;
     if (untied.length > 0)
       await print(
         context.stdout,
-        `${untied.length} recordings cannot be tied to an audit log: ${chosen.length} of clients that had chosen the audit id, ${without} without an id${unsignedText}\n`,
+        `${untied.length} recordings cannot be tied to an audit log: ${chosen.length} of clients that had chosen ` +
+          `the audit id, ${without} without an id${unsignedText}\n`,
       );
   }
   return missing.length === 0 ? 0 : 1;

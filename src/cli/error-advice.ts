@@ -9,10 +9,12 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   START_FAILED: 'Change the address, directory or permission that the message names.',
   ALREADY_RUNNING: 'Stop the process that the message names, or use another directory.',
   IDENTITY_UNKNOWN:
-    'The connection did not come through the tailnet, or through `tailscale serve` without PROXY protocol. Set `--proxy-protocol require` on the gateway and `--proxy-protocol 2` in `tailscale serve`.',
+    'The connection did not come through the tailnet, or through `tailscale serve` without PROXY protocol. Set ' +
+    '`--proxy-protocol require` on the gateway and `--proxy-protocol 2` in `tailscale serve`.',
   IDENTITY_UNAVAILABLE: 'Check that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
   IDENTITY_MALFORMED:
-    'The node of the caller has an expired key, is shared from another tailnet, or has no owner. Check the node in the admin console.',
+    'The node of the caller has an expired key, is shared from another tailnet, or has no owner. Check the node ' +
+    'in the admin console.',
   TOKEN_REQUIRED: 'Use the kubeconfig that `npm start` prints. Each start creates a new token.',
   GRANT_MALFORMED: 'Fix the grant that the message names in the tailnet policy. See `docs/identity.md`.',
   TAILNET_UNAVAILABLE: 'Start tailscaled, or name its socket with `--socket`.',
@@ -29,7 +31,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   HEADER_REFUSED: 'Remove the header that the message names.',
   HEADERS_TOO_LARGE: 'Send fewer or shorter headers. A proxy in front of the gateway may add headers.',
   TARGET_TOO_LONG:
-    'Send shorter selectors, or a shorter command in `kubectl exec`. The limit is 256 KiB for the target and 16 KiB for its path.',
+    'Send shorter selectors, or a shorter command in `kubectl exec`. The limit is 256 KiB for the target and 16 ' +
+    'KiB for its path.',
   REQUEST_MALFORMED:
     'The client does not send valid HTTP. Check the client and proxies in front of the gateway.',
   REQUEST_TIMEOUT: 'The client or the network is too slow. Retry the request.',
@@ -38,16 +41,19 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPGRADE_REFUSED:
     'Use kubectl 1.27 or newer, or a client for SPDY/3.1 or the WebSocket protocols of Kubernetes.',
   IMPERSONATION_REFUSED:
-    'Remove `--as`, `--as-group` and `--as-uid`, also from the kubeconfig (`as:`). To act with other rights, change the grant. See `docs/migration.md`.',
+    'Remove `--as`, `--as-group` and `--as-uid`, also from the kubeconfig (`as:`). To act with other rights, ' +
+    'change the grant. See `docs/migration.md`.',
   POLICY_REFUSED:
     'The gateway cannot record this request, or the policy refuses it. Run `tailcast policy explain`.',
   ACCESS_REVIEW_REFUSED:
-    'With `--access-review` each session needs the verb `create`. Give the user this right on the subresource that the message names.',
+    'With `--access-review` each session needs the verb `create`. Give the user this right on the subresource ' +
+    'that the message names.',
   ACCESS_REVIEW_FAILED:
     'Check that the API server responds, and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ARCHIVE_DAMAGED: 'Check the disk or bucket, restore the file from a backup, and run `tailcast verify`.',
   ARCHIVE_SEALED:
-    'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`). Keep each key as long as its recordings exist.',
+    'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`). Keep each key as long as ' +
+    'its recordings exist.',
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
   SESSION_ENDED: 'Ask the person or the owner of the rule in the message before you start the session again.',
   SESSION_LIMIT:
@@ -74,11 +80,13 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'The client of the recorder is not a gateway. Check `--uploaders` and the tailnet policy.',
   UPLOAD_TOO_LARGE: 'Raise `--max-session-bytes`, or find the program that writes this output.',
   SEARCH_UNAVAILABLE:
-    'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with `tailcast index status`.',
+    'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with ' +
+    '`tailcast index status`.',
   SEARCH_BUSY: 'Retry the search. Two searches run concurrently and eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders use the same session, or the spool of the recorder was replaced.',
   STORE_FULL:
-    'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise `--max-store-bytes` or release holds.',
+    'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise ' +
+    '`--max-store-bytes` or release holds.',
   STORE_FAILED:
     'Check the directory or bucket, its credentials and its free space. The log of the recorder has the details.',
   RECORDER_BUSY: 'Check the node that the recorder’s log names, or run more recorders.',
@@ -92,9 +100,11 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   HOST_REFUSED: 'Use a host name from the settings, or add this name there.',
   UPSTREAM_UNAVAILABLE: 'Check that the API server runs and is reachable: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN:
-    'A proxy between the gateway and the API server returned an invalid response. Check the server address in the kubeconfig.',
+    'A proxy between the gateway and the API server returned an invalid response. Check the server address in ' +
+    'the kubeconfig.',
   UPSTREAM_REFUSED_ACCOUNT:
-    'Clients with support for `Retry-After` retry. Shortly after a restart of the API server the error disappears. If it continues, give the account its role again: `tailcast doctor gateway`.',
+    'Clients with support for `Retry-After` retry. Shortly after a restart of the API server the error ' +
+    'disappears. If it continues, give the account its role again: `tailcast doctor gateway`.',
   OVERLOADED: 'Retry later. If the error continues, run another gateway.',
   SHUTTING_DOWN: 'Retry: another gateway responds, or this gateway after its restart.',
   CLEANUP_INCOMPLETE: 'Fix the problems that the message names, and run `tailcast operator --cleanup` again.',

@@ -29,4 +29,5 @@ export const CLIP_FORMATS = ['svg', 'gif', 'mp4'] as const;
 /** Formats of exported recordings. */
 export const EXPORT_FORMATS = ['html', 'cast', 'txt', 'stdout', 'stderr'] as const;
 export const EXPORT_HELP =
-  'html: one page with player, transcript and evidence; cast: the asciicast; txt: text with times; stdout, stderr: the exact bytes of that stream';
+  'html: one page with player, transcript and evidence; cast: the asciicast; txt: text with times; stdout, ' +
+  'stderr: the exact bytes of that stream';

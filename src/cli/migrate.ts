@@ -30,7 +30,8 @@ export function addMigrate(program: Command, context: CommandContext, outcome: {
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nExit code: 0 tailcast takes over everything, 1 something is unsupported, unknown or unreadable, 2 wrong usage.',
+      '\nExit code: 0 tailcast takes over everything, 1 something is unsupported, unknown or unreadable, 2 ' +
+        'wrong usage.',
     )
     .action(async (options: Record<string, unknown>) => {
       try {

@@ -44,7 +44,8 @@ export async function openArchive(
   if (demo === undefined) {
     throw new TailcastError(
       'USAGE',
-      'no recorder is named: give --context <gateway>, --recorder <url> or --store <directory or s3://…>, set TAILCAST_RECORDER, or run the demo first',
+      'no recorder is named: give --context <gateway>, --recorder <url> or --store <directory or s3://…>, set ' +
+        'TAILCAST_RECORDER, or run the demo first',
     );
   }
   return (await answers(demo.recorder))

@@ -144,7 +144,8 @@ async function fit(
   else
     await print(
       stderr,
-      `tailcast: the recording has ${columns} columns and ${rows} rows, this terminal ${width} and ${height}: enlarge it, or use --fit\n`,
+      `tailcast: the recording has ${columns} columns and ${rows} rows, this terminal ${width} and ${height}: ` +
+        'enlarge it, or use --fit\n',
     );
 }
 

@@ -31,7 +31,8 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   k3s: setting(
-    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse its own paths, see docs/k3s.md',
+    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse its own paths, ' +
+      'see docs/k3s.md',
     flag,
     false,
   ),
@@ -52,7 +53,8 @@ export const GATEWAY_SETTINGS = {
     'off',
   ),
   tls: setting<TlsKind | undefined>(
-    'source of the certificate; none: a proxy in front ends TLS; default: tailscale with identity=tailscale, otherwise self-signed',
+    'source of the certificate; none: a proxy in front ends TLS; default: tailscale with identity=tailscale, ' +
+      'otherwise self-signed',
     oneOf(...TLS_KINDS),
     undefined,
     '<kind>',
@@ -65,7 +67,8 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   auditExtras: setting(
-    'add the caller’s node and the session id to the audit log of the cluster; needs the right to impersonate userextras',
+    'add the caller’s node and the session id to the audit log of the cluster; needs the right to impersonate ' +
+      'userextras',
     flag,
     false,
   ),
@@ -119,7 +122,8 @@ export const GATEWAY_SETTINGS = {
     '<port|auto>',
   ),
   accessReview: setting(
-    'mode auth: send an access review as the caller before and during sessions and proxied requests; no response means refusal',
+    'mode auth: send an access review as the caller before and during sessions and proxied requests; no response ' +
+      'means refusal',
     flag,
     false,
   ),
@@ -129,7 +133,8 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
   ),
   execUpstream: setting(
-    'protocol to the API server for recorded WebSocket sessions in mode auth: spdy proves the end of the output; same: WebSocket',
+    'protocol to the API server for recorded WebSocket sessions in mode auth: spdy proves the end of the output; ' +
+      'same: WebSocket',
     oneOf('spdy', 'same'),
     'spdy',
   ),
@@ -144,11 +149,13 @@ export const GATEWAY_SETTINGS = {
     1024 ** 3,
   ),
   lateDirectory: textSetting(
-    'directory for encrypted output without an acknowledgement; gateways may share it; off: memory only; default: late in the state directory',
+    'directory for encrypted output without an acknowledgement; gateways may share it; off: memory only; ' +
+      'default: late in the state directory',
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'key of these files, 32 bytes in base64; shared gateways need the same key; default: the systemd credential late.key, or late.key in the state directory',
+    'key of these files, 32 bytes in base64; shared gateways need the same key; default: the systemd credential ' +
+      'late.key, or late.key in the state directory',
     '<file>',
   ),
   lateDiskBytes: setting(

@@ -109,11 +109,13 @@ export const RECORDER_SETTINGS = {
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),
   evidenceKey: textSetting(
-    'private key that signs recordings and the log (Ed25519, PKCS#8 PEM), created if missing; default: a key in the spool',
+    'private key that signs recordings and the log (Ed25519, PKCS#8 PEM), created if missing; default: a key ' +
+      'in the spool',
     '<path>',
   ),
   recorderKeys: textSetting(
-    'file with public evidence keys (PEM) of the other recorders of the store; the recorder trusts only these keys and its own',
+    'file with public evidence keys (PEM) of the other recorders of the store; the recorder trusts only these ' +
+      'keys and its own',
     '<file>',
   ),
   search: setting('let viewers search names and screen text', flag, false),
@@ -139,13 +141,15 @@ export const RECORDER_SETTINGS = {
   ),
   alerts: textSetting('YAML file with alert rules and webhooks; rules with a query need search', '<file>'),
   eventLayout: setting(
-    'layout of API request events: signed documents of one minute, and with reference also one object per event as in tsrecorder',
+    'layout of API request events: signed documents of one minute, and with reference also one object per event ' +
+      'as in tsrecorder',
     oneOf('batch', 'reference'),
     'reference',
   ),
   retentionDays: setting('days until recordings and events are removed; 0: never', wholeNumber(0, 36_500), 0),
   maxStoreBytes: setting(
-    'maximum size of the store; above it, unsigned recordings are removed first, then the oldest recordings of the largest user; 0: no limit',
+    'maximum size of the store; above it, unsigned recordings are removed first, then the oldest recordings of ' +
+      'the largest user; 0: no limit',
     byteSize(0, 1024 ** 5),
     0,
   ),

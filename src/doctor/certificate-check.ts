@@ -103,7 +103,8 @@ async function verdictOf(
       `${summary}; not for ${name}`,
       plan.kind === 'self-signed'
         ? `add the name: --tls-names ${name}`
-        : `clients that use the name ${name} reject the certificate: get a certificate with this name, or use another name`,
+        : `clients that use the name ${name} reject the certificate: get a certificate with this name, or use ` +
+            'another name',
     );
   }
   return ok(summary);

@@ -26,7 +26,8 @@ const MAX_RECORDERS = 16;
 const PROBE_MS = 8_000;
 
 const REACH =
-  'start the recorder; allow this node’s tag to reach tcp:80 of the recorder’s tag in the tailnet policy; with tailscaled in ' +
+  'start the recorder; allow this node’s tag to reach tcp:80 of the recorder’s tag in the tailnet policy; with ' +
+  'tailscaled in ' +
   'userspace mode, set --recorder-dial tailscale';
 const ADMIT = 'add this node’s tag to --uploaders of the recorder';
 
@@ -48,7 +49,8 @@ async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<Check
   if (policies.length === 0) {
     return warning(
       'no grant names a recorder, so no session is recorded',
-      'to record, add "recorder": ["tag:<recorder>"] to the grant, and "enforceRecorder": true to refuse unrecorded sessions',
+      'to record, add "recorder": ["tag:<recorder>"] to the grant, and "enforceRecorder": true to refuse ' +
+        'unrecorded sessions',
     );
   }
   const enforced = policies.some(({ mode }) => mode === 'failClosed');

@@ -38,7 +38,8 @@ function daemonCheck({ socketPath, status, proxyProtocol }: TailnetFacts): Check
       if (proxyProtocol && olderThan(version, PROXY_PROTOCOL_SINCE)) {
         return warning(
           `version ${version} on ${socketPath} does not write PROXY headers`,
-          'upgrade tailscaled to 1.92 or newer: without PROXY headers, callers through tailscale serve have no identity',
+          'upgrade tailscaled to 1.92 or newer: without PROXY headers, callers through tailscale serve have ' +
+            'no identity',
         );
       }
       return ok(`version ${version} on ${socketPath}`);
@@ -81,7 +82,8 @@ function nodeCheck({ status }: TailnetFacts): Check {
       if (self.tags.length === 0) {
         return warning(
           `${where} has no tag, so the node belongs to a person and its key expires`,
-          'tag it: tailscale up --advertise-tags=tag:<tag>, with the tag in tagOwners of the policy; grants then name the tag as dst',
+          'tag it: tailscale up --advertise-tags=tag:<tag>, with the tag in tagOwners of the policy; grants then ' +
+            'name the tag as dst',
         );
       }
       return ok(`${where} is ${self.tags.join(', ')}`);

@@ -98,7 +98,10 @@ export function cut(response: ClientResponse): void {
 export function rawAnswer(status: number, message: string): string {
   const body = `${message}\n`;
   const head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`;
-  return `${head}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+  return (
+    `${head}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ` +
+    `${Buffer.byteLength(body)}\r\n\r\n${body}`
+  );
 }
 
 /** Returns the response for a client without an identity. */

@@ -195,7 +195,8 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
     followAuthorities: () => tls.reloadAuthorities(),
     refused: () => credentials.refused(),
     describe: () =>
-      `${endpoint.plain === true ? 'http' : 'https'}://${endpoint.hostHeader}${endpoint.basePath} (context ${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,
+      `${endpoint.plain === true ? 'http' : 'https'}://${endpoint.hostHeader}${endpoint.basePath} (context ` +
+      `${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,
   };
 }
 

@@ -36,7 +36,8 @@ export function EmptySearch({ query }: { readonly query: Query }): JSX.Element {
       <h2>No recording matches</h2>
       <p>
         {secretNotice(query) ??
-          'The search covered names, commands and the text on the screens. The index has no keyboard input, no secrets and no binary output.'}
+          'The search covered names, commands and the text on the screens. The index has no keyboard input, no ' +
+            'secrets and no binary output.'}
       </p>
       <ul class="nearest">
         {begun === undefined ? null : (

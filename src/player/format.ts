@@ -112,7 +112,8 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
     );
   if (state === 'building')
     texts.push(
-      `The recorder builds the search index, newest recordings first. ${backlog ?? 'Some'} recording${backlog === 1 ? ' is' : 's are'} missing.`,
+      `The recorder builds the search index, newest recordings first. ${backlog ?? 'Some'} ` +
+        `recording${backlog === 1 ? ' is' : 's are'} missing.`,
     );
   if (lagSeconds > LAG_SECONDS)
     texts.push(`The search index is ${Math.round(lagSeconds)} seconds behind the running sessions.`);

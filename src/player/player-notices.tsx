@@ -63,7 +63,8 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
     [
       index?.tinySize !== undefined,
       'size',
-      `This session reported a terminal of ${index?.tinySize}. The player shows that size; transcript, search and alerts read the session as 80x24.`,
+      `This session reported a terminal of ${index?.tinySize}. The player shows that size; transcript, search ` +
+        'and alerts read the session as 80x24.',
     ],
     [
       index?.isBinary === true,

@@ -48,7 +48,9 @@ function explain(problem: Error): {
     return {
       icon: Lock,
       title: 'You may not see this',
-      help: 'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the recorder for access, and quote the identity above.',
+      help:
+        'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
+        'recorder for access, and quote the identity above.',
     };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };
   if (status === 0)

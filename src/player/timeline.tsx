@@ -53,7 +53,10 @@ export function Timeline(props: TimelineProps): JSX.Element {
         aria-valuemin={0}
         aria-valuemax={Math.round(seconds)}
         aria-valuenow={Math.round(position)}
-        aria-valuetext={`${clockText(position)} of ${clockText(seconds)}, ${wallText(wallTimeOf(startedAt, position), zone)}`}
+        aria-valuetext={
+          `${clockText(position)} of ${clockText(seconds)}, ` +
+          `${wallText(wallTimeOf(startedAt, position), zone)}`
+        }
         onPointerDown={(event) => {
           event.currentTarget.setPointerCapture(event.pointerId);
           onSeek(at(event));

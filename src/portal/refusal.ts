@@ -29,7 +29,10 @@ export function refusalOf(error: unknown, rawHeaders: readonly string[]): Refusa
 function pageOf(status: number, error: unknown): string {
   const sentence = error instanceof TailcastError ? errorText(error) : 'internal error in tailcast';
   const title = escapeHtml(`${status} ${STATUS_CODES[status] ?? ''}`.trim());
-  return `<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>${title}</title>\n<h1>${title}</h1>\n<p>${escapeHtml(sentence)}</p>\n</html>\n`;
+  return (
+    '<!doctype html>\n<html lang="en"><meta ' +
+    `charset="utf-8"><title>${title}</title>\n<h1>${title}</h1>\n<p>${escapeHtml(sentence)}</p>\n</html>\n`
+  );
 }
 
 function escapeHtml(text: string): string {

@@ -93,7 +93,8 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
       if (isBodyRequired === true && described.bodyUnread !== undefined) {
         throw new TailcastError(
           'POLICY_REFUSED',
-          `your sessions must be recorded, and the body of this request cannot be read: ${described.bodyUnread}; send it as JSON of at most ${limits.maxBodyBytes / 1024} KiB`,
+          `your sessions must be recorded, and the body of this request cannot be read: ${described.bodyUnread}; ` +
+            `send it as JSON of at most ${limits.maxBodyBytes / 1024} KiB`,
         );
       }
       try {

@@ -12,7 +12,10 @@ function notListening(path: string): string {
 }
 
 function notAllowed(path: string): string {
-  return `the socket ${path} may not be opened by this user: use the user ID of tailscaled, or give access to its directory`;
+  return (
+    `the socket ${path} may not be opened by this user: use the user ID of tailscaled, or give access to ` +
+    'its directory'
+  );
 }
 
 function hungUp(path: string): string {

@@ -30,7 +30,10 @@ function statusBody(message: string, kind: string): string {
 }
 
 function response(body: string, fields = ''): string {
-  return `HTTP/1.1 403 Forbidden\r\nAudit-Id: a\r\nContent-Type: application/json\r\n${fields}Content-Length: ${body.length}\r\n\r\n${body}`;
+  return (
+    `HTTP/1.1 403 Forbidden\r\nAudit-Id: a\r\nContent-Type: application/json\r\n${fields}Content-Length: ` +
+    `${body.length}\r\n\r\n${body}`
+  );
 }
 
 const REFUSAL = response(

@@ -59,7 +59,8 @@ const GREEDY = [
 ];
 const OURS: Readonly<Record<string, string>> = {
   'content-security-policy':
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; " +
+    "frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
   'cross-origin-opener-policy': 'same-origin',
@@ -257,7 +258,8 @@ it('G6 a browser keeps nothing of a handshake', async () => {
   const target = '/api/v1/namespaces/n/services/web/proxy/ws';
   for (const status of ['101 Switching Protocols', '401 Unauthorized']) {
     arena.apiServer.script = () =>
-      `HTTP/1.1 ${status}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${GREEDY.slice(0, 9).join('\r\n')}\r\n${status.startsWith('101') ? '' : 'Content-Length: 0\r\n'}\r\n`;
+      `HTTP/1.1 ${status}\r\nConnection: Upgrade\r\nUpgrade: ` +
+      `websocket\r\n${GREEDY.slice(0, 9).join('\r\n')}\r\n${status.startsWith('101') ? '' : 'Content-Length: 0\r\n'}\r\n`;
     const fields: readonly Field[] = [
       ...use('websocket', 'websocket', 'same-origin'),
       ['Origin', `https://${GATEWAY_HOST}`],

@@ -340,7 +340,8 @@ describe('what an API server answers', () => {
     ['a 101 without a protocol', 'HTTP/1.1 101 Switching Protocols\r\n\r\n', true],
     [
       'a 101 to another subprotocol',
-      'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: evil\r\n\r\n',
+      'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: ' +
+        'evil\r\n\r\n',
       true,
     ],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n', false],

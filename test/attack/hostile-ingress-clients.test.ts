@@ -151,8 +151,10 @@ describe('a caller over HTTP/1.1', () => {
     const hidden = get('', '/hidden');
     const text = await send(
       `POST /a HTTP/1.1\r\nHost: ${HONEST}\r\nContent-Length: ${hidden.length}\r\n\r\n${hidden}`,
-      `POST /b HTTP/1.1\r\nHost: ${HONEST}\r\nTransfer-Encoding: chunked\r\n\r\n${hidden.length.toString(16)};a=b\r\n${hidden}\r\n0\r\nContent-Type: c\r\n\r\n`,
-      `POST /c HTTP/1.1\r\nHost: ${HONEST}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: ${hidden.length}\r\n\r\n${hidden}`,
+      `POST /b HTTP/1.1\r\nHost: ${HONEST}\r\nTransfer-Encoding: ` +
+        `chunked\r\n\r\n${hidden.length.toString(16)};a=b\r\n${hidden}\r\n0\r\nContent-Type: c\r\n\r\n`,
+      `POST /c HTTP/1.1\r\nHost: ${HONEST}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: ` +
+        `${hidden.length}\r\n\r\n${hidden}`,
       END,
     );
     expect(statuses(text)).toBe('200,200,200,200');

@@ -381,7 +381,8 @@ describe('text that no view of the player shows', () => {
     const shell = Array.from(
       { length: 40 },
       (_, line) =>
-        `\x1b]133;A\x07\x1bkbash\x1b\\\x1b]0;~\x07web-0:~$ ls dir${line}\r\n\x1bkls dir${line}\x1b\\\x1b]133;C\x07file\r\n\x1b]133;D;0\x07`,
+        `\x1b]133;A\x07\x1bkbash\x1b\\\x1b]0;~\x07web-0:~$ ls dir${line}\r\n\x1bkls ` +
+        `dir${line}\x1b\\\x1b]133;C\x07file\r\n\x1b]133;D;0\x07`,
     );
     const views = await viewsOf([
       ...shell,
@@ -392,8 +393,10 @@ describe('text that no view of the player shows', () => {
       ),
       '\x1b]8;;http://a/b\x07link\x1b]8;;\x07 \x1b]11;?\x07\x1b]104\x07\x1b]112\x07\x1bP$qm\x1b\\',
       '\x1b[32;1;1;24;80$x\x1b[1;1;23;80;1;2;1;1$v',
-      '👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3 葛\u{e0100} \u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} e\u0301',
-      '\x1b[7;37mtab\x1b[0m \x1b[38;5;240mfaint\x1b[0m \x1b[30;47mbar\x1b[0m \x1b[8m\x1b7\x1b[0mshown\x1b[8m\x1b[!pshown',
+      '👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3 葛\u{e0100} ' +
+        '\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} e\u0301',
+      '\x1b[7;37mtab\x1b[0m \x1b[38;5;240mfaint\x1b[0m \x1b[30;47mbar\x1b[0m ' +
+        '\x1b[8m\x1b7\x1b[0mshown\x1b[8m\x1b[!pshown',
     ]);
     expect(views.index.hidden).toBe(0);
     expect(views.alerts('hidden:>0')).toBe(false);

@@ -135,7 +135,10 @@ describe('exec and attach', () => {
       if (!requestLine.includes(review)) return undefined;
       asked.push(`${requestLine} ${body}`);
       const answer = '{"status":{"allowed":true}}';
-      return `HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: ${answer.length}\r\n\r\n${answer}`;
+      return (
+        'HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: ' +
+        `${answer.length}\r\n\r\n${answer}`
+      );
     };
     const full = { caller: ERIN, target: `/clusters/root:a${POD}/exec?command=sh`, method: 'GET' };
     const outcome = await send(reviewing, 'h1 upgrade', full);

@@ -43,7 +43,9 @@ it('names the missing beginning of a session of which only a later upload is exp
     manifest,
     (file, piece) => new RegExp(`data-file="${file}" data-piece="${piece}">([^<]*)<`).exec(html)?.[1],
   );
-  const missing = `the beginning of the session is missing: ${offset} bytes of the upload are in another recording, or lost`;
+  const missing =
+    `the beginning of the session is missing: ${offset} bytes of the upload are in another ` +
+    'recording, or lost';
   expect(await checkBundle(bundle)).toMatchObject({ verdict: 'verified', findings: [missing] });
   const response = await answerBundle(bundle)(`/api/v1/recordings/${recording.id}`, { headers: {} });
   expect(await response.json()).toMatchObject({ state: 'interrupted', problem: missing });

@@ -170,7 +170,8 @@ describe('tailcast doctor gateway', () => {
 describe('tailcast doctor recorder', () => {
   it('looks at the tailnet, the store and the recorder itself', async () => {
     const { stdout } = await words(
-      `doctor recorder --json --socket ${localApi.socketPath} --store ${scratch}/store --listen ${recorder.address} --uploaders tag:nobody`,
+      `doctor recorder --json --socket ${localApi.socketPath} --store ${scratch}/store --listen ` +
+        `${recorder.address} --uploaders tag:nobody`,
     );
     const { checks } = JSON.parse(stdout) as Report;
     expect(checks.map(({ id }) => id)).toEqual([
@@ -209,7 +210,8 @@ describe('tailcast doctor operator', () => {
   it('looks at what it can reach, and names what the rest needs', async () => {
     await writeFile(join(scratch, 'api_key'), 'key');
     const { code, stdout } = await words(
-      `doctor operator --json --kubeconfig ${kubeconfig} --namespace tailcast --control headscale --control-url http://127.0.0.1:1 --credentials ${scratch}`,
+      `doctor operator --json --kubeconfig ${kubeconfig} --namespace tailcast --control headscale --control-url ` +
+        `http://127.0.0.1:1 --credentials ${scratch}`,
     );
     const report = JSON.parse(stdout) as Report;
     expect(report.role).toBe('operator');

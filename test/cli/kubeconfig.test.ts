@@ -79,7 +79,8 @@ describe('tailcast kubeconfig', () => {
 
   it('does nothing the second time, and leaves what is not its own', async () => {
     const mine =
-      'apiVersion: v1\nkind: Config\n# mine\nclusters:\n- name: other\n  cluster: {server: https://other}\ncurrent-context: other\n';
+      'apiVersion: v1\nkind: Config\n# mine\nclusters:\n- name: other\n  cluster: {server: ' +
+      'https://other}\ncurrent-context: other\n';
     await writeFile(file, mine);
     await run('prod-0');
     const text = await readFile(file, 'utf8');
@@ -142,7 +143,8 @@ describe('tailcast kubeconfig', () => {
     const FOREIGN: readonly (readonly [string, string, RegExp])[] = [
       [
         'a cluster, a context and a user',
-        'clusters: [{name: prod, cluster: {server: https://prod.corp:6443}}]\ncontexts: [{name: prod, context: {cluster: prod, user: admin}}]\nusers: [{name: admin, user: {token: s3cret}}]\n',
+        'clusters: [{name: prod, cluster: {server: https://prod.corp:6443}}]\ncontexts: [{name: prod, context: ' +
+          '{cluster: prod, user: admin}}]\nusers: [{name: admin, user: {token: s3cret}}]\n',
         /cluster "prod" \(https:\/\/prod\.corp:6443\), context "prod" \(user admin\)/,
       ],
       [

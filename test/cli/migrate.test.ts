@@ -51,7 +51,8 @@ describe('migrate check', () => {
       ].join('---\n'),
     );
     expect(out).toBe(
-      'unchanged    Recorder prod\nunchanged    Connector lab\nunchanged    ProxyGroup api\n3 checked: 3 unchanged, 0 different, 0 unsupported, 0 unknown\n',
+      'unchanged    Recorder prod\nunchanged    Connector lab\nunchanged    ProxyGroup api\n3 checked: 3 ' +
+        'unchanged, 0 different, 0 unsupported, 0 unknown\n',
     );
     expect(code).toBe(0);
   });
@@ -140,7 +141,8 @@ items:
     const data = Buffer.from(gzipSync(JSON.stringify(release)).toString('base64')).toString('base64');
     const { out } = await check(
       `apiVersion: v1\nkind: Secret\nmetadata: { name: s, namespace: n }\ndata: { release: ${data} }\n---\n` +
-        'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n, annotations: { tailscale.com/expose: "true", tailscale.com/tags: "tag:own" } }\n',
+        'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n, annotations: { tailscale.com/expose: ' +
+        '"true", tailscale.com/tags: "tag:own" } }\n',
     );
     expect(out).toContain('unknown      Helm release ts 1.102.5\n');
     expect(out).toContain('values.oauth.audience: store client_id and audience in a Secret');

@@ -94,7 +94,8 @@ describe.each([
     for (const flag of ['--listen', '--ops-listen'])
       expect(await saidBy(start(`${flag}=127.0.0.1:${port}`))).toMatch(
         new RegExp(
-          `127\\.0\\.0\\.1:${port}: the address is in use\n {2}Another process listens there: stop it \\(ss -ltnp.*\\[START_FAILED\\]`,
+          `127\\.0\\.0\\.1:${port}: the address is in use\n {2}Another process listens there: stop it \\(ss ` +
+            '-ltnp.*\\[START_FAILED\\]',
         ),
       );
     taken.close();

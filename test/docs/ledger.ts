@@ -145,7 +145,9 @@ export const LEDGER: readonly Shown[] = [
     runner: {
       path: 'test/real/operator/installation.ts',
       contains: "'doctor', 'operator', '--json'",
-      why: 'the same command under the operator’s account, because the operator of that suite runs outside of the cluster',
+      why:
+        'the same command under the operator’s account, because the operator of that suite runs outside of ' +
+        'the cluster',
     },
   },
   {
@@ -197,7 +199,8 @@ export const LEDGER: readonly Shown[] = [
   {
     page: INSTALL,
     command:
-      'helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set tailscale.domain=tail1234.ts.net',
+      'helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set ' +
+      'tailscale.domain=tail1234.ts.net',
     runner: 'chart',
   },
   {
@@ -223,7 +226,8 @@ export const LEDGER: readonly Shown[] = [
   {
     page: 'docs/record.md',
     command:
-      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem',
+      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen ' +
+      '127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem',
     runner: {
       path: 'test/e2e/site.ts',
       contains: 'spool: join(directory, `spool-${name}`)',
@@ -347,7 +351,8 @@ export const LEDGER: readonly Shown[] = [
   {
     page: WATCH,
     command:
-      "tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'",
+      'tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways ' +
+      "tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'",
     runner: {
       path: 'test/e2e/portal.test.ts',
       contains: "'trusted-gateways': 'tag:k8s-gateway',",

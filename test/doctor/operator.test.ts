@@ -312,7 +312,8 @@ describe('the doctor of an operator', () => {
       expect(await found()).toMatchObject({
         status: 'warning',
         summary:
-          'the account may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): their certificates are not served',
+          'the account may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): their ' +
+          'certificates are not served',
         remedy: expect.stringContaining('deploy/rbac/ingress-secrets.yaml'),
       });
     });

@@ -62,7 +62,9 @@ function pass(
     const [status, code] = REFUSALS[fault];
     request.resume();
     request.once('end', () => {
-      const body = `<?xml version="1.0" encoding="UTF-8"?><Error><Code>${code}</Code><Message>spoiled</Message></Error>`;
+      const body =
+        '<?xml version="1.0" ' +
+        `encoding="UTF-8"?><Error><Code>${code}</Code><Message>spoiled</Message></Error>`;
       response.writeHead(status, { 'content-type': 'application/xml', 'content-length': body.length });
       response.end(request.method === 'HEAD' ? undefined : body);
     });

@@ -12,7 +12,8 @@ const REFUSAL = {
 };
 
 const REVIEW_FORBIDDEN =
-  'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "alice" cannot create resource "selfsubjectaccessreviews"';
+  'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "alice" cannot create resource ' +
+  '"selfsubjectaccessreviews"';
 
 describe('mayBeAccountRefusal', () => {
   it.each([
@@ -31,8 +32,11 @@ describe('accountRefusal', () => {
   it.each([
     MESSAGE,
     // Kubernetes 1.36
-    'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "gw" cannot impersonate-on:user-info:create resource "selfsubjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope',
-    'userextras.authentication.k8s.io "x" is forbidden: User "gw" cannot impersonate resource "userextras/foo" in API group "authentication.k8s.io" at the cluster scope',
+    'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "gw" cannot ' +
+      'impersonate-on:user-info:create resource "selfsubjectaccessreviews" in API group "authorization.k8s.io" ' +
+      'at the cluster scope',
+    'userextras.authentication.k8s.io "x" is forbidden: User "gw" cannot impersonate resource "userextras/foo" ' +
+      'in API group "authentication.k8s.io" at the cluster scope',
     'users "a\\" is forbidden: User \\"b" is forbidden: User "gw" cannot impersonate resource "users" in API group ""',
   ])('returns the sentence %s', (message) => {
     expect(accountRefusal(403, { ...REFUSAL, message })).toBe(message);

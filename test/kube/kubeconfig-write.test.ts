@@ -52,7 +52,9 @@ describe('mergeKubeconfig', () => {
 
   it('fills null and empty lists and replaces a stale current context', () => {
     for (const list of ['null', '[]']) {
-      const text = `apiVersion: v1\nkind: Config\nclusters: ${list}\nusers: ${list}\ncontexts: ${list}\ncurrent-context: gone\n`;
+      const text =
+        `apiVersion: v1\nkind: Config\nclusters: ${list}\nusers: ${list}\ncontexts: ` +
+        `${list}\ncurrent-context: gone\n`;
       expect(merged(text)).toEqual({
         apiVersion: 'v1',
         kind: 'Config',

@@ -26,7 +26,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 1,
     hole: 'one pod crashes the gateway over HTTP/2',
-    rule: 'The gateway makes headers valid for HTTP/2 before Node checks them, and guards every callback of a request. An uncaught exception drains the process.',
+    rule:
+      'The gateway makes headers valid for HTTP/2 before Node checks them, and guards every callback of a ' +
+      'request. An uncaught exception drains the process.',
     checks: [
       {
         file: 'src/http2-fields.ts',
@@ -130,7 +132,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 5,
     hole: 'an unrecorded shell through `proxy` of another API',
-    rule: 'Under enforcement the gateway rejects `proxy` requests with unknown content and log queries of nodes. Unknown subresources are events.',
+    rule:
+      'Under enforcement the gateway rejects `proxy` requests with unknown content and log queries of nodes. ' +
+      'Unknown subresources are events.',
     checks: [
       {
         file: 'src/kube/interactive.ts',
@@ -173,7 +177,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 7,
     hole: 'request smuggling from HTTP/2 to HTTP/1.1',
-    rule: 'The gateway compares header names only with header names. A length is digits, and the writer checks it again.',
+    rule:
+      'The gateway compares header names only with header names. A length is digits, and the writer ' +
+      'checks it again.',
     checks: [
       {
         file: 'src/proxy/front/http2.ts',
@@ -270,9 +276,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         file: 'src/proxy/gate/gate.ts',
         find: `      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
-      // after authentication, so that other clients cannot probe these paths
-      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');`,
-        replace: `      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
+      // the check runs after authentication, so that other clients cannot probe these paths
+      refuseReserved(target, deps.refusedSegments);`,
+        replace: `      refuseReserved(target, deps.refusedSegments);
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);`,
         testFile: 'test/proxy/front/server.test.ts',
@@ -318,7 +324,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 14,
     hole: '`coverage` is wrong in `noauth` mode; forwarded headers are unclear',
-    rule: 'A recorded session gets our audit id unless the client chose one. A test compares headers with a direct connection.',
+    rule:
+      'A recorded session gets our audit id unless the client chose one. A test compares headers with a ' +
+      'direct connection.',
     checks: [
       {
         file: 'src/proxy/gate/gate.ts',
@@ -389,7 +397,9 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 17,
     hole: 'an unproven end looks like success',
-    rule: 'The gateway holds an exit status back until its proof (ADR 13). If the gateway is killed, a SPDY client still sees an end of file, which `kubectl` treats as success.',
+    rule:
+      'The gateway holds an exit status back until its proof (ADR 13). If the gateway is killed, a SPDY ' +
+      'client still sees an end of file, which `kubectl` treats as success.',
     checks: [
       {
         file: 'src/recording/tap-spdy.ts',

@@ -21,7 +21,7 @@ const GATE = inFile(
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
   ['foreign pages', 'refuseForeignPages(fields, pages);', ''],
-  ['our own paths', 'if (target.segments[0] === OWN_SEGMENT)', 'if (target.segments[0] === "")'],
+  ['our own paths', 'refuseReserved(target, deps.refusedSegments);', ''],
   [
     'portal: foreign pages',
     'refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);',

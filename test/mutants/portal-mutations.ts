@@ -54,12 +54,14 @@ export const PORTAL: readonly Mutation[] = [
     [
       'what is passed on',
       '...allowed(inbound.rawHeaders, REQUEST_HEADERS)',
-      '...Object.fromEntries(inbound.rawHeaders.flatMap((name, index) => index % 2 === 0 ? [[name, inbound.rawHeaders[index + 1] ?? ""]] : []))',
+      '...Object.fromEntries(inbound.rawHeaders.flatMap((name, index) => index % 2 === 0 ? [[name, ' +
+        'inbound.rawHeaders[index + 1] ?? ""]] : []))',
     ],
     [
       'what is passed back',
       '...allowed(rawHeaders, RESPONSE_HEADERS)',
-      '...Object.fromEntries(rawHeaders.flatMap((name, index) => index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? ""]] : []))',
+      '...Object.fromEntries(rawHeaders.flatMap((name, index) => index % 2 === 0 ? [[name, rawHeaders[index + 1] ' +
+        '?? ""]] : []))',
     ],
     ['shape of what is passed', 'value !== undefined && form.test(value)', 'value !== undefined'],
     [

@@ -150,7 +150,8 @@ describe('scores', () => {
 
   it('go between the marks of their seed, and nowhere else', () => {
     const page =
-      'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- mutants: end -->\n';
+      'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- ' +
+      'mutants: end -->\n';
     const written = withScores(page, 1, verdicts, 'commit abc');
     expect(written).toContain('| `src/kube` | 10 | 9 | 7 | 1 | 80 % |');
     expect(written).toContain('kept');

@@ -336,7 +336,8 @@ describe('recorders', () => {
 
 describe('a live view', () => {
   const handshake = (more: string): string =>
-    `GET ${LIST}/${ID}/live HTTP/1.1\r\nHost: gateway.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n${more}\r\n`;
+    `GET ${LIST}/${ID}/live HTTP/1.1\r\nHost: gateway.test\r\nConnection: Upgrade\r\nUpgrade: ` +
+    `websocket\r\nSec-WebSocket-Version: 13\r\n${more}\r\n`;
   const view = ({ rig }: Pick<PortalRig, 'rig'>): WebSocket =>
     new WebSocket(`wss://127.0.0.1:${rig.port}${LIST}/${ID}/live`, ['v2.asciicast'], { ca: rig.pki.ca });
 

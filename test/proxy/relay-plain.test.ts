@@ -240,7 +240,8 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
   it('passes 103 on, and a 503 exactly once', async () => {
     const rig = await rigWith(
       answering(
-        'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 4\r\n\r\nbusy',
+        'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 503 Service Unavailable\r\nRetry-After: ' +
+          '0\r\nContent-Length: 4\r\n\r\nbusy',
       ),
     );
     const answer = await clientOf(name, rig).ask({ path: '/api' });

@@ -109,7 +109,8 @@ describe('moments', () => {
       [
         2,
         'o',
-        `-----BEGIN OPENSSH PRIVATE KEY-----\r\nY2FuYXJ5Y2FuYXJ5Y2FuYXJ5\r\n-----END OPENSSH PRIVATE KEY-----\r\nafter\r\n`,
+        '-----BEGIN OPENSSH PRIVATE KEY-----\r\nY2FuYXJ5Y2FuYXJ5Y2FuYXJ5\r\n-----END OPENSSH PRIVATE ' +
+          'KEY-----\r\nafter\r\n',
       ],
       [3, 'o', `$ `],
       [4, 'o', `sshpass -p ${password} ssh host\r\n`],

@@ -87,7 +87,9 @@ function findingsOfRule(rule: unknown, at: string, name: string): readonly Migra
     findings.push({
       kind: 'different',
       field: `${at}.enforceRecorder`,
-      text: 'the rule names no recorder: the reference refuses each request of the caller, tailcast only exec and attach',
+      text:
+        'the rule names no recorder: the reference refuses each request of the caller, tailcast only exec ' +
+        'and attach',
     });
   if (name === LEGACY_KUBERNETES_CAPABILITY && isRecorded)
     findings.push({

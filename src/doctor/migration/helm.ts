@@ -132,7 +132,8 @@ const RULES: FieldRules = {
     String(value) === 'false'
       ? 'same'
       : different(
-          `set gateway.enabled and gateway.mode=${String(value) === 'noauth' ? 'noauth' : 'auth'}: gateways are nodes of their own`,
+          `set gateway.enabled and gateway.mode=${String(value) === 'noauth' ? 'noauth' : 'auth'}: gateways are ` +
+            'nodes of their own',
         ),
   'values.apiServerProxyConfig.allowImpersonation': asValue(
     'operator.proxyGroups.users and operator.proxyGroups.groups',

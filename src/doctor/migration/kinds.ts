@@ -150,7 +150,8 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
       const type = typeOf(spec);
       if (type === 'ingress')
         return different(
-          'Tailscale Services of the group belong to the reference: delete them at the control server first; they get new addresses',
+          'Tailscale Services of the group belong to the reference: delete them at the control server first; ' +
+            'they get new addresses',
         );
       if (type !== 'egress' && type !== 'kube-apiserver')
         return { kind: 'unknown', text: `the type ${String(type)} is not known` };

@@ -147,7 +147,9 @@ function ingress(object: KubeObject, context: MigrationContext): readonly Migrat
           {
             kind: 'different' as const,
             field: 'spec.tls[].secretName',
-            text: 'the reference ignores the Secret; tailcast serves its certificate if operator.ingresses.secrets is true',
+            text:
+              'the reference ignores the Secret; tailcast serves its certificate if ' +
+              'operator.ingresses.secrets is true',
           },
         ]
       : []),

@@ -17,7 +17,9 @@ const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 
 export function controlChecks({ control, defaultTags, proxyGroups, nodes }: ControlFacts): readonly Check[] {
-  const keys = `give the OAuth client the scope auth_keys and the tags ${defaultTags.join(', ')} (Headscale: add the tags to tagOwners of its policy)`;
+  const keys =
+    `give the OAuth client the scope auth_keys and the tags ${defaultTags.join(', ')} (Headscale: add ` +
+    'the tags to tagOwners of its policy)';
   return [
     {
       id: 'control',

@@ -14,7 +14,9 @@ import type { ClusterView } from './cluster-view.ts';
 import { some } from './parents.ts';
 
 const GRANT =
-  'give the account the right to get Secrets (kubectl apply -f deploy/rbac/ingress-secrets.yaml, or operator.ingresses.secrets in the chart; to limit it, bind that ClusterRole in single namespaces), or remove secretName';
+  'give the account the right to get Secrets (kubectl apply -f deploy/rbac/ingress-secrets.yaml, or ' +
+  'operator.ingresses.secrets in the chart; to limit it, bind that ClusterRole in single namespaces), or remove ' +
+  'secretName';
 const GET_SECRETS = { verb: 'get', group: '', resource: 'secrets' } as const;
 
 /** Maximum number of reviews, one per Secret, within the time of a check. */

@@ -46,7 +46,8 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
         const names = left.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
         return warning(
           `${left.length}: ${some(names)}`,
-          `their resources are deleted or no longer need them: kubectl -n ${namespace} delete ${names.slice(0, 5).join(' ')}`,
+          `their resources are deleted or no longer need them: kubectl -n ${namespace} delete ` +
+            `${names.slice(0, 5).join(' ')}`,
         );
       },
     },
@@ -64,8 +65,10 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
         const left = ours.filter(({ id, machineKey }) => !known.has(id) && !known.has(machineKey));
         if (left.length === 0) return ok(`none; ${ours.length} with ${defaultTags.join(' or ')}`);
         return warning(
-          `${left.length} with ${defaultTags.join(' or ')} unknown in namespace ${namespace}: ${some(left.map(({ name }) => name))}`,
-          'if no other cluster or machine uses this tag, remove the nodes at the control server; give each operator its own --default-tags',
+          `${left.length} with ${defaultTags.join(' or ')} unknown in namespace ${namespace}: ` +
+            `${some(left.map(({ name }) => name))}`,
+          'if no other cluster or machine uses this tag, remove the nodes at the control server; give each ' +
+            'operator its own --default-tags',
         );
       },
     },

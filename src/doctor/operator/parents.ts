@@ -112,11 +112,15 @@ function examineParent(
   const name = nameOfObject(object);
   const isYoung = (since: string | undefined): boolean => unixMs() - Date.parse(since ?? '') < PATIENCE_MS;
   const pods = `check its pods (kubectl -n ${namespace} get pods -l tailscale.com/parent-resource=${metadata.name})`;
-  const described = `kubectl${metadata.namespace === undefined ? '' : ` -n ${metadata.namespace}`} describe ${kind.toLowerCase()} ${metadata.name} shows the reason`;
+  const described =
+    `kubectl${metadata.namespace === undefined ? '' : ` -n ${metadata.namespace}`} describe ` +
+    `${kind.toLowerCase()} ${metadata.name} shows the reason`;
   const { deletionTimestamp, creationTimestamp } = metadata;
   if (deletionTimestamp !== undefined) {
     const text = `${name}: in deletion since ${deletionTimestamp}`;
-    const remedy = `its pods and nodes must disappear first: ${LOG}, and check that the control server responds; ${pods}`;
+    const remedy =
+      `its pods and nodes must disappear first: ${LOG}, and check that the control server ` +
+      `responds; ${pods}`;
     return { text, remedy, isYoung: isYoung(deletionTimestamp) };
   }
   if (conditions === undefined) {

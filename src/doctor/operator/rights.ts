@@ -45,7 +45,8 @@ const EVENTS_OF_CLUSTER = 'default';
 const AT_ONCE = 8;
 
 const BIND =
-  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for gateways), or upgrade the chart; or leave unneeded kinds out of --controllers';
+  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for gateways), or upgrade the chart; or ' +
+  'leave unneeded kinds out of --controllers';
 
 /** Returns all rights that the operator needs for these uses. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {

@@ -61,7 +61,10 @@ async function rewrite(
   }
   const next = change(corefile);
   if (next === undefined) {
-    return `${DNS_ANNOTATIONS.coreDns}: the ${KEY} in ${place} has a block for ${domain} already: remove the block, or the annotation`;
+    return (
+      `${DNS_ANNOTATIONS.coreDns}: the ${KEY} in ${place} has a block for ${domain} already: remove the ` +
+      'block, or the annotation'
+    );
   }
   if (next === corefile) return undefined;
   const { resourceVersion } = object.metadata;

@@ -93,7 +93,9 @@ async function deploy(
   }
   const { image } = dnsConfig.spec.nameserver;
   if (isReferenceImage(image)) {
-    const message = `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, which runs in its place`;
+    const message =
+      `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, ` +
+      'which runs in its place';
     await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message }, signal);
   }
   const domain = options.tailnetDomain ?? 'ts.net';

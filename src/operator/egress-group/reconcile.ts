@@ -289,7 +289,8 @@ async function prepare(
     problemOfPorts(member) ??
     (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
     (pairs === undefined
-      ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are taken: name another in ${ANNOTATIONS.proxyGroup}`
+      ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are ` +
+        `taken: name another in ${ANNOTATIONS.proxyGroup}`
       : undefined);
   if (problem !== undefined || pairs === undefined) {
     const message = problem ?? '';

@@ -36,7 +36,8 @@ export function memberVerdictsOf(
       replicas,
       unresolved:
         unresolved > 0
-          ? `; ${target} is not known in the tailnet: check the name, and that the policy lets the group's tags reach it`
+          ? `; ${target} is not known in the tailnet: check the name, and that the policy lets the group's ` +
+            'tags reach it'
           : '',
     }),
   };

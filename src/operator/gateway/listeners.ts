@@ -130,7 +130,10 @@ function unservedOf(
 ): string | undefined {
   if (!refs.ready) return refs.message;
   if (!isOwnNameOnly || hasCertificate || dnsName === undefined) return undefined;
-  return `${field}: the control server issues no certificates: enable HTTPS there, name one of your own in tls.certificateRefs, or say protocol HTTP and port 80`;
+  return (
+    `${field}: the control server issues no certificates: enable HTTPS there, name one of your own in ` +
+    'tls.certificateRefs, or say protocol HTTP and port 80'
+  );
 }
 
 type Problem = Verdict & { readonly ready: false };
@@ -187,7 +190,8 @@ function tlsProblem(
     return 'tls.certificateRefs: another listener names a certificate of its own: name one here, too';
   return hostname === '' || isOwnName(hostname)
     ? undefined
-    : `hostname: the control server gives no certificate for ${hostname}: leave the hostname out, or name a certificate in tls.certificateRefs`;
+    : `hostname: the control server gives no certificate for ${hostname}: leave the hostname out, or name a ` +
+        'certificate in tls.certificateRefs';
 }
 
 /** @returns undefined if it names no certificate */
@@ -209,7 +213,8 @@ function certificateOf(
   if ((ref.namespace ?? metadata.namespace) !== metadata.namespace)
     return refused(
       'RefNotPermitted',
-      'the operator does not read Secrets of other namespaces, even with ReferenceGrants: create it in the namespace of the Gateway',
+      'the operator does not read Secrets of other namespaces, even with ReferenceGrants: create it in the ' +
+        'namespace of the Gateway',
     );
   const found = readCertificate(ref.name, secrets.get(ref.name) ?? 'missing');
   if ('problem' in found) return refused('InvalidCertificateRef', found.problem);

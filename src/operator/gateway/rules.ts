@@ -83,7 +83,10 @@ function problemOf(rule: RouteRule, server: Server): string | undefined {
     if (!value.startsWith('/') || value.includes('//'))
       return `${field}.path.value: it must begin with a slash, and have no two in a row`;
     if (type === 'Exact' && value.endsWith('/') && server === 'tailscaled')
-      return `${field}.path.value: tailscaled cannot distinguish ${value} from paths below it: remove the trailing slash, or use your own certificates`;
+      return (
+        `${field}.path.value: tailscaled cannot distinguish ${value} from paths below it: remove the ` +
+        'trailing slash, or use your own certificates'
+      );
   }
   return filterProblem(rule) ?? backendProblem(rule);
 }
@@ -144,7 +147,8 @@ function backendOf(
     return failed('InvalidKind', `${field}.kind: Services are supported, ${kind} is not`);
   if ((namespace ?? own) !== own) {
     const why =
-      'Services of other namespaces are not supported, even with ReferenceGrants: create the route in the namespace of the Service';
+      'Services of other namespaces are not supported, even with ReferenceGrants: create the route in the ' +
+      'namespace of the Service';
     return failed('RefNotPermitted', `${field}.namespace: ${why}`);
   }
   const found = upstreamOf({ service: { name, port: { name: '', number: port ?? 0 } } }, services, server);

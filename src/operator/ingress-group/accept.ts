@@ -256,7 +256,8 @@ function problemsOfGroup(
   return [
     ...secretIgnored(
       resource,
-      `a ProxyGroup serves no certificates of Secrets: remove it, or remove ${ANNOTATIONS.proxyGroup}, and the Ingress has a node of its own, which does`,
+      `a ProxyGroup serves no certificates of Secrets: remove it, or remove ${ANNOTATIONS.proxyGroup}, and the ` +
+        'Ingress has a node of its own, which does',
     ),
     ...(metadata.annotations[funnel] === 'true'
       ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves only the tailnet: remove it` }]

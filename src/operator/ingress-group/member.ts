@@ -109,7 +109,10 @@ export function problemOfMember(member: GroupMember): string | undefined {
   if (problem !== undefined || member.type === 'ingress') return problem;
   const { type } = member.resource.spec;
   if (type === 'ExternalName') {
-    return `spec.type: a ProxyGroup forwards to addresses, and an ExternalName has none: remove ${ANNOTATIONS.proxyGroup}, and the Service gets a node of its own`;
+    return (
+      'spec.type: a ProxyGroup forwards to addresses, and an ExternalName has none: remove ' +
+      `${ANNOTATIONS.proxyGroup}, and the Service gets a node of its own`
+    );
   }
   return clusterAddresses(member).length > 0
     ? undefined

@@ -46,7 +46,8 @@ export async function rejectMembers(
   await releaseStrays(deps, candidates, signal);
   const message =
     proxyGroup === undefined
-      ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or name another`
+      ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or ` +
+        'name another'
       : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type ingress`;
   for (const member of candidates.members) {
     if (!isGroupMember(member) || member.group !== name || isMarked(member)) continue;

@@ -51,7 +51,8 @@ import { tailnetServiceName } from './tailnet-service.ts';
 import { deployProxy } from '../workload/proxy.ts';
 
 const NO_ADDRESSES =
-  'the control server has no Tailscale Services, and the operator has no addresses to give out: name networks in ingressAddresses';
+  'the control server has no Tailscale Services, and the operator has no addresses to give out: name networks in ' +
+  'ingressAddresses';
 
 export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: IngressGroupChoices): Reconciler {
   const context: GroupContext = { deps, choices, approvals: createApprovals(deps), inTurn: createSequence() };

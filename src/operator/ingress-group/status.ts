@@ -31,7 +31,9 @@ export function exposureVerdictsOf(
   replicas: number,
   pending: string | undefined,
 ): ExposureVerdicts {
-  const message = `${count}/${replicas} proxy backends ready and advertising${pending === undefined ? '' : `; ${pending}`}`;
+  const message =
+    `${count}/${replicas} proxy backends ready and ` +
+    `advertising${pending === undefined ? '' : `; ${pending}`}`;
   return {
     valid: VALID,
     configured: count > 0 ? { ready: true, reason: 'IngressSvcConfigured', message } : noBackends(message),

@@ -167,7 +167,8 @@ function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<strin
   });
   const ignored = secretIgnored(
     ingress,
-    'the operator may not read it, so only certificates of the control server are served: grant it get on this Secret (deploy/rbac/ingress-secrets.yaml), or remove it',
+    'the operator may not read it, so only certificates of the control server are served: grant it get on this ' +
+      'Secret (deploy/rbac/ingress-secrets.yaml), or remove it',
   );
   return {
     plan,
@@ -206,7 +207,9 @@ export function problemsOfIngress(
       ...[redirect, funnel].filter((key) => metadata.annotations[key] === 'true'),
     ];
     if (fields.length > 0) {
-      const message = `${fields.join(', ')}: the control server issues no certificates, so http://${dnsName} is served, within the tailnet’s encryption: enable HTTPS there, or remove what asks for it`;
+      const message =
+        `${fields.join(', ')}: the control server issues no certificates, so http://${dnsName} is ` +
+        'served, within the tailnet’s encryption: enable HTTPS there, or remove what asks for it';
       problems.push({ reason: 'HTTPSNotEnabled', message });
     }
   }

@@ -117,7 +117,10 @@ export function addPath(
     return undefined;
   }
   if (path.endsWith('/') && server === 'tailscaled') {
-    return `tailscaled cannot distinguish ${path} from paths below it: use pathType Prefix, or a path without a trailing slash`;
+    return (
+      `tailscaled cannot distinguish ${path} from paths below it: use pathType Prefix, or a path without a ` +
+      'trailing slash'
+    );
   }
   if (!exact.has(path)) exact.set(path, target);
   return undefined;

@@ -63,7 +63,9 @@ export function planHttps(
   const { own, others } = divide(hosts, node, choices);
   const problems = others.map(([host]) => ({
     reason: 'UnsupportedHost',
-    message: `spec.rules: the control server gives no certificate for ${host}, but for the node’s own name: leave the host out, or name ${choices.hostname}`,
+    message:
+      `spec.rules: the control server gives no certificate for ${host}, but for the node’s own name: ` +
+      `leave the host out, or name ${choices.hostname}`,
   }));
   const handlers = handlersOf(own);
   if (Object.keys(handlers).length === 0) return { config: {}, ports: [], problems };

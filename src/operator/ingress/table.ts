@@ -75,7 +75,9 @@ export function planTable(
   }
   const redirect = ingress.metadata.annotations[INGRESS_ANNOTATIONS.redirect] === 'true';
   if (ingress.metadata.annotations[INGRESS_ANNOTATIONS.funnel] === 'true') {
-    const message = `${INGRESS_ANNOTATIONS.funnel}: Funnel works only with certificates of the control server: remove it, or the Secrets in spec.tls`;
+    const message =
+      `${INGRESS_ANNOTATIONS.funnel}: Funnel works only with certificates of the control server: ` +
+      'remove it, or the Secrets in spec.tls';
     problems.push({ reason: 'FunnelNotServed', message });
   }
   const isPlain = [...hosts.keys()].some((host) => host !== '' && !secure.has(host) && !secure.has(''));

@@ -28,7 +28,8 @@ export function warningsOf({ spec }: ProxyClass): readonly string[] {
   );
   return own.map(
     ({ name }) =>
-      `ProxyClass overrides the default value for ${name} env var for proxy containers. Running with custom values for Tailscale env vars is not recommended and might break in the future.`,
+      `ProxyClass overrides the default value for ${name} env var for proxy containers. Running with custom ` +
+      'values for Tailscale env vars is not recommended and might break in the future.',
   );
 }
 
@@ -38,7 +39,8 @@ function labelProblems(field: string, labels: Readonly<Record<string, string>>):
     ...keyProblems(field, labels),
     ...values.map(
       ([key, value]) =>
-        `${field}[${key}]: Invalid value: ${JSON.stringify(value)}: at most 63 letters, digits, "-", "_" or ".", beginning and ending with a letter or digit`,
+        `${field}[${key}]: Invalid value: ${JSON.stringify(value)}: at most 63 letters, digits, "-", "_" or ".", ` +
+        'beginning and ending with a letter or digit',
     ),
   ];
 }

@@ -138,10 +138,16 @@ function problemOf(
   const { hostnamePrefix } = proxyGroup.spec;
   const last = `${hostnamePrefix}-${Math.max(group.replicas - 1, 0)}`;
   if (last.length > MAX_HOSTNAME)
-    return `spec.hostnamePrefix: ${JSON.stringify(last)} has ${last.length} characters, and the name of a node allows at most ${MAX_HOSTNAME} characters: choose a shorter prefix`;
+    return (
+      `spec.hostnamePrefix: ${JSON.stringify(last)} has ${last.length} characters, and the name of a node ` +
+      `allows at most ${MAX_HOSTNAME} characters: choose a shorter prefix`
+    );
   const { name, shared } = group.account;
   if (shared && serviceAccount === undefined) {
-    return `ServiceAccount "${name}" does not exist in the ${namespace} namespace: install it with its right to impersonate (deploy/rbac/operator.yaml), or use mode: noauth`;
+    return (
+      `ServiceAccount "${name}" does not exist in the ${namespace} namespace: install it with its right to ` +
+      'impersonate (deploy/rbac/operator.yaml), or use mode: noauth'
+    );
   }
   if (!shared && serviceAccount !== undefined && !belongsTo(group, serviceAccount)) {
     return `ServiceAccount name "${name}" conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;

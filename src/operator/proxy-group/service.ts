@@ -59,7 +59,9 @@ export function decideService(
 ): ServiceDecision {
   const { name, tags, ports, owner, field } = wanted;
   if (existing !== undefined && !isFree(existing)) {
-    const message = `${field}: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`;
+    const message =
+      `${field}: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another ` +
+      'name, or delete that Tailscale Service';
     return { kind: 'refuse', message };
   }
   const owners = JSON.stringify({ ownerRefs: [owner] });

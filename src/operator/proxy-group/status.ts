@@ -37,7 +37,9 @@ type GroupVerdict = Verdict<ProxyGroupReason>;
 /** Condition of a group whose type the operator's settings disable. */
 export function notServed({ spec }: ProxyGroup): GroupVerdict {
   const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
-  const message = `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} to --controllers, and apply deploy/rbac/operator.yaml`;
+  const message =
+    `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} ` +
+    'to --controllers, and apply deploy/rbac/operator.yaml';
   return { ready: false, reason: 'ProxyGroupNotServed', message };
 }
 

@@ -73,7 +73,9 @@ async function deploy(
   }
   const { image } = recorder.statefulSet.pod.container;
   if (isForeignImage(image)) {
-    const message = `image "${image}" does not run next to a tailscale container; ${options.recorderImage} runs in its place`;
+    const message =
+      `image "${image}" does not run next to a tailscale container; ${options.recorderImage} runs ` +
+      'in its place';
     await warn(deps, resource, { reason: 'RecorderImageReplaced', message }, signal);
   }
   metrics.recorders.add(group.uid);

@@ -185,7 +185,10 @@ function problemOf({
     return 'must use S3 storage when using multiple replicas to ensure recordings are accessible';
   const badKey = Object.keys(group.account.annotations).find((key) => !isAnnotationKey(key));
   if (badKey !== undefined)
-    return `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(badKey)}: not an annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")`;
+    return (
+      `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(badKey)}: not an ` +
+      'annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")'
+    );
   const listeners = problemOfListeners(
     statefulSet.pod.container.env.map(({ name, value }) => [name, value] as const),
   );
@@ -201,9 +204,15 @@ function problemOfSearch({ url: text, credentials }: RecorderSearchServer): stri
   if (url === null || !/^https?:$/.test(url.protocol) || url.search !== '' || url.hash !== '')
     return `annotation ${searchUrl}: an http:// or https:// URL of a server is expected`;
   if (url.username !== '' || url.password !== '')
-    return `annotation ${searchUrl} has a user or a password in it: put user:password into a Secret, and name that Secret in ${searchCredentials}`;
+    return (
+      `annotation ${searchUrl} has a user or a password in it: put user:password into a Secret, and name ` +
+      `that Secret in ${searchCredentials}`
+    );
   if (credentials !== undefined && url.protocol !== 'https:')
-    return `annotation ${searchCredentials}: the credentials would be sent without encryption: ${searchUrl} must begin with https://`;
+    return (
+      `annotation ${searchCredentials}: the credentials would be sent without encryption: ${searchUrl} must ` +
+      'begin with https://'
+    );
   return undefined;
 }
 
@@ -220,5 +229,8 @@ export function problemOfAccount(
   if (serviceAccount === undefined || belongsTo(group, serviceAccount)) return undefined;
   const { name } = group.account;
   const custom = name === metadata.name ? '' : 'custom ';
-  return `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
+  return (
+    `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in ` +
+    `the ${namespace} namespace`
+  );
 }

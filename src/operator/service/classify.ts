@@ -114,12 +114,16 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
 export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
   if (hostname !== undefined && !LABEL.test(hostname)) {
-    return `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits and hyphens, beginning and ending with a letter or digit`;
+    return (
+      `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits ` +
+      'and hyphens, beginning and ending with a letter or digit'
+    );
   }
   const bad = tagsIn(annotations).find((tag) => !TAG.test(tag));
   return bad === undefined
     ? undefined
-    : `${ANNOTATIONS.tags}: ${JSON.stringify(bad)} is not a tag: write tag: and a name of letters, digits and hyphens, with commas between tags`;
+    : `${ANNOTATIONS.tags}: ${JSON.stringify(bad)} is not a tag: write tag: and a name of letters, digits and ` +
+        'hyphens, with commas between tags';
 }
 
 function problemOfTarget(
@@ -132,7 +136,10 @@ function problemOfTarget(
 ): string | undefined {
   const { name, address, inward } = target;
   if (inward) {
-    return `the Service requests exposure and a tailnet target: remove ${ANNOTATIONS.expose} and the load balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`;
+    return (
+      `the Service requests exposure and a tailnet target: remove ${ANNOTATIONS.expose} and the load ` +
+      `balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`
+    );
   }
   if (name !== undefined && address !== undefined) {
     return `only one of ${ANNOTATIONS.targetName} and ${ANNOTATIONS.targetAddress} can be set`;

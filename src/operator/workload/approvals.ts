@@ -35,7 +35,10 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
     } catch (error) {
       if (signal.aborted) throw error;
       log.warn({ deviceId, routes, error: errorText(error) }, 'routes not approved');
-      return `the operator may not approve its routes (${errorText(error)}): approve them at the control server, or name them in autoApprovers of the policy`;
+      return (
+        `the operator may not approve its routes (${errorText(error)}): approve them at the control server, ` +
+        'or name them in autoApprovers of the policy'
+      );
     }
   }
 

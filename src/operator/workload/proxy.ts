@@ -67,7 +67,8 @@ export async function existingName(
   const [first, ...more] = new Set(names);
   if (first !== undefined && more.length > 0) {
     throw new Error(
-      `there are objects of ${[first, ...more].join(' and ')} for ${parent.namespace}/${parent.name}: delete those of all but one`,
+      `there are objects of ${[first, ...more].join(' and ')} for ${parent.namespace}/${parent.name}: delete ` +
+        'those of all but one',
     );
   }
   return first;

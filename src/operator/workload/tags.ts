@@ -50,7 +50,10 @@ export function createTagPolicy(deps: {
       for (const tag of tags) {
         const owner = trusted.get(tag);
         if (owner !== undefined)
-          return `${tag} is a tag of ${owner}, and proxies never have tags of gateways or recorders: choose another tag`;
+          return (
+            `${tag} is a tag of ${owner}, and proxies never have tags of gateways or recorders: choose ` +
+            'another tag'
+          );
       }
       if (namespace === undefined) return undefined;
       const mayHave = (tag: string): boolean =>
@@ -61,7 +64,8 @@ export function createTagPolicy(deps: {
       const refused = tags.find((tag) => !mayHave(tag));
       return refused === undefined
         ? undefined
-        : `${refused} is not allowed in namespace ${namespace}: choose another tag, or add ${namespace}=${refused} to --allowed-tags of the operator`;
+        : `${refused} is not allowed in namespace ${namespace}: choose another tag, or add ` +
+            `${namespace}=${refused} to --allowed-tags of the operator`;
     },
   };
 }

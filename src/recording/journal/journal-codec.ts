@@ -153,7 +153,9 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   if (format === undefined) {
     const said = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
     if (said === undefined) throw new JournalError('foreign', 'it is no journal');
-    const reason = `it is a journal of format ${said}, and this version reads up to format ${FORMATS.length}: a newer gateway delivers it`;
+    const reason =
+      `it is a journal of format ${said}, and this version reads up to format ${FORMATS.length}: a ` +
+      'newer gateway delivers it';
     throw new JournalError('newer', reason);
   }
   if (bytes.length <= PREFIX_BYTES) throw new JournalError('empty', 'it has no head');

@@ -180,7 +180,10 @@ const newerOpen = z.looseObject({
 export function newerLog(line: string): string | undefined {
   const format = parseWith(newerOpen, line)?.event.format;
   if (format === undefined) return undefined;
-  return `a newer recorder began this log (format ${format}; this version reads ${LOG_FORMAT}): verify with that version`;
+  return (
+    `a newer recorder began this log (format ${format}; this version reads ${LOG_FORMAT}): verify with ` +
+    'that version'
+  );
 }
 
 /** Returns the hash of a line without its line feed. It is `prev` of the next entry. */

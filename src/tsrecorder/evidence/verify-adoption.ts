@@ -26,7 +26,9 @@ export function checkAdoption(
   const where = { recording, log, entry };
   const original = startIn(logs.get(log), entry);
   if (original === undefined) {
-    const message = `log ${by} says that it adopted the session from log ${log} (key ${key}), and no log of a key that counts has its start; name the key of that recorder as well`;
+    const message =
+      `log ${by} says that it adopted the session from log ${log} (key ${key}), and no log of a ` +
+      'key that counts has its start; name the key of that recorder as well';
     return [fault('adoption-unproven', message, where)];
   }
   if (!isSameSession(original, start)) {

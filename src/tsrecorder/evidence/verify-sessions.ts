@@ -41,6 +41,8 @@ function checkLast(session: readonly VerifiedPart[], reached: number, isAll: boo
   const [last] = lasts;
   if (last === undefined || lasts.some(({ after }) => after.length === 0)) return [];
   const where = isAll ? 'nothing of that is in any of the stores' : 'name its store as well';
-  const message = `its session was interrupted at byte ${reached}; it may continue at ${last.after.join(' or ')}: ${where}`;
+  const message =
+    `its session was interrupted at byte ${reached}; it may continue at ` +
+    `${last.after.join(' or ')}: ${where}`;
   return [notice('part-after', message, { recording: last.recording })];
 }

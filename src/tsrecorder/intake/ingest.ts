@@ -131,7 +131,9 @@ export class Ingest {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
     }
     if (!this.#slots.hasShare(origin.nodeId, this.#options.limits.maxSessions)) {
-      const detail = `${origin.nodeName} has ${this.#slots.usedBy(origin.nodeId)} sessions here, and the free slots are for other nodes`;
+      const detail =
+        `${origin.nodeName} has ${this.#slots.usedBy(origin.nodeId)} sessions here, and the free ` +
+        'slots are for other nodes';
       throw new TailcastError('RECORDER_BUSY', detail);
     }
     const continues = offset > 0 || number > 1 ? { continues: { offset, number } } : {};

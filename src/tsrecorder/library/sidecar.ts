@@ -128,5 +128,8 @@ const anyVersion = z.looseObject({ tailcast: z.int().min(SIDECAR_VERSION + 1) })
 export function newerSidecar(text: string): string | undefined {
   const version = anyVersion.safeParse(jsonOrUndefined(text)).data?.tailcast;
   if (version === undefined) return undefined;
-  return `a newer recorder wrote its sidecar (version ${version}; this one reads ${SIDECAR_VERSION}): upgrade to see all of it`;
+  return (
+    `a newer recorder wrote its sidecar (version ${version}; this one reads ${SIDECAR_VERSION}): upgrade to ` +
+    'see all of it'
+  );
 }

@@ -57,7 +57,8 @@ const MAX_ARCHIVE_EXTRA = 4096;
 const UNPROVEN_HOLD =
   'a recording is kept because its hold has no signed statement: sign a hold or a release with tailcast retention';
 const OVER_QUOTA =
-  'new sessions are refused: recordings that are held or younger than --min-retention-days exceed --max-store-bytes; release holds or raise the limit';
+  'new sessions are refused: recordings that are held or younger than --min-retention-days exceed ' +
+  '--max-store-bytes; release holds or raise the limit';
 
 export interface RetentionOptions {
   readonly store: RecordingStore;

@@ -138,7 +138,8 @@ function report(verdicts: readonly Verdict[], broken: number): number {
   const [all] = scores(verdicts, () => 'all');
   const { noticed = 0, accepted = 0, judged = 0 } = all ?? {};
   say(
-    `${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} survived, ${verdicts.length - judged} open, ${broken} of these could not be judged`,
+    `${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} survived, ` +
+      `${verdicts.length - judged} open, ${broken} of these could not be judged`,
   );
   if (stop.signal.aborted) return 130;
   if (broken > 0) return 2;

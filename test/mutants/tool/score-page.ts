@@ -38,7 +38,10 @@ function summary(verdicts: readonly Verdict[], state: string): string {
     verdicts,
     () => 'all',
   );
-  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test; ${all - judged} not completely judged.`;
+  return (
+    `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ` +
+    `${judged - noticed - accepted} noticed by no test; ${all - judged} not completely judged.`
+  );
 }
 
 function table(verdicts: readonly Verdict[]): string {

@@ -324,7 +324,8 @@ describe('CoreDNS', () => {
     put({ nameserver: { service: { clusterIP: '10.96.0.53' } } }, ASKED);
     await run();
     expect(corefile()).toBe(
-      `${COREFILE}# tailcast nameserver: begin. Written by the operator.\nexample.ts.net:53 {\n    errors\n    forward . 10.96.0.53\n}\n# tailcast nameserver: end\n`,
+      `${COREFILE}# tailcast nameserver: begin. Written by the operator.\nexample.ts.net:53 {\n    errors\n    ` +
+        'forward . 10.96.0.53\n}\n# tailcast nameserver: end\n',
     );
     expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
     put({ nameserver: { service: { clusterIP: '10.96.0.54' } } }, ASKED);

@@ -250,7 +250,8 @@ describe('a ProxyGroup of gateways', () => {
       const said = {
         reason: 'ProxyGroupNotServed',
         message:
-          'spec.type: ProxyGroups of type ingress are not served by this operator: add services or ingresses to --controllers, and apply deploy/rbac/operator.yaml',
+          'spec.type: ProxyGroups of type ingress are not served by this operator: add services or ingresses to ' +
+          '--controllers, and apply deploy/rbac/operator.yaml',
       };
       expect(Object.values(conditions())).toMatchObject([
         { type: 'ProxyGroupReady', status: 'False', observedGeneration: 1, ...said },

@@ -135,7 +135,8 @@ describe('a Recorder that is not valid', () => {
   it.each([
     [
       'test-sa',
-      'custom ServiceAccount name "test-sa" specified but conflicts with a pre-existing ServiceAccount in the tailcast namespace',
+      'custom ServiceAccount name "test-sa" specified but conflicts with a pre-existing ServiceAccount in the ' +
+        'tailcast namespace',
     ],
     [
       '',

@@ -16,8 +16,8 @@ const variablesOf = (container: { env?: { name: string; value?: string }[] }) =>
 
 describe('the StatefulSet of a Recorder', () => {
   it('takes uploads from whom the operator was told, and the resource may say otherwise', () => {
-    const told: typeof OPTIONS = { ...OPTIONS, recorderUploaders: ['tag:k8s-gateway', 'tag:k8s'] };
-    const uploadersOf = (spec: object, options = told): string | undefined =>
+    const uploading: typeof OPTIONS = { ...OPTIONS, recorderUploaders: ['tag:k8s-gateway', 'tag:k8s'] };
+    const uploadersOf = (spec: object, options = uploading): string | undefined =>
       variablesOf(statefulSet(recorder(spec), options).spec.template.spec!.containers[0]!)[
         'TAILCAST_UPLOADERS'
       ];
@@ -219,8 +219,8 @@ describe('the StatefulSet of a Recorder', () => {
       ]),
     );
     const config = readSettings(RECORDER_SETTINGS, { flags: new Map(), environment, file: undefined });
-    const told = { ...config, s3Endpoint: config.s3Endpoint?.href };
-    expect(told).toMatchObject({
+    const settings = { ...config, s3Endpoint: config.s3Endpoint?.href };
+    expect(settings).toMatchObject({
       listen: { host: '127.0.0.1', port: 80 },
       opsListen: { port: 9003 },
       socket: '/run/tailscale/sock',
@@ -231,16 +231,18 @@ describe('the StatefulSet of a Recorder', () => {
   });
 
   it('signs for the region that the reference’s S3 client would take', () => {
-    const told = (...env: readonly object[]) =>
+    const regionOf = (...env: readonly object[]) =>
       variablesOf(podOf({ storage: S3, statefulSet: { pod: { container: { env } } } }).container)[
         'TAILCAST_S3_REGION'
       ];
-    expect(told()).toBeUndefined();
-    expect(told({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' })).toBe('eu-west-1');
+    expect(regionOf()).toBeUndefined();
+    expect(regionOf({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' })).toBe('eu-west-1');
     expect(
-      told({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' }, { name: 'AWS_REGION', value: 'minio' }),
+      regionOf({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' }, { name: 'AWS_REGION', value: 'minio' }),
     ).toBe('minio');
-    expect(told({ name: 'AWS_REGION', value: 'a' }, { name: 'TAILCAST_S3_REGION', value: 'b' })).toBe('b');
+    expect(regionOf({ name: 'AWS_REGION', value: 'a' }, { name: 'TAILCAST_S3_REGION', value: 'b' })).toBe(
+      'b',
+    );
   });
 
   it('keeps recordings in the pod without S3', () => {

@@ -312,7 +312,8 @@ describe('HTTP/2 sessions', () => {
     const rig = await rigWith((connection) => {
       connection.socket.once('data', () =>
         connection.socket.write(
-          'HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nKeep-Alive: 5\r\nSet-Cookie: a=b\r\nX-Open: yes\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
+          'HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nKeep-Alive: 5\r\nSet-Cookie: ' +
+            'a=b\r\nX-Open: yes\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
         ),
       );
     });

@@ -171,7 +171,9 @@ describe('HTTP/1.1 connections', () => {
 
   it('switch nothing while a request is being answered', async () => {
     const rig = await rigWith(() => {});
-    const upgrade = `GET /api/v1/namespaces/n/pods/p/exec HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`;
+    const upgrade =
+      `GET /api/v1/namespaces/n/pods/p/exec HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: ` +
+      'websocket\r\n\r\n';
     const text = await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}\r\n${upgrade}`);
     expect(text).toBe('');
     const alone = await exchangeRaw(rig, upgrade);
@@ -327,7 +329,8 @@ describe('HTTP/1.1 connections', () => {
     const rig = await rigWith((connection) =>
       connection.socket.on('data', () =>
         connection.socket.write(
-          'HTTP/1.1 200 Fine\r\nConnection: X-Secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nSet-Cookie: a=b\r\nX-Open: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
+          'HTTP/1.1 200 Fine\r\nConnection: X-Secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nSet-Cookie: ' +
+            'a=b\r\nX-Open: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
         ),
       ),
     );

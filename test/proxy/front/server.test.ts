@@ -213,7 +213,8 @@ describe('the front', () => {
     const rig = await rigWith(upstream);
     const client = await rawClient(rig);
     client.socket.write(
-      `GET /api HTTP/1.1\r\n${HOST}\r\nGET /-/nothing HTTP/1.1\r\n${HOST}\r\nGET /apis HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`,
+      `GET /api HTTP/1.1\r\n${HOST}\r\nGET /-/nothing HTTP/1.1\r\n${HOST}\r\nGET /apis ` +
+        `HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`,
     );
     await expect.poll(asked).toBe(1);
     answer();

@@ -109,7 +109,8 @@ describe('dialUpgrade', () => {
     ['no protocol', 'HTTP/1.1 101 S\r\nConnection: Upgrade\r\n\r\n'],
     [
       'an unoffered subprotocol',
-      'HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n',
+      'HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: ' +
+        'v4.channel.k8s.io\r\n\r\n',
     ],
   ])('does not take a 101 with %s', async (_name, bytes) => {
     const { answer } = await dial((_request, socket) => socket.write(bytes));

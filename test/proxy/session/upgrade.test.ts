@@ -385,7 +385,8 @@ describe('a refusal of the API server', () => {
     const { rig: gateway } = await rig(
       (_request, socket) => {
         socket.end(
-          `HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
+          'HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: ' +
+            `s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
         );
       },
       policy('failClosed', [recorderDouble.address]),

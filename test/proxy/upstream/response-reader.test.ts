@@ -135,7 +135,9 @@ const response: fc.Arbitrary<Generated> = fc
         .concat(`0\r\n${lines(parts.trailers)}\r\n`)
         .join('');
     }
-    const text = `${interim}HTTP/1.1 ${parts.status}${parts.reason === '' ? ' ' : ` ${parts.reason}`}\r\n${lines(parts.fields)}${head}\r\n${bodiless ? '' : payload}`;
+    const text =
+      `${interim}HTTP/1.1 ` +
+      `${parts.status}${parts.reason === '' ? ' ' : ` ${parts.reason}`}\r\n${lines(parts.fields)}${head}\r\n${bodiless ? '' : payload}`;
     return { text, method: parts.method };
   });
 

@@ -22,7 +22,8 @@ const PREFIXES = [
     '/api/v1/namespaces/n/services/s /api/v1/namespaces/n/services/http:s:80 /api/v1/namespaces/n/pods/http:p:1',
     '/api/v1/nodes/https:node-1:1 /api/v1/namespaces/n /api/v1/namespaces /api/v1/pods /api/v1 /api /apis',
     '/apis/apps /apis/apps/v1 /apis/apps/v1/namespaces/n/deployments/d /apis/apps/v1/deployments',
-    '/apis/aggregated.example/v1/clusters/c /apis/aggregated.example/v1/clusters/c /apis/aggregated.example/v1/clusters',
+    '/apis/aggregated.example/v1/clusters/c /apis/aggregated.example/v1/clusters/c ' +
+      '/apis/aggregated.example/v1/clusters',
     '/apis/aggregated.example/v1/namespaces/n/pods/p /apis/aggregated.example/v1/nodes/node-1',
     '/apis/aggregated.example/v1/clusters/c/proxy/api/v1/nodes/node-1 /apis/aggregated.example/v1/clusters/c/through',
     '/apis/example.net/v9/namespaces/n/pods/p /apis/rbac.authorization.k8s.io/v1/clusterroles/view',
@@ -62,7 +63,8 @@ const PARAMETERS = words(
   'fieldSelector=,metadata.name%3Dx fieldSelector=metadata.name%3Dx%5C%2Cy fieldSelector=metadata.name%3D',
   'fieldSelector=metadata.name labelSelector=a%3Db labelSelector=a labelSelector=!a labelSelector=a+in+(b,c)',
   'labelSelector=a+in+(b labelSelector=%3D labelSelector=a%3Db%2C labelSelector=a%3E5 labelSelector=a%3Ex',
-  'labelSelector=x%2Fy labelSelector=a%3D-b labelSelector=a%3D%3Db,c limit=5 limit= limit=x limit=%2B5 limit=-1 limit=9223372036854775808 limit=1&limit=x',
+  'labelSelector=x%2Fy labelSelector=a%3D-b labelSelector=a%3D%3Db,c limit=5 limit= limit=x limit=%2B5 limit=-1 ' +
+    'limit=9223372036854775808 limit=1&limit=x',
   'timeoutSeconds=1 timeoutSeconds=x timeoutSeconds= continue=x resourceVersion=1 sendInitialEvents=x',
   'allowWatchBookmarks=x resourceVersionMatch=x command=sh command=sh&command=-c stdin tty=1 container=main',
   'path=/exec follow=true as=Table a=b=c =x & && a;b=1 x=% %00=1',

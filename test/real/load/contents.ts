@@ -76,7 +76,9 @@ function textOf(bytes: number): Buffer {
   const lines: string[] = [];
   let length = 0;
   for (let number = 0; length < bytes; number += 1) {
-    const line = `${String(number).padStart(9, '0')} the quick brown fox jumps over the lazy dog and comes back again\n`;
+    const line =
+      `${String(number).padStart(9, '0')} the quick brown fox jumps over the lazy dog and comes ` +
+      'back again\n';
     lines.push(line);
     length += line.length;
   }

@@ -131,7 +131,8 @@ async function main(): Promise<void> {
       return control === undefined ? [] : [seconds - control.seconds];
     });
     process.stdout.write(
-      `${way}: median ${median(runs.map(({ seconds }) => seconds)).toFixed(2)} s, ${median(more).toFixed(2)} s more than direct [${Math.min(...more).toFixed(2)} to ${Math.max(...more).toFixed(2)}]\n`,
+      `${way}: median ${median(runs.map(({ seconds }) => seconds)).toFixed(2)} s, ${median(more).toFixed(2)} s ` +
+        `more than direct [${Math.min(...more).toFixed(2)} to ${Math.max(...more).toFixed(2)}]\n`,
     );
   }
 }

@@ -55,7 +55,8 @@ export function rowOf({ cell, results, load }: CellResult): string {
 }
 
 const HEAD = [
-  '| condition | path | client | content | runs | exact | short, reported | short, silent | MB missing | median s | load |',
+  '| condition | path | client | content | runs | exact | short, reported | short, silent | MB missing | median ' +
+    's | load |',
   '| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: | --: |',
 ];
 
@@ -72,8 +73,10 @@ export function updateResults(cells: readonly CellResult[]): void {
   const text = [
     '# Sessions under load',
     '',
-    'Written by `REAL_LOAD_UPDATE=1 npm run test:real -- load` ([what the columns mean](../test/real/README.md#sessions-under-load)).',
-    `${cpus().length} processors, Kubernetes 1.36. Direct sessions are the control: what kubectl and the API server lose without a gateway.`,
+    'Written by `REAL_LOAD_UPDATE=1 npm run test:real -- load` ([what the columns ' +
+      'mean](../test/real/README.md#sessions-under-load)).',
+    `${cpus().length} processors, Kubernetes 1.36. Direct sessions are the control: what kubectl and the API ` +
+      'server lose without a gateway.',
     '',
     ...HEAD,
     ...rows.values(),

@@ -67,7 +67,10 @@ async function judge(
   const isWhole = seen.sha256 === expected.sha256;
   if (isWhole && seen.code === expected.code) return { verdict: 'exact', missingBytes: 0, problem: '' };
   const state = recorder === undefined ? 'not recorded' : await stateOf(recorder, token);
-  const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 && !isWhole ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
+  const problem =
+    `${seen.bytes} of ${expected.bytes} ` +
+    `bytes${missingBytes === 0 && !isWhole ? ', other content' : ''}, exit code ${seen.code}, recording ` +
+    `${state}: ${seen.stderr.trim().slice(-300)}`;
   const failed = seen.code !== 0 && seen.code !== expected.code;
   const isReported =
     (isWhole || missingBytes > 0) && failed && (recorder === undefined || state === 'interrupted');

@@ -106,7 +106,9 @@ async function commandsOf(site: WorkloadSite, kubectl: string): Promise<readonly
     },
     {
       about: 'What the operator made of it',
-      command: `${k} -n ${NAMESPACE} get statefulset -L tailscale.com/parent-resource-type -L tailscale.com/parent-resource`,
+      command:
+        `${k} -n ${NAMESPACE} get statefulset -L tailscale.com/parent-resource-type -L ` +
+        'tailscale.com/parent-resource',
       expected: /connector[\s\S]*ingress[\s\S]*svc|svc[\s\S]*/,
     },
   ];

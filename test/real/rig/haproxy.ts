@@ -58,7 +58,8 @@ function configuration(
   const send = proxyProtocol === 1 ? 'send-proxy' : 'send-proxy-v2';
   const lines = servers.map(
     (server, index) =>
-      `  server gateway-${index} ${server.host}:${server.port} ${send} check addr 127.0.0.1 port ${server.opsPort} inter 200ms fall 1 rise 1`,
+      `  server gateway-${index} ${server.host}:${server.port} ${send} check addr 127.0.0.1 port ` +
+      `${server.opsPort} inter 200ms fall 1 rise 1`,
   );
   return `global
   stats socket ${socketPath} mode 600

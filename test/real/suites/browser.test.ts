@@ -143,7 +143,8 @@ describe('the player', () => {
     await open('bob@example.com');
     await shows('größe € red');
     const colour = await page.evaluate<string>(
-      `getComputedStyle([...document.querySelectorAll('.terminal span')].find((span) => /^red\\s*$/.test(span.textContent))).color`,
+      `getComputedStyle([...document.querySelectorAll('.terminal span')].find((span) => ` +
+        '/^red\\s*$/.test(span.textContent))).color',
     );
     const [red = 0, green = 0] = (colour.match(/\d+/g) ?? []).map(Number);
     expect(red).toBeGreaterThan(2 * green);

@@ -435,7 +435,8 @@ const GROUPS = [
 const EXTRA_KEYS = [
   'a b',
   ...(
-    'tailcast.dev/session tailcast.dev/node scopes a%2fb a% % a:b a,b a"b ключ 键 ü 😀 x_y x.y x!#$&\'*+-^_`|~ ( ) <> @ ' +
+    'tailcast.dev/session tailcast.dev/node scopes a%2fb a% % a:b a,b a"b ключ 键 ü 😀 x_y x.y ' +
+    "x!#$&'*+-^_`|~ ( ) <> @ " +
     '[] {} \\ ; = ? / // ß ﬀ'
   ).split(' '),
 ];

@@ -127,7 +127,8 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
       'sh',
       '-c',
       // The pod's group owns its volumes, and its user has no privileges.
-      'chgrp -R "$0" "$HOME/../../volumes" && chmod -R g+rwX "$HOME/../../volumes" && exec setpriv --reuid "$0" --regid "$0" --clear-groups --bounding-set=-all --no-new-privs "$@"',
+      'chgrp -R "$0" "$HOME/../../volumes" && chmod -R g+rwX "$HOME/../../volumes" && exec setpriv --reuid "$0" ' +
+        '--regid "$0" --clear-groups --bounding-set=-all --no-new-privs "$@"',
       String(USER),
     ];
     return {

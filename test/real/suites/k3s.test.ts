@@ -99,7 +99,9 @@ describe('a gateway on a k3s server', () => {
     front.writeAdmin();
     node = await startNode();
     const key = await tailnet.authKey({ tags: ['tag:k8s'] });
-    vpnAuth = `name=tailscale,joinKey=${key},controlServerURL=${tailnet.controlUrl},extraArgs=--hostname=k3s --accept-routes`;
+    vpnAuth =
+      `name=tailscale,joinKey=${key},controlServerURL=${tailnet.controlUrl},extraArgs=--hostname=k3s ` +
+      '--accept-routes';
   });
 
   afterAll(async () => {

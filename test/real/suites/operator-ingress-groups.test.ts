@@ -280,7 +280,8 @@ describe.skipIf(problem !== undefined)(
       for (const [index, { meanwhile, done, failed, silentMs, errors }] of results.entries()) {
         const what = index === 0 ? 'Service' : 'Ingress';
         process.stderr.write(
-          `operator-ingress-groups: ${what}: ${meanwhile} connections during the roll-out, ${done} in all, ${failed} failed, at most ${silentMs} ms without an answer ${JSON.stringify(errors)}\n`,
+          `operator-ingress-groups: ${what}: ${meanwhile} connections during the roll-out, ${done} in all, ` +
+            `${failed} failed, at most ${silentMs} ms without an answer ${JSON.stringify(errors)}\n`,
         );
       }
       for (const { failed, silentMs } of results) {
@@ -315,7 +316,8 @@ describe.skipIf(problem !== undefined)(
           await answered('an answer again', shop, 'front');
           const { done, failed, silentMs } = await load.end();
           process.stderr.write(
-            `operator-ingress-groups: a node ${end}: ${done} connections, ${failed} failed, at most ${silentMs} ms without an answer\n`,
+            `operator-ingress-groups: a node ${end}: ${done} connections, ${failed} failed, at most ${silentMs} ` +
+              'ms without an answer\n',
           );
           expect(silentMs).toBeLessThan(limitMs);
           if (end === 'lost') {

@@ -165,7 +165,8 @@ describe(`${COUNT} Services`, () => {
     expect(joined).toEqual(new Set(names.map(objectOf)));
     const perService = requests() / COUNT;
     process.stdout.write(
-      `operator-scale: ${COUNT} Services in ${Math.round(tookMs / 1000)} s, ${perService.toFixed(1)} requests each, operator ${memory()} MiB of ${ALL} Services\n`,
+      `operator-scale: ${COUNT} Services in ${Math.round(tookMs / 1000)} s, ${perService.toFixed(1)} requests ` +
+        `each, operator ${memory()} MiB of ${ALL} Services\n`,
     );
     expect(perService).toBeLessThan(MOST_REQUESTS);
     expect(memory()).toBeLessThan(MOST_MIB);

@@ -188,7 +188,8 @@ describe.skipIf(problem !== undefined)(
         for (const [way, [kernel = 0, forwarded = 0]] of Object.entries(ways)) {
           const mib = (rate: number): string => (rate / 1024 ** 2).toFixed(0);
           process.stdout.write(
-            `operator-unprivileged: ${way}: kernel ${mib(kernel)} MiB/s, forwarded ${mib(forwarded)} MiB/s, ratio ${(forwarded / kernel).toFixed(2)}\n`,
+            `operator-unprivileged: ${way}: kernel ${mib(kernel)} MiB/s, forwarded ${mib(forwarded)} MiB/s, ` +
+              `ratio ${(forwarded / kernel).toFixed(2)}\n`,
           );
           expect(forwarded / kernel).toBeGreaterThan(0.05);
         }

@@ -572,7 +572,8 @@ describe.skipIf(problem !== undefined)(
           await asks('the cluster by the other node', target);
           const { done, failed, silentMs } = await load.end();
           process.stderr.write(
-            `operator-workloads: a Connector's node ${end}: ${done} connections, ${failed} failed, at most ${silentMs} ms without an answer\n`,
+            `operator-workloads: a Connector's node ${end}: ${done} connections, ${failed} failed, at most ` +
+              `${silentMs} ms without an answer\n`,
           );
           expect(silentMs).toBeLessThan(limitMs);
           if (end === 'lost') {

@@ -246,7 +246,8 @@ function streams(): readonly CastSpec[] {
         `${Array.from({ length: 70 }, (__, n) => `\x1b[48;2;${n * 3};${row * 30};${255 - n * 3}m `).join('')}\x1b[0m\r\n`,
     ),
     attributes: [
-      '\x1b[1mbold\x1b[0m \x1b[2mdim\x1b[0m \x1b[3mitalic\x1b[0m \x1b[4munder\x1b[0m \x1b[7minverse\x1b[0m \x1b[8mhidden\x1b[0m \x1b[9mstruck\x1b[0m \x1b[53mover\x1b[0m\r\n',
+      '\x1b[1mbold\x1b[0m \x1b[2mdim\x1b[0m \x1b[3mitalic\x1b[0m \x1b[4munder\x1b[0m \x1b[7minverse\x1b[0m ' +
+        '\x1b[8mhidden\x1b[0m \x1b[9mstruck\x1b[0m \x1b[53mover\x1b[0m\r\n',
       '\x1b[1;31;44mall \x1b[7mof it\x1b[0m\r\n',
       '\x1b[7mblank   \x1b[0m',
     ],

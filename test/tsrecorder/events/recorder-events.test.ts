@@ -10,7 +10,8 @@ import type { Trust } from '../../../src/wire/recorder-api/recording-status.ts';
 import { createRig, HEADER, request, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 const EVENT = (name: string, namespace = 'prod'): string =>
-  `{"type":"kubernetes-api-request","id":"","timestamp":1785321882,\n "kubernetes":{"Verb":"delete","Resource":"pods",` +
+  '{"type":"kubernetes-api-request","id":"","timestamp":1785321882,\n ' +
+  '"kubernetes":{"Verb":"delete","Resource":"pods",' +
   `"Namespace":"${namespace}","Name":"${name}"},"source":{"node":"laptop","nodeID":"nA1","nodeUser":"a@example.com",` +
   `"nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n`;
 

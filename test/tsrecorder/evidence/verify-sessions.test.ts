@@ -51,10 +51,12 @@ describe('the parts of a session', () => {
       part('z', 0, 3, { session: 't' }),
     ];
     expect(said(parts, true)).toEqual([
-      'notice part-after: its session was interrupted at byte 9; it may continue at 10.0.0.2:80 or 10.0.0.3:80: nothing of that is in any of the stores',
+      'notice part-after: its session was interrupted at byte 9; it may continue at 10.0.0.2:80 or 10.0.0.3:80: ' +
+        'nothing of that is in any of the stores',
     ]);
     expect(said(parts, false)).toEqual([
-      'notice part-after: its session was interrupted at byte 9; it may continue at 10.0.0.2:80 or 10.0.0.3:80: name its store as well',
+      'notice part-after: its session was interrupted at byte 9; it may continue at 10.0.0.2:80 or 10.0.0.3:80: ' +
+        'name its store as well',
     ]);
   });
 

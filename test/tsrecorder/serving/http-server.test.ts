@@ -71,7 +71,8 @@ describe('one port', () => {
     await using rig = await createRig();
     const socket = await dial(rig);
     socket.write(
-      'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n',
+      'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: ' +
+        'h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n',
     );
     const received = String(await receive(socket, () => true));
     expect(received).toMatch(/^HTTP\/1\.1 4\d\d /);

@@ -156,7 +156,8 @@ describe('a status for WebSocket clients of version 5', () => {
     ['success', '{"status":"Success"}', { metadata: {}, status: 'Success' }],
     [
       'an exit code',
-      '{"status":"Failure","message":"exit status 7","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}',
+      '{"status":"Failure","message":"exit status ' +
+        '7","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}',
       {
         metadata: {},
         status: 'Failure',
@@ -167,7 +168,8 @@ describe('a status for WebSocket clients of version 5', () => {
     ],
     [
       'a program that does not exist',
-      '{"status":"Failure","message":"error executing command in container: no such file","reason":"InternalError","code":500}',
+      '{"status":"Failure","message":"error executing command in container: no such ' +
+        'file","reason":"InternalError","code":500}',
       internal('error executing command in container: no such file'),
     ],
     [

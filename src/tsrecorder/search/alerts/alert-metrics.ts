@@ -34,7 +34,8 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
     ),
     alerts: labelled(
       'tailcast_recorder_alerts_total',
-      'Alerts, by outcome: made, delivered, delivered by another recorder, given up (too old, too many, no webhook), withheld (the viewer lost access).',
+      'Alerts, by outcome: made, delivered, delivered by another recorder, given up (too old, too many, no ' +
+        'webhook), withheld (the viewer lost access).',
       'outcome',
       ['made', 'delivered', 'elsewhere', 'givenUp', 'withheld'],
     ),

@@ -331,7 +331,8 @@ function* byNames(
     match === undefined
       ? sessions.prepare(`SELECT n FROM s WHERE n < ? AND (${where}) ORDER BY n DESC`)
       : sessions.prepare(
-          `SELECT n FROM sf JOIN s ON s.n = sf.rowid WHERE sf MATCH ? AND sf.rowid < ? AND (${where}) ORDER BY sf.rowid DESC`,
+          `SELECT n FROM sf JOIN s ON s.n = sf.rowid WHERE sf MATCH ? AND sf.rowid < ? AND (${where}) ORDER BY ` +
+            'sf.rowid DESC',
         );
   const rows =
     match === undefined ? statement.iterate(before, ...values) : statement.iterate(match, before, ...values);
