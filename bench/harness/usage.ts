@@ -82,8 +82,8 @@ export function familyOf(pid: number): readonly number[] {
 }
 
 /**
- * Returns true if the process has a handler for SIGUSR2 (proc(5), SigCgt). Returns false if it has none, or has
- * exited.
+ * Returns true if the process has a handler for SIGUSR2 (proc(5), SigCgt). Returns false if the process has no
+ * handler, or has exited.
  */
 export function handlesUsr2(pid: number): boolean {
   try {

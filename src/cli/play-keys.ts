@@ -80,7 +80,7 @@ class KeyedPlayer {
   #typing: Typing | undefined;
   #wanted = '';
   #transcript: Promise<TranscriptDocument> | undefined;
-  /** Commands of the session, in order of time. Filled with the transcript. */
+  /** Commands of the session, in order of time. The list is filled when the transcript is loaded. */
   readonly #entries: JournalCommand[] = [];
   #note = '';
   /** True while a frame is drawn. The status row is hidden while the user types the number. */

@@ -159,7 +159,7 @@ function whileLeading(
   return runWhileLeading(leader, lead, signal);
 }
 
-/** Runs `--cleanup`. It needs the Lease, so it waits until any running operator releases it. */
+/** Runs `--cleanup`. The cleanup needs the Lease, so it waits until any running operator releases it. */
 function cleanUp(parts: OperatorParts, signal: AbortSignal): Promise<void> {
   const { client, log } = parts;
   const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(client));

@@ -116,7 +116,10 @@ function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
   }
 }
 
-/** True if the name is unchanged by decoding. Dots or special bytes within a label, and pointers, change it. */
+/**
+ * True if the name is unchanged by decoding. Decoding changes a name with pointers, or with dots or special bytes
+ * within a label.
+ */
 function isPlain(message: Uint8Array, { name }: Question): boolean {
   const written = encode({ questions: [{ name, type: 'A' }] }).subarray(HEADER_BYTES, -4);
   return Buffer.compare(written, message.subarray(HEADER_BYTES, HEADER_BYTES + written.length)) === 0;

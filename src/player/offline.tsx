@@ -66,8 +66,8 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 }
 
 /**
- * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger ones need a
- * click.
+ * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger recordings
+ * need a click.
  */
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 

@@ -39,7 +39,7 @@ export interface ProbedRecorder {
 
 /**
  * Finds out whether the recorder supports v2. Owns `socket` from then on.
- * @throws NotV2Error if it does not; Error if `signal` aborts
+ * @throws NotV2Error if the recorder does not support v2; Error if `signal` aborts
  */
 export async function probeV2(
   socket: Duplex,

@@ -47,7 +47,7 @@ export function readPod(object: KubeObject, secret: KubeObject | undefined): Gro
 
 /** State of a pod for one Service. */
 interface Standing {
-  /** True if it has read the current configuration, even if it does not know the target. */
+  /** True if the pod has read the current configuration, even if it does not know the target. */
   readonly informed: boolean;
   /** Wanted rules that are in effect. */
   readonly rules: readonly PortRule[];

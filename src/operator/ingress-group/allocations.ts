@@ -1,6 +1,6 @@
 /**
- * Allocations of a group: one ConfigMap for each group. It is the only storage of addresses, and lists the members
- * whose addresses must be released. Pure.
+ * Allocations of a group: one ConfigMap for each group. The ConfigMap is the only storage of addresses, and lists the
+ * members whose addresses must be released. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';

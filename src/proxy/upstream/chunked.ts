@@ -23,7 +23,7 @@ export interface ChunkedScanner {
 }
 
 const SIZE = 0; // hex digits of a chunk's size
-const EXTENSION = 1; // behind the size, up to CR
+const EXTENSION = 1; // chunk extension: the bytes after the size, up to CR
 const SIZE_LF = 2;
 const DATA = 3;
 const DATA_CR = 4;

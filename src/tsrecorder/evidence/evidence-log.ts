@@ -384,7 +384,10 @@ export class EvidenceLog {
     await this.sync();
   }
 
-  /** Returns the end of the newest segment with a trusted signature. An attacker can write segments behind it. */
+  /**
+   * Returns the end of the newest segment with a trusted signature. An attacker can write unsigned segments after
+   * that end.
+   */
   async #newestHead(
     segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],
   ): Promise<LogHead | undefined> {

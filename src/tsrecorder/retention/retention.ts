@@ -48,7 +48,7 @@ export interface PlannedRemoval extends KeptRecording {
 
 /** Changes of one run. */
 export interface RetentionChanges {
-  /** Removals by age first, then by size. Both are oldest first per user. */
+  /** Removals by age first, then by size. Both kinds are sorted by user, oldest first. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that only a hold keeps. */
   readonly held: readonly PlannedRemoval[];

@@ -38,7 +38,7 @@ it('is closed at once, with all that it has in the store, while the end of it wa
   const shown = async (): Promise<true | undefined> =>
     (await store.readDocument(tailName(log.id))) === undefined ? undefined : true;
   await until(shown);
-  // this one is due in an hour
+  // this log entry is due in an hour
   await append(2);
   await log.close();
   const names = await store.listDocuments('.evidence/logs/');

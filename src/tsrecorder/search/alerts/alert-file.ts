@@ -29,7 +29,7 @@ export interface WrittenWebhook {
 
 interface WrittenRule {
   readonly name: string;
-  /** Undefined: steps of access requests. */
+  /** Query of the rule; undefined for a rule about steps of access requests. */
   readonly query: Query | undefined;
   readonly pattern?: RulePattern;
   /** Undefined: notify. */
