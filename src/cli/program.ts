@@ -22,6 +22,7 @@ import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { addMigrate } from './migrate.ts';
 import { print } from './output.ts';
 import { reportUsage } from './usage-text.ts';
+import { addSessions } from './session-commands.ts';
 import { CLIP_FORMATS, EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
@@ -89,6 +90,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addTools(command, context, outcome);
   addSearch(program, command, context, outcome);
   addAlerts(program, context, outcome);
+  addSessions(command, context);
   addAccess(command, context, outcome);
   addReport(command, context);
   addVerify(command, context, outcome);

@@ -436,7 +436,7 @@ function isPage(value: unknown): value is Page {
   );
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
 }
 
@@ -446,7 +446,7 @@ function startOfDay(day: string, daysLater: number): string | undefined {
   return new Date(Number(match[1]), Number(match[2]) - 1, Number(match[3]) + daysLater).toISOString();
 }
 
-async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
+export async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
   const response = await answerOf(ask, path, signal);
   if (!response.ok) throw await failureOf(response);
   return response.json().catch(() => {

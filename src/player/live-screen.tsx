@@ -7,6 +7,7 @@ import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
 import { whereText } from './format.ts';
+import { OrderButtons } from './order-buttons.tsx';
 import { createScreenView } from './screen-view.ts';
 import { TerminalScreen } from './terminal-screen.tsx';
 import { watchRoom } from './use-playback.ts';
@@ -72,6 +73,7 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
           <button type="button" onClick={lookBack}>
             Look back
           </button>
+          <OrderButtons id={id} />
         </div>
       )}
     </section>

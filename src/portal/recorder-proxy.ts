@@ -53,7 +53,8 @@ const NOWHERE = 'http://nowhere.invalid';
  * (`tsrecorder/store/key`).
  */
 export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
-const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search)$)';
+const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search|orders)$)';
+const ORDER = ':order(^(?:end|pause|resume)$)';
 /** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */
 const PART_INDEX = 6;
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -70,8 +71,11 @@ export function registerRecorderProxy(
   httpMethods: string[],
 ): void {
   const dialled = new DialledAgent();
+  const common: Common = { deps, dialled, httpMethods };
   app.register(httpProxy, {
-    prefix: `${PORTAL_PATH}/api/v1`,
+    ...commonOptions(common, 'GET'),
+    // the package would answer 101 before it asks the recorder (`live-view`)
+    websocket: false,
     routes: [
       '/recordings',
       '/thumbnails',
@@ -82,21 +86,36 @@ export function registerRecorderProxy(
       RECORDING_ROUTE,
       `${RECORDING_ROUTE}/${PART}`,
     ],
+  });
+  app.register(httpProxy, {
+    ...commonOptions(common, 'POST'),
+    websocket: false,
+    routes: [`${RECORDING_ROUTE}/orders/${ORDER}`],
+    config: { isAction: true },
+  });
+}
+
+interface Common extends Pick<Context, 'deps' | 'dialled'> {
+  readonly httpMethods: string[];
+}
+
+/** Options of all routes. Requests to the recorder have this method. */
+function commonOptions({ httpMethods, ...context }: Common, method: 'GET' | 'POST') {
+  return {
+    prefix: `${PORTAL_PATH}/api/v1`,
     httpMethods,
     upstream: '',
-    // the package would answer 101 before it asks the recorder (`live-view`)
-    websocket: false,
     proxyPayloads: false,
     internalRewriteLocationHeader: false,
     disableCache: true,
     disableRequestLogging: true,
     // Node's client: an assertion of undici ends the process if a response ends while the client is slow
     http: {
-      agents: { 'http:': dialled, 'https:': new SecureAgent() },
+      agents: { 'http:': context.dialled, 'https:': new SecureAgent() },
       requestOptions: { maxHeaderSize: MAX_HEAD_BYTES, insecureHTTPParser: false },
     },
     replyOptions: {
-      method: 'GET',
+      method,
       // no limit: `within` and `passBody` have limits
       timeout: 0,
 
@@ -106,9 +125,12 @@ export function registerRecorderProxy(
       rewriteRequestHeaders: () => ({}),
       rewriteHeaders: () => ({}),
     },
-    handler: (request, reply, _destination, options) =>
-      proxyRequest({ deps, dialled, options }, request, reply),
-  });
+    handler: (request, reply, _destination, options) => {
+      if (method === 'POST' && request.method !== method)
+        throw new TailcastError('METHOD_REFUSED', 'use POST');
+      return proxyRequest({ ...context, options }, request, reply);
+    },
+  } satisfies httpProxy.FastifyHttpProxyOptions;
 }
 
 /**
@@ -157,9 +179,12 @@ async function proxyRequest(
   const { type, isCacheable, isFollowed: follows } = propertiesOf(target);
   await relay(context.deps, portal, async ({ recorders, viewer, signal }) => {
     const headers = { ...fieldsFor(viewer), ...allowed(inbound.rawHeaders, REQUEST_HEADERS) };
-    const answer = await calls.first(recorders, signal, (socket) =>
-      ask(context, { reply, target, viewer, headers, socket }),
-    );
+    const attempt = (socket: Duplex): Promise<IncomingMessage> =>
+      ask(context, { reply, target, viewer, headers, socket });
+    const answer =
+      inbound.method === 'POST'
+        ? await firstWithSession(calls, recorders, signal, attempt)
+        : await calls.first(recorders, signal, attempt);
     try {
       const { statusCode = 502, rawHeaders } = answer;
       const isGood = statusCode < 300 || statusCode === 304;
@@ -179,6 +204,33 @@ async function proxyRequest(
   });
 }
 
+/** Maximum number of recorders that get one order. */
+const MAX_ORDER_RECORDERS = 8;
+
+/** Sends an order to one recorder after another, until one receives the session. */
+async function firstWithSession(
+  calls: RecorderProxyDeps['calls'],
+  recorders: readonly string[],
+  signal: AbortSignal,
+  attempt: (socket: Duplex) => Promise<IncomingMessage>,
+): Promise<IncomingMessage> {
+  let refusal: IncomingMessage | undefined;
+  let failure: unknown;
+  for (const recorder of recorders.slice(0, MAX_ORDER_RECORDERS)) {
+    try {
+      const answer = await calls.first([recorder], signal, attempt);
+      refusal?.destroy();
+      if (answer.statusCode !== 404 && answer.statusCode !== 409) return answer;
+      refusal = answer;
+    } catch (error) {
+      signal.throwIfAborted();
+      failure = error;
+    }
+  }
+  if (refusal === undefined) throw failure;
+  return refusal;
+}
+
 /** Returns the properties of a response to a request for this target. */
 function propertiesOf({ segments, query }: Target): {
   /** The content type of the response, whatever type the recorder sends. */
@@ -191,7 +243,7 @@ function propertiesOf({ segments, query }: Target): {
   const part = segments[PART_INDEX] ?? '';
   return {
     type: TYPES.get(part) ?? JSON_TYPE,
-    isCacheable: !['', 'search', 'review'].includes(part),
+    isCacheable: !['', 'search', 'review', 'orders'].includes(part),
     isFollowed: part === 'cast' && queryValues(query, 'follow').includes('1'),
   };
 }

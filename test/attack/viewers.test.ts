@@ -38,12 +38,12 @@ let open: ReturnType<typeof openUpload>;
 beforeAll(async () => {
   rig = await createRig({
     identifyViewer: async () => caller,
-    viewers: ['*=user:eve@example.com', 'tag:audit'].map(parseViewRule),
+    viewers: ['*=user:eve@example.com', 'tag:audit', 'eve@example.com=end'].map(parseViewRule),
     trustedGateways: ['tag:k8s-gateway'],
   });
   for (const body of [HIDDEN, HIDDEN, MINE, HIDDEN, HIDDEN, MINE, HIDDEN])
     await uploadWhole(rig.recorder, body);
-  open = openUpload(rig.recorder, { 'tailcast-session': 'hidden' });
+  open = openUpload(rig.recorder, { 'tailcast-session': 'hidden', 'tailcast-orders': '1' });
   open.write(HIDDEN);
   await open.ack(({ ack }) => ack === HIDDEN.length);
   caller = AUDITOR;
@@ -76,6 +76,17 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     ];
     return asked.status !== nothing.status || asked.body !== nothing.body;
   }
+
+  it('a session that the viewer may not see is not ended, and an order does not reveal it', async () => {
+    const unknown = 'nX_2026-01-01T00:00:00.000000000Z';
+    const end = (id: string): Promise<Answer> =>
+      ask(`/api/v1/recordings/${encodeURIComponent(id)}/orders/end`, {}, 'POST');
+    const { status, body } = await end(unknown);
+    expect(status).toBe(404);
+    for (const id of hiddenIds) expect(await end(id)).toMatchObject({ status, body });
+    expect((await end(myIds[0] ?? '')).status).toBe(409);
+    expect(open.acks.filter(({ order }) => order !== undefined)).toEqual([]);
+  });
 
   it('no command is recovered letter by letter', async () => {
     const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789 -=';

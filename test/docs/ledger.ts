@@ -49,6 +49,11 @@ const SERVE = 'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.7
 const BEHIND_SERVE =
   '--listen 127.0.0.77:8443 --proxy-protocol require --tls tailscale --recorder-dial tailscale';
 const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
+const BY_ORDERS = (contains: string): Runner => ({
+  path: 'test/proxy/session/orders.test.ts',
+  contains,
+  why: 'the same command with the address of a recorder, on a running session',
+});
 const INSTALL = 'docs/install.md';
 const WATCH = 'docs/watch.md';
 const ACCESS = 'docs/access.md';
@@ -289,6 +294,13 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   { page: WATCH, command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
+  { page: WATCH, command: 'tailcast sessions --context prod', runner: BY_ORDERS("run('sessions'") },
+  { page: WATCH, command: 'tailcast watch latest --context prod', runner: BY_ORDERS("run('watch'") },
+  {
+    page: WATCH,
+    command: "tailcast end latest --context prod --reason 'change freeze'",
+    runner: BY_ORDERS("run('end'"),
+  },
   {
     page: WATCH,
     command: 'tailcast play latest --from 0:10 --speed 2 --fit',

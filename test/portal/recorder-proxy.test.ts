@@ -40,6 +40,38 @@ async function speaking(bytes: string, then: (socket: Socket) => void = () => {}
   return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
+describe.each(['h1', 'h2'] as const)('an order over %s', (protocol) => {
+  const path = `${LIST}/${ID}/orders/end`;
+  const headers = ['Content-Length', '0'];
+
+  it('is a POST, and reaches the recorder that receives the session', async () => {
+    const other = await another();
+    other.script = (_request, response) => void response.writeHead(409, { 'content-length': 2 }).end('{}');
+    const { client, recorder } = await openPortalRig([other.address, 'recorder']);
+    recorder.script = (request, response) => {
+      const body = JSON.stringify([request.method, request.url]);
+      response.writeHead(200, { 'content-length': body.length }).end(body);
+    };
+    const answer = await client(protocol).ask({ path: `${path}?reason=stop`, method: 'POST', headers });
+    expect([answer.status, other.requests.length]).toEqual([200, 1]);
+    expect(JSON.parse(answer.body.toString())).toEqual([
+      'POST',
+      `/api/v1/recordings/${ID}/orders/end?reason=stop`,
+    ]);
+  });
+
+  it('is refused as a GET, with a body, from a page of another site, and with another name', async () => {
+    const { client, recorder } = await openPortalRig();
+    const { ask } = client(protocol);
+    expect((await ask({ path })).status).toBe(405);
+    expect((await ask({ path, method: 'POST', body: '{}' })).status).toBe(400);
+    const foreign = [...headers, 'Origin', 'https://evil.example'];
+    expect((await ask({ path, method: 'POST', headers: foreign })).status).toBe(403);
+    expect((await ask({ path: `${LIST}/${ID}/orders/kill`, method: 'POST', headers })).status).toBe(404);
+    expect(recorder.requests).toEqual([]);
+  });
+});
+
 describe.each(['h1', 'h2'] as const)('a question over %s', (protocol) => {
   it('is asked once, whatever is answered', async () => {
     const { client, recorder } = await openPortalRig();

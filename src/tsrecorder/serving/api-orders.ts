@@ -41,12 +41,12 @@ export function addOrderApi(
   });
   app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
     reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(request, reply);
     const { origin, host, 'sec-fetch-site': site } = request.headers;
     if (!hosts.acceptsOrigin(origin, host) || (site !== undefined && site !== 'same-origin'))
       throw new TailcastError('ORDER_REFUSED', 'the request comes from a page of another site');
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
-    const viewer = await viewerOf(request, reply);
     if (!access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
     // The event is durable before the order, so that every order has an event.
     const { live } = await find(request, reply, `order-${action}`);

@@ -1,7 +1,9 @@
 /** Orders from a recorder to the gateway of a running session, over real connections of both. */
 import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
+import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runProgram } from '../../../src/cli/program.ts';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import { followOrders } from '../../../src/proxy/session/orders.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
@@ -144,6 +146,34 @@ describe('an order to a running session', () => {
     viewer = DAVE;
     expect((await post(recorder, `${id}/orders/end`)).status).toBe(403);
     expect((await recorder.list('?state=running')).length).toBe(1);
+  });
+});
+
+describe('the commands for running sessions', () => {
+  it('list, pause and end a session, and print the refusal of an ended one', async () => {
+    const { recorder, client, shown, id } = await openShell();
+    const run = async (...args: string[]): Promise<readonly [number, string]> => {
+      const stdout = new PassThrough();
+      const code = await runProgram([...args, '--recorder', recorder.recorder.readUrl], {
+        environment: new Map(),
+        stdout,
+        stderr: stdout,
+        signal: new AbortController().signal,
+      });
+      return [code, Buffer.concat(await stdout.end().toArray()).toString()];
+    };
+    expect(await run('sessions', '--json')).toEqual([0, expect.stringContaining(id)]);
+    expect(await run('pause', id)).toEqual([0, `${id}: the gateway confirmed: pause\n`]);
+    const watched = run('watch', id);
+    expect(await run('end', 'latest', '--reason', 'freeze')).toEqual([
+      0,
+      `${id}: the gateway confirmed: end\n`,
+    ]);
+    await client.reader.untilClosed();
+    expect(await watched).toEqual([0, expect.stringContaining('# ')]);
+    expect(shown()).toContain('carol@example.com: freeze');
+    await until(async () => (await recorder.list('?state=interrupted'))[0]);
+    expect(await run('end', id)).toEqual([1, expect.stringContaining('[ORDER_IMPOSSIBLE]')]);
   });
 });
 
