@@ -31,6 +31,23 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   }),
 }));
 
+/** The gate's work for callers with and without rules of access on request. */
+const accessGets: BenchCase = {
+  name: 'get-access',
+  title: 'GET of 2 KB, 32 connections, without and with rules of access on request',
+  unit: REQUESTS,
+  onlyFull: true,
+  peers: ['tailcast', 'tailcast-access'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: 'small',
+    connections: 32,
+    rampMs: RAMP_MS,
+    durationMs: scale.quick ? 800 : 2000,
+  }),
+};
+
 const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   name: `h2-${connections}x32`,
   title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
@@ -139,6 +156,7 @@ export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
   listsAtOnce,
   ...smallGets,
+  accessGets,
   ...http2Gets,
   slowReaders,
   posts,

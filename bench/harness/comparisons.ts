@@ -17,6 +17,7 @@ const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
   'tailcast-plain-recorded': ['reference-recorded'],
   'tailcast-durable-first': ['tailcast-recorded'],
+  'tailcast-access': ['tailcast'],
 };
 
 /** Returns every comparison of a case with enough rounds. */

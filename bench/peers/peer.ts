@@ -16,6 +16,8 @@ export type PeerName =
   | 'tailcast-plain-recorded'
   /** Recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
+  /** For a caller with rules of access on request. */
+  | 'tailcast-access'
   /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
   | 'go'
   /** Go's ReverseProxy with the default transport. */

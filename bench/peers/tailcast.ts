@@ -11,6 +11,8 @@ interface Variant {
   readonly plain: boolean;
   /** True for `--recorder-window 0`. */
   readonly durableFirst: boolean;
+  /** True for a caller with rules of access on request. */
+  readonly accessRules?: boolean;
 }
 
 const ALONE: Variant = { recorded: false, plain: false, durableFirst: false };
@@ -21,6 +23,7 @@ const VARIANTS = {
   'tailcast-recorded': { ...ALONE, recorded: true },
   'tailcast-plain-recorded': PLAIN_RECORDED,
   'tailcast-durable-first': DURABLE_FIRST,
+  'tailcast-access': { ...ALONE, accessRules: true },
   before: ALONE,
   'before-recorded': { ...ALONE, recorded: true },
   'before-plain-recorded': PLAIN_RECORDED,
@@ -45,7 +48,7 @@ export async function startTailcast(
   // all load comes from one user, who would exceed the default limit of shells
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
-  const { recorded, plain, durableFirst } = VARIANTS[name];
+  const { recorded, plain, durableFirst, accessRules = false }: Variant = VARIANTS[name];
   const version = name.startsWith('before') ? 'before' : 'here';
   const recorder = recorded ? await bench.recorder(version) : undefined;
   const options: GatewayProgram = {
@@ -57,6 +60,7 @@ export async function startTailcast(
     ...(recorder === undefined ? {} : { recorder: recorder.address }),
     durableFirst,
     plain,
+    accessRules,
   };
   // The gateway program of commit 9719fbc, the usual checkout of `--before`, requires a number of workers.
   const argument = JSON.stringify(version === 'before' ? { ...options, workers: 1 } : options);

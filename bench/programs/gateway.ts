@@ -8,6 +8,7 @@ import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { createLogger } from '../../src/observe/logger.ts';
+import { ACCESS_CAPABILITY } from '../../src/tailnet/access-rules.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 
 export interface GatewayProgram {
@@ -22,6 +23,8 @@ export interface GatewayProgram {
   readonly durableFirst?: boolean;
   /** True for a PROXY header on every connection and no TLS, as behind `tailscale serve`. */
   readonly plain?: boolean;
+  /** True for a caller with rules of access on request. */
+  readonly accessRules?: boolean;
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
@@ -52,6 +55,12 @@ const config = readSettings(GATEWAY_SETTINGS, {
   environment: new Map(),
   file: undefined,
 });
+/** Rules that the gateway compares with each request. */
+const ACCESS_RULES = Array.from({ length: 10 }, (_, index) => ({
+  request: index === 0 ? { writes: true } : { groups: [`team-${index}`] },
+  namespaces: [`namespace-${index}`],
+  approvers: { users: ['bob@example.com'] },
+}));
 const identity: Identity = {
   kind: 'user',
   nodeId: 'nBENCH',
@@ -60,7 +69,7 @@ const identity: Identity = {
   userId: 1n,
   login: 'alice@example.com',
   displayName: 'Alice',
-  capabilities: new Map([
+  capabilities: new Map<string, readonly unknown[]>([
     [
       'tailscale.com/cap/kubernetes',
       [
@@ -72,6 +81,7 @@ const identity: Identity = {
         },
       ],
     ],
+    ...(options.accessRules === true ? ([[ACCESS_CAPABILITY, ACCESS_RULES]] as const) : []),
   ]),
 };
 
