@@ -49,7 +49,7 @@ function castContent(file: string): Content {
 function bulk(name: string, piece: (index: number) => Uint8Array): Content {
   const chunks: [number, Uint8Array][] = [];
   for (let bytes = 0; bytes < BYTES; bytes += CHUNK_BYTES) {
-    const chunk = piece(chunks.length).subarray(0, BYTES - bytes);
+    const chunk = piece(chunks.length).subarray(0, Math.min(CHUNK_BYTES, BYTES - bytes));
     chunks.push([chunks.length * CHUNK_MS, chunk]);
   }
   return { name, tty: false, chunks };
@@ -117,11 +117,14 @@ function storedIn(directory: string): number {
   return ours.reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
 }
 
+/** The program of Node, as `kubectl cp` copies it. */
+const program = readFileSync(process.execPath);
 const contents = [
   ...readdirSync(CASTS).toSorted().map(castContent),
   bulk('log', log),
   bulk('zeros', () => new Uint8Array(CHUNK_BYTES)),
   bulk('random bytes', () => randomBytes(CHUNK_BYTES)),
+  bulk('copied file', (index) => program.subarray((index * CHUNK_BYTES) % (program.length - CHUNK_BYTES))),
 ];
 const keys = createSealKeys([randomBytes(32)]);
 console.log(`| content | bytes shown | ${ARCHIVE_FORMATS.join(' | ')} |`);
