@@ -67,6 +67,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'keyed-counter',
     'http2-fields',
     'stale-connections',
+    'safe-text',
     'errors',
   ],
   access: ['proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'secrets', 'errors'],
@@ -234,6 +235,7 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'tsrecorder/evidence/evidence-log.ts',
   'tsrecorder/intake/upload-session.ts',
   'tsrecorder/files/append-file.ts',
+  'tsrecorder/search/query-processes.ts',
 ]);
 
 /** Files of `src/` that the demo cluster may import. `run.ts` starts the roles with it. */
@@ -281,6 +283,7 @@ const FOUNDATIONS = new Set([
   'listen',
   'memory',
   'process-identity',
+  'safe-text',
   'keyed-counter',
   'bounded-map',
   'stale-connections',

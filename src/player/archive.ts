@@ -85,7 +85,7 @@ export async function listRecordings(
   for (const [name, value] of Object.entries(filterQuery(filter))) query.set(name, value);
   if (cursor !== undefined) query.set('cursor', cursor);
   if (sort !== undefined) query.set('sort', sort);
-  const page = await fetchJson(ask, `api/v1/recordings?${query}`, signal);
+  const page = await readJson(ask, `api/v1/recordings?${query}`, signal);
   if (!isPage(page)) throw new Error('The response of the recorder is not a list of recordings.');
   return page;
 }
@@ -161,7 +161,7 @@ export async function readHits(
   signal: AbortSignal,
 ): Promise<{ readonly hits: readonly Hit[]; readonly more: boolean }> {
   const asked = new URLSearchParams({ q: query, limit: String(MAX_HITS), view: '1' });
-  const body = await fetchJson(ask, `${pathOf(id)}/search?${asked}`, signal);
+  const body = await readJson(ask, `${pathOf(id)}/search?${asked}`, signal);
   if (!hasHits(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
@@ -172,7 +172,7 @@ export const FACETS = ['user', 'cluster', 'ns', 'kind', 'state', 'result', 'trus
 /** Returns counts of common values among the sessions of a query. */
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
-  const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
+  const body = await readJson(ask, `api/v1/search/facets?${asked}`, signal);
   if (!isFacets(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
@@ -188,7 +188,7 @@ function isFacetValue(value: unknown): value is FacetValue {
 }
 
 export async function readRecording(ask: Ask, id: string, signal: AbortSignal): Promise<ListedRecording> {
-  const recording = decodeRecording(await fetchJson(ask, `${pathOf(id)}?view=1`, signal));
+  const recording = decodeRecording(await readJson(ask, `${pathOf(id)}?view=1`, signal));
   if (recording === undefined) throw new Error('The response of the recorder is not a recording.');
   return recording;
 }
@@ -239,7 +239,7 @@ export async function readThumbnails(
   ids: readonly string[],
 ): Promise<ReadonlyMap<string, ThumbnailRows>> {
   const asked = new URLSearchParams({ ids: ids.join(',') });
-  const body = await fetchJson(ask, `api/v1/thumbnails?${asked}`, new AbortController().signal);
+  const body = await readJson(ask, `api/v1/thumbnails?${asked}`, new AbortController().signal);
   const found = isRecord(body) && isRecord(body['thumbnails']) ? Object.entries(body['thumbnails']) : [];
   return new Map(found.filter((entry): entry is [string, ThumbnailRows] => isThumbnail(entry[1])));
 }
@@ -250,7 +250,7 @@ function isThumbnail(value: unknown): value is ThumbnailRows {
 
 /** Returns the screen at a keyframe. */
 export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
-  const screen = await fetchJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
+  const screen = await readJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
   if (typeof screen !== 'string') throw new Error('The response of the recorder is not a screen.');
   return screen;
 }
@@ -317,7 +317,7 @@ interface StoredEvent extends Partial<Trust> {
 
 /** Returns the evidence after a check, which reads the complete recording. */
 export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
-  const body = await fetchJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
+  const body = await readJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
   if (!isEvidence(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
@@ -344,7 +344,7 @@ export interface ShownReview extends Review {
 }
 
 export async function readReview(ask: Ask, id: string, signal: AbortSignal): Promise<ShownReview> {
-  return shownReview(await fetchJson(ask, `${pathOf(id)}/review?view=1`, signal));
+  return shownReview(await readJson(ask, `${pathOf(id)}/review?view=1`, signal));
 }
 
 /** Changes the review of a recording. @returns the new review */
@@ -367,7 +367,7 @@ async function postJson(ask: Ask, path: string, body: unknown): Promise<unknown>
 const SEARCHES_PATH = 'api/v1/searches';
 
 export async function readSavedSearches(ask: Ask, signal: AbortSignal): Promise<SavedSearches> {
-  return savedSearchesOf(await fetchJson(ask, SEARCHES_PATH, signal));
+  return savedSearchesOf(await readJson(ask, SEARCHES_PATH, signal));
 }
 
 /** Saves or removes a search on the recorder. @returns the new searches */
@@ -446,7 +446,7 @@ function startOfDay(day: string, daysLater: number): string | undefined {
   return new Date(Number(match[1]), Number(match[2]) - 1, Number(match[3]) + daysLater).toISOString();
 }
 
-export async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
+export async function readJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
   const response = await answerOf(ask, path, signal);
   if (!response.ok) throw await failureOf(response);
   return response.json().catch(() => {

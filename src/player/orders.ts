@@ -1,11 +1,11 @@
 /** Requests of the page that end, pause and resume sessions. */
 import type { OrderAction } from '../wire/recorder-api/session-order.ts';
-import { bytesAt, failureOf, fetchJson, isRecord } from './archive.ts';
+import { bytesAt, failureOf, readJson, isRecord } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
 /** Returns true if the viewer may end, pause and resume this session. */
 export async function mayOrder(ask: Ask, id: string, signal: AbortSignal): Promise<boolean> {
-  const orders = await fetchJson(ask, bytesAt(id, 'orders'), signal);
+  const orders = await readJson(ask, bytesAt(id, 'orders'), signal);
   return isRecord(orders) && orders['isPossible'] === true && orders['mayGive'] === true;
 }
 

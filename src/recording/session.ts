@@ -31,7 +31,6 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { OutputText } from './output-text.ts';
 import type { EventBatch } from './event-batch.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
-import { handOver } from './tap.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 export type SessionEnd = EndAnnotation['outcome'];
@@ -395,5 +394,14 @@ function exitAnnotation(status: ExitStatus): Annotation {
       return { kind: 'exit', code: status.code, message: status.message };
     case 'failure':
       return { kind: 'exit', message: status.message };
+  }
+}
+
+/** Flushes the output before a violation, because its bytes are not valid later. */
+export function handOver(session: Pick<RecordingSession, 'flush'>): void {
+  try {
+    void Promise.resolve(session.flush()).catch(() => {});
+  } catch {
+    // The code that ends the session reports a lost recorder.
   }
 }

@@ -32,7 +32,8 @@ import {
   type SpdyServerReader,
   type SpdyStreams,
 } from './spdy-server-reader.ts';
-import { asViolation, handOver, violation, type Tap, type TappedSession } from './tap.ts';
+import { handOver } from './session.ts';
+import { asViolation, violation, type Tap, type TappedSession } from './tap.ts';
 
 /** @param version version of the stream protocol that the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTap(

@@ -24,15 +24,8 @@ import {
 import { Conclusion } from './conclusion.ts';
 import { createSizeReader } from '../wire/remotecommand/resize.ts';
 import { createStatusCollector } from '../wire/remotecommand/exit-status.ts';
-import {
-  asViolation,
-  handOver,
-  INCOMPLETE,
-  STATUS_SINCE,
-  violation,
-  type Tap,
-  type TappedSession,
-} from './tap.ts';
+import { handOver } from './session.ts';
+import { asViolation, INCOMPLETE, STATUS_SINCE, violation, type Tap, type TappedSession } from './tap.ts';
 
 const DIGIT_0 = 0x30;
 const EMPTY = new Uint8Array(0);

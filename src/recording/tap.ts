@@ -119,15 +119,6 @@ export function violation(detail: string): TailcastError {
   return new TailcastError('SESSION_VIOLATED', detail);
 }
 
-/** Flushes the output before a violation, because its bytes are not valid later. */
-export function handOver(session: Pick<TappedSession, 'flush'>): void {
-  try {
-    void Promise.resolve(session.flush()).catch(() => {});
-  } catch {
-    // The code that ends the session reports a lost recorder.
-  }
-}
-
 /** Translates a codec error into `SESSION_VIOLATED`; other errors are not changed. */
 export function asViolation(error: unknown): unknown {
   return error instanceof WireError

@@ -81,7 +81,11 @@ export const PORTAL: readonly Mutation[] = [
     ],
     ['query of a question', 'queryString: () => target.rawQuery,', ''],
     ['whole recordings', "[0-9T:.-]{19,29}Z$)'", "[0-9T:.-]{19,29}Z.*$)'"],
-    ['parts of a recording', '(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search)$)', ''],
+    [
+      'parts of a recording',
+      '(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search|orders)$)',
+      '',
+    ],
   ),
   ...inFile('src/portal/pass-body.ts', [
     'a body that stands still',
