@@ -10,6 +10,8 @@ export function openAccountRefusals(
   { auditExtras }: { readonly auditExtras: boolean },
   apiServer: ApiServer,
 ): AccountRefusals {
+  // with request headers the gateway has no account of its own
+  if (apiServer.requestHeader === true) return { find: () => undefined };
   const client = createApiClient(apiServer, Date.now);
   const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];
   return createAccountRefusals(

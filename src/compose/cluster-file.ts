@@ -30,6 +30,10 @@ const CLUSTER = z.strictObject({
     .optional()
     .describe('file and context'),
   inCluster: z.literal(true).optional().describe('the service account of the pod; set this or `kubeconfig`'),
+  identity: z
+    .enum(['impersonate', 'requestHeader'])
+    .default('impersonate')
+    .describe('requestHeader: a client certificate and X-Remote-* headers instead of impersonation'),
   ...COMMON,
   addresses: z
     .array(z.union([z.ipv4(), z.ipv6()]))

@@ -23,6 +23,7 @@ export interface ClusterSpec {
   readonly addresses: readonly string[];
   readonly service: string | undefined;
   readonly kcp: boolean;
+  readonly identity: ClusterEntry['identity'];
   readonly listen: string | undefined;
   readonly endpoints: readonly EndpointAddress[];
   /** Undefined: the service account of the pod. */
@@ -64,11 +65,12 @@ export function openSources(
 }
 
 function fromEntry(entry: ClusterEntry): ClusterSpec {
-  const { kubeconfig, addresses, listen, endpoints } = entry;
+  const { kubeconfig, identity, addresses, listen, endpoints } = entry;
   const context =
     kubeconfig === undefined ? undefined : readKubeconfigContext([kubeconfig.file], kubeconfig.context);
   return {
     ...common(entry.name, entry),
+    identity,
     addresses,
     listen,
     endpoints: endpoints.map(parseEndpoint),
@@ -219,7 +221,7 @@ function discovered(
       `${context.cluster.file}: ${name} is not a DNS label; list the cluster under clusters, with a name`,
     );
   }
-  const none = { addresses: [], listen: undefined, endpoints: [] };
+  const none = { identity: 'impersonate', addresses: [], listen: undefined, endpoints: [] } as const;
   return { ...common(name, discovery), ...none, context, isTrusted };
 }
 

@@ -21,6 +21,7 @@ import { createEndpoints, type Endpoints } from '../proxy/upstream/endpoints.ts'
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
 import { openAccountRefusals } from './account-refusals.ts';
 import { parseClusterFile, type ClusterFile } from './cluster-file.ts';
+import { openRequestHeaders } from './request-headers.ts';
 import { openSources, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
 
 const RELOAD_EVERY_MS = 1000;
@@ -97,11 +98,11 @@ export async function readClusterFile(path: string): Promise<ClusterFile> {
 }
 
 /** Creates the API server of a cluster, without a connection. @throws TailcastError if its credentials are unusable */
-export function createClusterServer(
+export async function createClusterServer(
   spec: ClusterSpec,
   { config, environment, log }: Pick<ClustersOptions, 'config' | 'environment' | 'log'>,
 ): Promise<ApiServer> {
-  return createApiServer({
+  const server = await createApiServer({
     ...(spec.context === undefined ? inCluster(environment) : { resolved: spec.context }),
     ...(spec.isTrusted ? {} : { lookup: guardedLookup }),
     anonymous: config.mode === 'noauth',
@@ -109,6 +110,11 @@ export function createClusterServer(
     onUnusable: (error) => log.error({ cluster: spec.name, error: errorText(error) }, UNUSABLE),
     now: () => performance.now(),
     wallClock: Date.now,
+  });
+  if (spec.identity !== 'requestHeader') return server;
+  return openRequestHeaders(server, spec, {
+    mode: config.mode,
+    onFailure: (error) => log.error({ cluster: spec.name, error: error.message }, 'the cluster is refused'),
   });
 }
 

@@ -106,7 +106,10 @@ function checksOf(
   const api = apiServerChecks({ open, unixMs });
   const own = [
     ...api.checks,
-    ...permissionChecks({ client: api.client, mode: config.mode, namespace: 'default' }),
+    // with request headers the gateway has no account
+    ...(spec.identity === 'requestHeader'
+      ? []
+      : permissionChecks({ client: api.client, mode: config.mode, namespace: 'default' })),
   ].map((check) => ({
     ...check,
     id: `${name}/${check.id}`,

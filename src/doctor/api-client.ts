@@ -55,7 +55,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
           ...(tunnel === undefined ? {} : { socket: tunnel }),
           signal,
           headers: [
-            ...headersFor(server.hostHeader, authorization, as),
+            ...headersFor(server, authorization, as),
             ...(content === undefined
               ? []
               : ['Content-Type', 'application/json', 'Content-Length', String(content.length)]),
@@ -84,13 +84,16 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
 }
 
 function headersFor(
-  host: string,
+  { hostHeader: host, requestHeader }: ApiServer,
   authorization: string | undefined,
   as: ImpersonationTarget | undefined,
 ): readonly string[] {
   const own = ['Accept', 'application/json', 'User-Agent', 'tailcast'];
   if (as !== undefined) {
-    const identity = { mode: 'auth', target: as, authorization } as const;
+    const identity =
+      requestHeader === true
+        ? ({ mode: 'requestHeader', target: as, passImpersonation: false } as const)
+        : ({ mode: 'auth', target: as, authorization } as const);
     return buildUpstreamHeaders({ rawHeaders: own, host, identity });
   }
   return ['Host', host, ...own, ...(authorization === undefined ? [] : ['Authorization', authorization])];

@@ -1,6 +1,7 @@
 /** Checks that the API server responds, which account it sees, and that the clocks agree. */
 import { z } from 'zod';
 import { errorText } from '../errors.ts';
+import type { ImpersonationTarget } from '../impersonation/target.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
 import { failed, ok, once, warning, type Check, type CheckVerdict } from './checks.ts';
@@ -49,7 +50,10 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
       title: 'credential',
       needs: ['api-server'],
       remedy: UNREACHABLE,
-      run: async (signal) => selfVerdict(await askSelf(await client(), signal)),
+      async run(signal) {
+        const as = (await server()).requestHeader === true ? PROBE : undefined;
+        return selfVerdict(await askSelf(await client(), signal, as));
+      },
     },
     {
       id: 'clock',
@@ -62,9 +66,12 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
   return { client, checks };
 }
 
-function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
+/** User of a review with request headers, where the gateway has no account. */
+const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
+
+function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer> {
   const body = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
-  return client.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', body, signal);
+  return client.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', body, signal, as);
 }
 
 function versionVerdict(answer: ApiAnswer, description: string): CheckVerdict {

@@ -21,6 +21,8 @@ import type { ImpersonationTarget } from './target.ts';
 
 /**
  * - `auth`: the request runs as `target`, with the gateway's own credential (undefined for a client certificate)
+ * - `requestHeader`: the request runs as `target`, which the API server believes because of the client certificate.
+ *   With `passImpersonation`, it judges `Impersonate-*` of the client by the rights of `target`
  * - `noauth`: the client's own credential is passed on unchanged; see `nameForAuditLog` for recorded sessions
  */
 export type UpstreamIdentity =
@@ -28,6 +30,12 @@ export type UpstreamIdentity =
       readonly mode: 'auth';
       readonly target: ImpersonationTarget;
       readonly authorization: string | undefined;
+    }
+  | {
+      readonly mode: 'requestHeader';
+      readonly target: ImpersonationTarget;
+      readonly uid?: string;
+      readonly passImpersonation: boolean;
     }
   | { readonly mode: 'noauth' };
 
@@ -53,23 +61,37 @@ export interface UpstreamHeadersRequest {
  */
 export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeaders {
   const { identity, auditId } = request;
-  const { kept, impersonates } = keepClientHeaders(request.rawHeaders, identity.mode === 'auth');
+  const passes = identity.mode === 'requestHeader' && identity.passImpersonation && request.judged !== true;
+  const { kept, impersonates } = keepClientHeaders(request.rawHeaders, identity.mode !== 'noauth', passes);
   if (identity.mode === 'noauth') {
     assertStripped(kept, PASSED_WITHOUT_AUTH);
     return ['Host', request.host, ...kept];
   }
-  assertStripped(kept);
-  const { target, authorization } = identity;
-  if (impersonates && request.judged !== true) refuseOtherIdentity(request.rawHeaders, target);
-  const user = latin1Utf8(target.user);
+  assertStripped(kept, passes ? PASSED_WITH_REQUEST_HEADERS : []);
+  const { target } = identity;
+  if (impersonates && !passes && request.judged !== true) refuseOtherIdentity(request.rawHeaders, target);
   const headers = ['Host', request.host, ...kept];
-  if (authorization !== undefined) headers.push('Authorization', authorization);
+  if (identity.mode === 'auth' && identity.authorization !== undefined) {
+    headers.push('Authorization', identity.authorization);
+  }
   if (auditId !== undefined) headers.push('Audit-ID', auditId);
-  headers.push('Impersonate-User', user);
-  for (const group of target.groups) headers.push('Impersonate-Group', latin1Utf8(group));
-  for (const [key, value] of target.extra) headers.push(extraHeaderName(key), latin1Utf8(value));
-  assertImpersonates(headers, user);
+  if (identity.mode === 'requestHeader' && identity.uid !== undefined) {
+    headers.push('X-Remote-Uid', latin1Utf8(identity.uid));
+  }
+  addIdentity(headers, target, identity.mode === 'auth' ? 'Impersonate' : 'X-Remote');
   return headers;
+}
+
+function addIdentity(
+  headers: string[],
+  target: ImpersonationTarget,
+  prefix: 'Impersonate' | 'X-Remote',
+): void {
+  const user = latin1Utf8(target.user);
+  headers.push(`${prefix}-User`, user);
+  for (const group of target.groups) headers.push(`${prefix}-Group`, latin1Utf8(group));
+  for (const [key, value] of target.extra) headers.push(extraHeaderName(prefix, key), latin1Utf8(value));
+  assertImpersonates(headers, user, `${prefix.toLowerCase()}-user`);
 }
 
 /**
@@ -128,6 +150,9 @@ export function nameForAuditLog(
 /** Prefixes that `assertStripped` lets pass in `noauth` mode. */
 const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
 
+/** The same for request headers with `passImpersonation`. */
+const PASSED_WITH_REQUEST_HEADERS = ['impersonate'] as const;
+
 interface PassedHeaders {
   readonly kept: RawHeaders;
   /** True if the client sent a header of the `Impersonate*` family. */
@@ -135,9 +160,10 @@ interface PassedHeaders {
 }
 
 /** Filters the client's headers in one pass, and in a second pass if `Connection` names headers. */
-function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): PassedHeaders {
+function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean, passes: boolean): PassedHeaders {
   const scan: Scan = {
     auth,
+    passes,
     kept: [],
     connection: undefined,
     impersonates: false,
@@ -155,6 +181,8 @@ function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): PassedHeaders
 
 interface Scan {
   readonly auth: boolean;
+  /** True to keep `Impersonate-*` in auth mode. */
+  readonly passes: boolean;
   readonly kept: string[];
   /** Tokens of `Connection`, in lower case. */
   connection: Set<string> | undefined;
@@ -179,6 +207,9 @@ function keepField(scan: Scan, name: string, value: string): void {
     keepSubprotocol(scan, name, value);
   } else if (family === 'impersonation') {
     scan.impersonates = true;
+    if (!scan.passes) return;
+    checkImpersonation(lower);
+    scan.kept.push(name, value);
   }
 }
 
@@ -225,12 +256,12 @@ function requireSubprotocol(kept: RawHeaders): void {
 }
 
 /**
- * Returns `Impersonate-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other
+ * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other
  * byte is `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
  *
  * @throws TailcastError `INTERNAL` for a key that would change on the way
  */
-function extraHeaderName(key: string): string {
+function extraHeaderName(prefix: string, key: string): string {
   if (key === '' || key !== key.toLowerCase())
     throw new TailcastError('INTERNAL', 'an extra key is malformed');
   let escaped = '';
@@ -240,7 +271,7 @@ function extraHeaderName(key: string): string {
       ? character
       : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`;
   }
-  return `Impersonate-Extra-${escaped}`;
+  return `${prefix}-Extra-${escaped}`;
 }
 
 const EXTRA_KEY_CHARACTER = /[!#$&'*+.^_`|~0-9a-z-]/;

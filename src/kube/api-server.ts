@@ -32,6 +32,8 @@ export interface ApiServer {
   readonly open?: OpenTunnel | undefined;
   /** Resolver of `host`; undefined: that of the OS. */
   readonly lookup?: LookupFunction | undefined;
+  /** True if the API server believes the identity in `X-Remote-*` headers of our client certificate. */
+  readonly requestHeader?: boolean;
   /** True for HTTP without TLS on this machine, if that is allowed. */
   readonly plain?: boolean;
   /** The object stays the same until a certificate changes, so that a `SecureContext` can be cached per object. */

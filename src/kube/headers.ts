@@ -213,12 +213,13 @@ export function assertStripped(headers: RawHeaders, except: readonly string[] = 
 
 /**
  * @param user the written value, never empty
- * @throws TailcastError `INTERNAL` unless the list impersonates exactly this user, once
+ * @param field name of the header with the user, in lower case
+ * @throws TailcastError `INTERNAL` unless the list names exactly this user, once
  */
-export function assertImpersonates(headers: RawHeaders, user: string): void {
+export function assertImpersonates(headers: RawHeaders, user: string, field = 'impersonate-user'): void {
   let found = 0;
   for (let index = 0; index < headers.length; index += 2) {
-    if (headers[index]?.toLowerCase() !== 'impersonate-user') continue;
+    if (headers[index]?.toLowerCase() !== field) continue;
     found++;
     if (headers[index + 1] !== user) found = Number.NaN;
   }

@@ -128,7 +128,8 @@ describe('the clusters of a gateway', () => {
     const context = parseKubeconfigContext(kubeconfigOf(await scripted('a')), 'Secret capi/a');
     const lookupOf = async (isTrusted: boolean): Promise<unknown> => {
       const spec = { name: 'a', hosts: [], addresses: [], service: undefined, kcp: false } as const;
-      const one = { ...spec, listen: undefined, endpoints: [], context, isTrusted };
+      const identity = 'impersonate' as const;
+      const one = { ...spec, identity, listen: undefined, endpoints: [], context, isTrusted };
       const server = await createClusterServer(one, {
         config,
         environment: new Map(),

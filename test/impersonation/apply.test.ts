@@ -473,3 +473,68 @@ function builtOrRefused(
     throw error;
   }
 }
+
+describe('request headers', () => {
+  const extra = [['tailcast.dev/node', 'n1']] as const;
+  const build = (rawHeaders: readonly string[], passImpersonation = true, judged = false): RawHeaders =>
+    buildUpstreamHeaders({
+      rawHeaders,
+      host: HOST,
+      identity: { mode: 'requestHeader', target: { ...TARGET, extra }, uid: '7', passImpersonation },
+      judged,
+    });
+  const REMOTE = [
+    'Host',
+    HOST,
+    'X-Remote-Uid',
+    '7',
+    'X-Remote-User',
+    'foo@example.com',
+    'X-Remote-Group',
+    'g1',
+    'X-Remote-Group',
+    'g2',
+    'X-Remote-Extra-tailcast.dev%2Fnode',
+    'n1',
+  ];
+
+  it('replace those of the client, and the credential', () => {
+    const forged = [
+      'X-Remote-User',
+      'root',
+      'x-remote-group',
+      'system:masters',
+      'X-Remote-Uid',
+      '0',
+      'X-Remote-Extra-Authorization.kcp.io%2fwarrant',
+      'w',
+      'X-REMOTE-EXTRA-a',
+      'b',
+      'X-Remote-Foo',
+      'c',
+      'Connection',
+      'X-Remote-User',
+      'Authorization',
+      'Bearer theirs',
+    ];
+    expect(build(forged)).toEqual(REMOTE);
+  });
+
+  it.each(['X_Remote_User', 'X.Remote.User', 'x-remote_group'])('refuse %s or drop it', (name) => {
+    let sent: RawHeaders = REMOTE;
+    try {
+      sent = build([name, 'root']);
+    } catch (error) {
+      expect(error).toEqual(REFUSED);
+    }
+    expect(sent).toEqual(REMOTE);
+  });
+
+  it('leave --as to the API server, except when it is judged or must not pass', () => {
+    const as = ['Impersonate-User', 'bob', 'Impersonate-Group', 'g', 'Impersonate-Uid', '1'];
+    expect(build(as)).toEqual(['Host', HOST, ...as, ...REMOTE.slice(2)]);
+    expect(build(as, true, true)).toEqual(REMOTE);
+    expect(() => build(as, false)).toThrow(IMPERSONATION_REFUSED);
+    expect(() => build(['Impersonate-Other', 'x'])).toThrow(REFUSED);
+  });
+});

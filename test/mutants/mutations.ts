@@ -14,6 +14,13 @@ import { REQUESTS } from './request-mutations.ts';
 
 export type { Mutation } from './mutation.ts';
 
+const UPSTREAM_IDENTITY = inFile(
+  'src/proxy/gate/upstream-identity.ts',
+  ['extras only when asked for', 'deps.auditExtras === true ?', 'true ?'],
+  ['session extra only on upgrades', 'request.upgrade ? (', 'id !== "" ? ('],
+  ['--as with access reviews', 'deps.reviews === undefined && access', 'access'],
+  ['--as with rules of access on request', ' && access === undefined', ''],
+);
 const GATE = inFile(
   'src/proxy/gate/gate.ts',
   ['methods', 'if (!GATE_METHODS.has(method))', 'if (method === "never")'],
@@ -57,8 +64,6 @@ const GATE = inFile(
     "...(action === 'event' && isBodyRequired(",
     '...(action === "refuse" && isBodyRequired(',
   ],
-  ['extras only when asked for', 'about.deps.auditExtras !== true', 'false'],
-  ['session extra only on upgrades', 'about.request.upgrade ? (', 'about.request.method !== "" ? ('],
   ['audit id of ours', 'auditId: id,', ''],
   ['confirm: node', 'if (identity.nodeId !== admission.identity.nodeId)', 'if (identity.nodeId === "")'],
   ['confirm: user', 'if (impersonation?.user !== before?.user)', 'if (impersonation?.user === "")'],
@@ -213,9 +218,13 @@ const IMPERSONATION = [
     ['keys of extras', "if (key === '' || key !== key.toLowerCase())", 'if (key === "never")'],
     ['escapes in keys of extras', 'EXTRA_KEY_CHARACTER.test(character)', 'character !== ""'],
     ['controls in identity values', 'if (code < 0x20 || code === 0x7f)', 'if (code < 0)'],
-    ['Impersonate-User', "headers.push('Impersonate-User', user);", ''],
-    ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
-    ['impersonation of others', 'request.judged !== true', 'request.judged === true'],
+    ['Impersonate-User', 'headers.push(`${prefix}-User`, user);', ''],
+    ['Impersonate-Group', 'headers.push(`${prefix}-Group`, latin1Utf8(group));', ''],
+    [
+      'impersonation of others',
+      '!passes && request.judged !== true) refuse',
+      '!passes && request.judged === true) refuse',
+    ],
     ['another user', "name === 'impersonate-user' && value === ownUser", "name === 'impersonate-user'"],
     ['some groups', 'group !== EVERY_USER && !named.has(group)', 'false'],
   ),
@@ -600,6 +609,7 @@ const TAPS = [
 
 export const MUTATIONS: readonly Mutation[] = [
   ...GATE,
+  ...UPSTREAM_IDENTITY,
   ...PAGES,
   ...POLICY,
   ...HEADERS,
@@ -618,6 +628,7 @@ export const MUTATIONS: readonly Mutation[] = [
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...CLUSTER_SUITES,
   ...PORTAL_SUITES,
+  'src/proxy/gate/upstream-identity.ts': ['test/proxy/gate/gate.test.ts', 'test/attack/headers.test.ts'],
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',
     'test/proxy/gate/cluster-gate.test.ts',

@@ -61,6 +61,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
   k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+  'request-headers': { file: 'suites/request-headers.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   routers: { file: 'suites/routers.test.ts', peers: [] },
   'exec-upstream': {
     file: 'suites/exec-upstream.test.ts',

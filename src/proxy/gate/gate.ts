@@ -9,12 +9,7 @@
  * open recorders.
  */
 import { TailcastError } from '../../errors.ts';
-import {
-  buildUpstreamHeaders,
-  nameForAuditLog,
-  refuseOtherIdentity,
-  type UpstreamIdentity,
-} from '../../impersonation/apply.ts';
+import { buildUpstreamHeaders, nameForAuditLog, refuseOtherIdentity } from '../../impersonation/apply.ts';
 import { requireClaimable, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
@@ -31,6 +26,7 @@ import { questionOf, type AccessQuestion, type AccessReviews } from './access-re
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import type { GatewayCluster } from './cluster.ts';
+import { upstreamIdentity } from './upstream-identity.ts';
 import {
   confirmElevation,
   elevate,
@@ -141,6 +137,8 @@ export interface GateDeps {
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards whose server forwards requests, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
+  /** True if the identity is in request headers; no RBAC of the cluster then limits the groups. */
+  readonly requestHeader?: boolean;
   /** First segments of paths that the gateway refuses. Default: none. */
   readonly refusedSegments?: ReadonlySet<string>;
   /** The cluster of all requests of this gate: its rules apply, and callers need one. Default: all rules apply. */
@@ -229,16 +227,14 @@ export function createGate(deps: GateDeps): Gate {
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
       const asked = { rawHeaders, info, requestClass, target, host: fields.host };
-      const { elevation, judged, impersonation, recording } = await elevate(
-        deps.elevations,
-        { identity, cluster: deps.cluster?.name, ...standing },
-        asked,
-        signal,
-      );
+      const standee = { identity, cluster: deps.cluster?.name, ...standing };
+      const { elevation, judged, ...rights } = await elevate(deps.elevations, standee, asked, signal);
+      const { impersonation, recording } = rights;
+      const caller = { id, identity, request, access: standing.access };
       const headers = buildUpstreamHeaders({
         rawHeaders,
         host: deps.upstreamHost,
-        identity: await identityFor(withExtras(impersonation, { id, identity, request, deps }), deps),
+        identity: await upstreamIdentity(deps, impersonation, caller),
         auditId: id,
         judged,
       });
@@ -332,6 +328,12 @@ function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding
     requireClaimable(deps.claimableGroups ?? [], groups);
     for (const group of reservedGroups(groups)) {
       const isNamed = deps.claimableGroups?.includes(group) === true;
+      if (!isNamed && deps.requestHeader === true) {
+        throw new TailcastError(
+          'POLICY_REFUSED',
+          `a grant names the group ${group}, which claimableGroups does not name (identity: requestHeader)`,
+        );
+      }
       if (isNamed || warned.has(group) || warned.size >= MAX_WARNINGS) continue;
       warned.add(group);
       deps.onReservedGroup?.(group, identity);
@@ -470,21 +472,6 @@ function auditNames(
   return record ? nameForAuditLog(headers, id) : { headers, auditId: undefined };
 }
 
-function withExtras(
-  target: ImpersonationTarget | undefined,
-  about: {
-    readonly id: string;
-    readonly identity: Identity;
-    readonly request: InboundRequest;
-    readonly deps: Pick<GateDeps, 'auditExtras'>;
-  },
-): ImpersonationTarget | undefined {
-  if (target === undefined || about.deps.auditExtras !== true) return target;
-  const session = about.request.upgrade ? ([[AUDIT_EXTRA.session, about.id]] as const) : [];
-  const ours = [[AUDIT_EXTRA.node, about.identity.nodeId], ...session] as const;
-  return { ...target, extra: [...target.extra, ...ours] };
-}
-
 function assertStillGranted(
   admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'elevation'>,
   identity: Identity,
@@ -499,12 +486,4 @@ function assertStillGranted(
   if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {
     throw ended('sessions must be recorded now');
   }
-}
-
-async function identityFor(
-  target: ImpersonationTarget | undefined,
-  deps: Pick<GateDeps, 'authorization'>,
-): Promise<UpstreamIdentity> {
-  if (target === undefined) return { mode: 'noauth' };
-  return { mode: 'auth', target, authorization: await deps.authorization() };
 }

@@ -75,7 +75,12 @@ export interface AuditEvent {
   readonly stage: string;
   readonly requestURI: string;
   readonly verb: string;
-  readonly user: { readonly username: string; readonly groups?: readonly string[] };
+  readonly user: {
+    readonly username: string;
+    readonly uid?: string;
+    readonly groups?: readonly string[];
+    readonly extra?: Readonly<Record<string, readonly string[]>>;
+  };
   readonly impersonatedUser?: {
     readonly username?: string;
     readonly groups?: readonly string[];

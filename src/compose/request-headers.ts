@@ -1,0 +1,139 @@
+/**
+ * Clusters with `identity: requestHeader`: the API server believes the user in `X-Remote-*` headers, if the
+ * connection has a client certificate of `--requestheader-client-ca-file`. No RBAC limits such a certificate, so unsafe
+ * settings are refused, and no request is sent before a probe has passed.
+ */
+import { stat } from 'node:fs/promises';
+import { z } from 'zod';
+import { createApiClient, type ApiAnswer } from '../doctor/api-client.ts';
+import { asTailcastError, TailcastError } from '../errors.ts';
+import type { ApiServer } from '../kube/api-server.ts';
+import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
+import { pathInKubeconfig } from '../kube/kubeconfig.ts';
+import type { ClusterSpec } from './cluster-sources.ts';
+
+const PROBE = {
+  user: 'tailcast:probe',
+  groups: ['tailcast:probe'],
+  extra: [[AUDIT_EXTRA.node, 'tailcast:probe']],
+} as const;
+const PROBE_MS = 5_000;
+/** Time after which a failed probe is repeated by the next request. */
+const RETRY_MS = 2_000;
+const PATH = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
+const REVIEW = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
+const ANSWER = z.object({
+  status: z.object({
+    userInfo: z.object({
+      username: z.string(),
+      groups: z.array(z.string()).default([]),
+      extra: z.record(z.string(), z.array(z.string())).default({}),
+    }),
+  }),
+});
+const ANONYMOUS = 'system:anonymous';
+
+/**
+ * Returns the API server with request headers. Starts the probe; `authorization()` rejects until the probe has passed.
+ *
+ * @throws TailcastError `CONFIG_INVALID` for unsafe settings
+ */
+export async function openRequestHeaders(
+  server: ApiServer,
+  spec: ClusterSpec,
+  options: { readonly mode: 'auth' | 'noauth'; readonly onFailure: (error: TailcastError) => void },
+): Promise<ApiServer> {
+  await refuseUnsafe(server, spec, options.mode);
+  const raw: ApiServer = {
+    ...server,
+    get tls() {
+      return server.tls;
+    },
+    requestHeader: true,
+  };
+  let proof: Promise<void> | undefined;
+  let failedAtMs = Number.NEGATIVE_INFINITY;
+  const prove = (): Promise<void> => {
+    if (proof !== undefined && performance.now() - failedAtMs < RETRY_MS) return proof;
+    if (proof !== undefined && failedAtMs === Number.NEGATIVE_INFINITY) return proof;
+    failedAtMs = Number.NEGATIVE_INFINITY;
+    proof = probe(raw).catch((cause: unknown) => {
+      failedAtMs = performance.now();
+      const error = asTailcastError(cause);
+      options.onFailure(error);
+      throw error;
+    });
+    return proof;
+  };
+  prove().catch(() => {});
+  return {
+    ...raw,
+    get tls() {
+      return server.tls;
+    },
+    async authorization() {
+      await server.authorization();
+      await prove();
+      return undefined;
+    },
+  };
+}
+
+async function refuseUnsafe(
+  server: ApiServer,
+  { name, context }: ClusterSpec,
+  mode: 'auth' | 'noauth',
+): Promise<void> {
+  const refuse = (problem: string): never => {
+    throw new TailcastError('CONFIG_INVALID', `cluster ${name}: identity: requestHeader ${problem}`);
+  };
+  if (mode === 'noauth') refuse('needs mode=auth');
+  if (context === undefined) return refuse('needs a kubeconfig with a client certificate');
+  if (!server.tls.rejectUnauthorized) refuse('excludes insecure-skip-tls-verify');
+  if (server.tls.cert === undefined) refuse('needs a client certificate');
+  if ((await server.authorization()) !== undefined) refuse('excludes tokens and passwords in the kubeconfig');
+  const { value, file } = context.user;
+  const key = value['client-key'];
+  const path = key === undefined || key === '' ? file : pathInKubeconfig(key, file);
+  const { mode: permissions } = await stat(path);
+  if ((permissions & 0o007) !== 0) refuse(`needs a key that others cannot read: run chmod o= ${path}`);
+}
+
+/** Proves that the API server believes the headers with our certificate, and not without it. */
+async function probe(server: ApiServer): Promise<void> {
+  const fail = (problem: string): never => {
+    throw new TailcastError('CONFIG_INVALID', `request headers: ${problem}`);
+  };
+  const signal = AbortSignal.timeout(PROBE_MS);
+  const ours = createApiClient(server, Date.now);
+  const without = createApiClient(
+    { ...server, tls: { ...server.tls, cert: undefined, key: undefined } },
+    Date.now,
+  );
+  const [believed, nobody, stranger] = await Promise.all([
+    ours.post(PATH, REVIEW, signal, PROBE),
+    ours.post(PATH, REVIEW, signal),
+    without.post(PATH, REVIEW, signal, PROBE),
+  ]);
+  const found = ANSWER.safeParse(believed.body);
+  if (!found.success || found.data.status.userInfo.username !== PROBE.user) {
+    const flags = '--requestheader-client-ca-file and --requestheader-allowed-names';
+    return fail(`the API server does not believe them (${believed.status}); check ${flags}`);
+  }
+  const { groups, extra } = found.data.status.userInfo;
+  if (!groups.includes(PROBE.groups[0])) fail('set --requestheader-group-headers=X-Remote-Group');
+  if (extra[AUDIT_EXTRA.node]?.[0] !== PROBE.user)
+    fail('set --requestheader-extra-headers-prefix=X-Remote-Extra-');
+  if (!isRefused(nobody)) {
+    fail('the certificate is also a login; use a CA of its own for --requestheader-client-ca-file');
+  }
+  if (!isRefused(stranger)) fail('the API server believes a client without a certificate');
+}
+
+/** True for 401, and for a response to an anonymous user. */
+function isRefused({ status, body }: ApiAnswer): boolean {
+  if (status === 401) return true;
+  const found = ANSWER.safeParse(body);
+  if (found.success) return found.data.status.userInfo.username === ANONYMOUS;
+  return status === 403 && JSON.stringify(body ?? '').includes(`User \\"${ANONYMOUS}\\"`);
+}
