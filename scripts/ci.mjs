@@ -38,6 +38,7 @@ const REAL_SUITES = [
   's3',
   'search',
   'failover',
+  'live-control',
   'lock',
   'coverage',
   'browser',

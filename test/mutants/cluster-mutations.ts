@@ -146,7 +146,19 @@ const OBJECTS = inFile(
   ['clusters: size of a kubeconfig', 'if (text.length > MAX_LENGTH)', 'if (text.length > 1e9)'],
 );
 
-export const CLUSTERS: readonly Mutation[] = [...CHOICE, ...GRANTS, ...UPSTREAM, ...OBJECTS];
+export const CLUSTERS: readonly Mutation[] = [
+  ...inFile(
+    'src/proxy/gate/upstream-identity.ts',
+    ['extras only when asked for', 'deps.auditExtras === true ?', 'true ?'],
+    ['session extra only on upgrades', 'request.upgrade ? (', 'id !== "" ? ('],
+    ['--as with access reviews', 'deps.reviews === undefined && access', 'access'],
+    ['--as with rules of access on request', ' && access === undefined', ''],
+  ),
+  ...CHOICE,
+  ...GRANTS,
+  ...UPSTREAM,
+  ...OBJECTS,
+];
 
 export const CLUSTER_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/proxy/gate/cluster.ts': ['test/proxy/gate/cluster-gate.test.ts', 'test/attack/clusters.test.ts'],

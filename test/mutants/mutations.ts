@@ -14,13 +14,6 @@ import { REQUESTS } from './request-mutations.ts';
 
 export type { Mutation } from './mutation.ts';
 
-const UPSTREAM_IDENTITY = inFile(
-  'src/proxy/gate/upstream-identity.ts',
-  ['extras only when asked for', 'deps.auditExtras === true ?', 'true ?'],
-  ['session extra only on upgrades', 'request.upgrade ? (', 'id !== "" ? ('],
-  ['--as with access reviews', 'deps.reviews === undefined && access', 'access'],
-  ['--as with rules of access on request', ' && access === undefined', ''],
-);
 const GATE = inFile(
   'src/proxy/gate/gate.ts',
   ['methods', 'if (!GATE_METHODS.has(method))', 'if (method === "never")'],
@@ -609,7 +602,6 @@ const TAPS = [
 
 export const MUTATIONS: readonly Mutation[] = [
   ...GATE,
-  ...UPSTREAM_IDENTITY,
   ...PAGES,
   ...POLICY,
   ...HEADERS,
@@ -628,7 +620,6 @@ export const MUTATIONS: readonly Mutation[] = [
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...CLUSTER_SUITES,
   ...PORTAL_SUITES,
-  'src/proxy/gate/upstream-identity.ts': ['test/proxy/gate/gate.test.ts', 'test/attack/headers.test.ts'],
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',
     'test/proxy/gate/cluster-gate.test.ts',

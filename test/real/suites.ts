@@ -60,6 +60,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/clusters.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  'live-control': { file: 'suites/live-control.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   'request-headers': { file: 'suites/request-headers.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   routers: { file: 'suites/routers.test.ts', peers: [] },

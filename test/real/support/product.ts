@@ -26,12 +26,15 @@ export interface TestBucket {
 /**
  * Starts a recorder with a folder or a bucket and with the player. It accepts uploads from this machine as those of
  * `node`, and shows everything to all viewers of the portal of `node`.
+ *
+ * @param more more settings
  */
 export async function startTestRecorder(
   folder: string,
   node: string,
   bucket?: TestBucket,
   search = false,
+  more: Readonly<Record<string, unknown>> = {},
 ): Promise<TestRecorder> {
   const nodeId = `n-${node.split('.')[0] ?? ''}`;
   const store =
@@ -44,7 +47,7 @@ export async function startTestRecorder(
           spool: join(folder, 'spool'),
         };
   const settings = readSettings(RECORDER_SETTINGS, {
-    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId, search })),
+    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId, search, ...more })),
     environment: new Map(),
     file: undefined,
   });
