@@ -1,6 +1,6 @@
 /**
- * Control of running sessions with a real API server, the oldest and the newest kubectl on a terminal, and Chromium: the
- * notice, watching, pause, end, and a rule that ends a session.
+ * Control of running sessions with a real API server, the oldest and the newest kubectl on a terminal, and Chromium:
+ * the notice, watching, pause, end, and a rule that ends a session.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -138,7 +138,7 @@ describe.each(clients)('$name', (client) => {
     await shell.expect('line-3-end');
     expect(await order('pause')).toMatchObject({ status: 200 });
     const id = await recordingId();
-    // the recording goes on
+    // the recording continues
     await expect
       .poll(async () => (await archive.read(id)).text, { timeout: 10_000 })
       .toContain('line-30-end');
