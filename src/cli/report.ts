@@ -35,6 +35,7 @@ const USE = z.object({
     kubernetes: z.object({ Subresource: z.string() }),
     access: z.object({ request: z.string() }),
   }),
+  trust: z.string().optional(),
 });
 const PAGE = z.object({ events: z.array(z.unknown()), next: z.string().nullish() });
 const SESSIONS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
@@ -58,7 +59,7 @@ interface ReportRow {
   readonly sessions: number;
   /** True if access was granted and never used. */
   readonly unused: boolean;
-  /** `verified` if a trusted recorder signed every event of the request. */
+  /** `verified` if a trusted recorder signed every event of the request and of its use. */
   readonly trust: string;
 }
 
@@ -92,6 +93,8 @@ export async function printReport(
 interface Use {
   calls: number;
   sessions: number;
+  /** False if an event has no proof. */
+  isVerified: boolean;
 }
 
 /** Counts API requests and sessions by access request. */
@@ -101,10 +104,11 @@ async function countUses(events: AsyncIterable<unknown>): Promise<ReadonlyMap<st
     const { data } = USE.safeParse(event);
     if (data === undefined) continue;
     const { access, kubernetes } = data.event;
-    const use = uses.get(access.request) ?? { calls: 0, sessions: 0 };
+    const use = uses.get(access.request) ?? { calls: 0, sessions: 0, isVerified: true };
+    uses.set(access.request, use);
+    if (data.trust !== 'verified') use.isVerified = false;
     use.calls += 1;
     if (SESSIONS.has(kubernetes.Subresource)) use.sessions += 1;
-    uses.set(access.request, use);
   }
   return uses;
 }
@@ -152,7 +156,8 @@ function rowOf(
   const [denied, revoked] = [timeOf('denied'), timeOf('revoked')];
   const isOver = Date.parse(access.expires) <= nowMs;
   const result = resultOf({ granted, denied, revoked, isOver });
-  const { calls = 0, sessions = 0 } = use ?? {};
+  const { calls = 0, sessions = 0, isVerified: isUseVerified = true } = use ?? {};
+  const isVerified = isUseVerified && sorted.every(({ trust }) => trust === 'verified');
   const named = [
     ...access.groups.map((group) => `group ${group}`),
     ...(access.user === '' ? [] : [`user ${access.user}`]),
@@ -172,7 +177,7 @@ function rowOf(
     calls,
     sessions,
     unused: granted !== '' && calls === 0,
-    trust: sorted.every(({ trust }) => trust === 'verified') ? 'verified' : 'unverified',
+    trust: isVerified ? 'verified' : 'unverified',
   };
 }
 

@@ -118,10 +118,15 @@ function RequestRow({
     <li ref={row} tabIndex={0} onKeyDown={onKeyDown} data-id={id}>
       <strong>{access}</strong> for {requester} ({node}){where === '' ? '' : ` in ${where}`}: {state}
       {state === 'granted' || state === 'pending' ? `, until ${new Date(expiresAt).toLocaleString()}` : ''}
-      {reason === '' ? '' : `. Reason: ${reason}`}
       {decisions.map(({ verdict, by, reason: why }) => (
         <span key={`${verdict} ${by}`}>{`. ${verdict} by ${by}${why === '' ? '' : `: ${why}`}`}</span>
-      ))}{' '}
+      ))}
+      {/* after the decisions and in an element of its own, so that it cannot imitate them */}
+      {reason === '' ? null : (
+        <div>
+          Reason: <q>{reason}</q>
+        </div>
+      )}{' '}
       <code>{id}</code>{' '}
       {verdicts.map((verdict) => (
         <button key={verdict} type="button" onClick={() => press(verdict)} aria-pressed={armed === verdict}>
