@@ -14,7 +14,6 @@ import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import { MAX_REASON_LENGTH, ORDER_ACTIONS } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
-import type { Hosts } from './hosts.ts';
 
 /** Target of the routes that change something. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
@@ -25,13 +24,7 @@ const query = z.strictObject({ reason: z.string().max(MAX_REASON_LENGTH).default
 /** Adds the routes to `app`. */
 export function addOrderApi(
   app: FastifyInstance,
-  {
-    access,
-    hosts,
-    viewerOf,
-    parse,
-    find,
-  }: Omit<ReviewApiOptions, 'reviews'> & { readonly hosts: Pick<Hosts, 'acceptsOrigin'> },
+  { access, viewerOf, parse, find }: Omit<ReviewApiOptions, 'reviews'>,
 ): void {
   app.get('/api/v1/recordings/:id/orders', async (request, reply) => {
     reply.header('cache-control', 'no-store');
@@ -42,9 +35,6 @@ export function addOrderApi(
   app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
-    const { origin, host, 'sec-fetch-site': site } = request.headers;
-    if (!hosts.acceptsOrigin(origin, host) || (site !== undefined && site !== 'same-origin'))
-      throw new TailcastError('ORDER_REFUSED', 'the request comes from a page of another site');
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
     if (!access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');

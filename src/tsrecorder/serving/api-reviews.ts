@@ -37,16 +37,14 @@ export const REVIEW_PATH = /^\/api\/v1\/recordings\/[^/?]+\/review$/;
 export const MAX_BODY_BYTES = 16 * 1024;
 
 /**
- * Checks that a change does not come from a page of another site.
+ * Checks the type of a change.
  *
- * @throws TailcastError `USAGE`, `VIEW_REFUSED`
+ * @throws TailcastError `USAGE`
  */
 export function checkChange({ headers }: FastifyRequest): void {
   // Pages of other sites can send this type only after a preflight request, which the recorder rejects.
   if (headers['content-type'] !== 'application/json')
     throw new TailcastError('USAGE', 'content-type must be application/json');
-  const site = headers['sec-fetch-site'];
-  if (site !== undefined && site !== 'same-origin') throw new TailcastError('VIEW_REFUSED');
 }
 
 /** Adds the routes to `app`. */

@@ -214,7 +214,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     viewerOf: (request, reply) => viewerOf(access, request, reply),
     parse,
   };
-  addOrderApi(app, { ...requests, access, hosts, find });
+  addOrderApi(app, { ...requests, access, find });
   addReviewApi(app, { ...options, ...requests, reviews, find });
   addEvidenceApi(app, {
     ...options,
@@ -229,7 +229,10 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   if (options.playerDirectory !== undefined) addPlayer(app, options.playerDirectory);
 }
 
-/** Throws for a request with a foreign host name, or with a method that its path does not support. */
+/**
+ * Throws for a request with a foreign host name, for a method that its path does not support, and for a change from a
+ * page of another site.
+ */
 function checkHostAndMethod(
   { url, method, headers, socket }: FastifyRequest,
   hosts: ApiOptions['hosts'],
@@ -241,6 +244,10 @@ function checkHostAndMethod(
     method === 'POST' &&
     (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url) || ORDER_PATH.test(url));
   if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
+  const { origin, host, 'sec-fetch-site': site } = headers;
+  const isOwnPage = hosts.acceptsOrigin(origin, host) && (site === undefined || site === 'same-origin');
+  if (isWritable && !isOwnPage)
+    throw new TailcastError('VIEW_REFUSED', 'the request comes from a page of another site');
 }
 
 function addPlayer(app: FastifyInstance, playerDirectory: string): void {

@@ -101,7 +101,11 @@ describe('a viewer with the right review', () => {
 
   it('cannot be used by another site', async () => {
     const { post, read } = await openRecorder();
-    for (const headers of [{ 'content-type': 'text/plain' }, { 'sec-fetch-site': 'cross-site' }])
+    for (const headers of [
+      { 'content-type': 'text/plain' },
+      { 'sec-fetch-site': 'cross-site' },
+      { origin: 'https://evil.example' },
+    ])
       expect((await post({ kind: 'reviewed' }, headers)).status).toBeGreaterThanOrEqual(400);
     expect(await read()).not.toHaveProperty('reviewed');
     expect((await post({ kind: 'reviewed' }, { 'sec-fetch-site': 'same-origin' })).status).toBe(200);
