@@ -2,13 +2,10 @@
 import { CircleStop, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
-import type { OrderAction } from '../wire/recorder-api/session-order.ts';
+import { MAX_REASON_LENGTH, type OrderAction } from '../wire/recorder-api/session-order.ts';
 import { Icon } from './icon.tsx';
 import { giveOrder, mayOrder } from './orders.ts';
 import { Recorder } from './recorder-context.ts';
-
-/** The limit of the recorder (`session-order.ts`), whose module needs a secure context. */
-const MAX_REASON_LENGTH = 200;
 
 export function OrderButtons({ id }: { readonly id: string }): JSX.Element | null {
   const { ask } = useContext(Recorder);

@@ -3,9 +3,9 @@
  * them. They contain the number of received bytes of the upload, and perhaps a final error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
-import { isJsonObject, jsonField, parseJsonObject } from '../json-value.ts';
+import { isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
-import { parseOrder, type SessionOrder } from './session-order.ts';
+import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder } from './session-order.ts';
 
 export interface Ack {
   /** Received bytes of the upload. `{}` is 0. */
@@ -27,6 +27,8 @@ export interface AckParser {
 }
 
 export const MAX_ACK_BYTES = 64 * 1024;
+const MAX_BY_LENGTH = 300;
+const ID = /^[a-z0-9-]{1,64}$/;
 
 /**
  * Returns an acknowledgement with a line break. An ack of 0 and an empty error are omitted, as in Go.
@@ -46,7 +48,8 @@ export function encodeAck({
 }): string {
   if (!isByteCount(ack) || !isByteCount(frames))
     throw new WireError('malformed', 'an ack is a number of bytes');
-  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(frames === 0 ? {} : { frames }), ...(error === '' ? {} : { error }), ...(order === undefined ? {} : { order }) })}\n`;
+  const kept = { ack: ack || undefined, frames: frames || undefined, error: error || undefined, order };
+  return `${JSON.stringify(kept)}\n`;
 }
 
 /** @param maxFrameBytes maximum size of an acknowledgement. */
@@ -77,4 +80,24 @@ function parseAck(text: string): Ack {
 
 function isByteCount(value: number): boolean {
   return Number.isSafeInteger(value) && value >= 0;
+}
+
+/** @throws WireError `malformed` */
+function parseOrder(value: JsonObject): SessionOrder {
+  const id = jsonField(value, 'id');
+  const action = ORDER_ACTIONS.find((known) => known === jsonField(value, 'action'));
+  const by = jsonField(value, 'by');
+  const reason = jsonField(value, 'reason');
+  const isOrder =
+    typeof id === 'string' &&
+    ID.test(id) &&
+    action !== undefined &&
+    isText(by, MAX_BY_LENGTH) &&
+    isText(reason, MAX_REASON_LENGTH);
+  if (!isOrder) throw new WireError('malformed', 'an order is not complete');
+  return { id, action, by, reason };
+}
+
+function isText(value: unknown, most: number): value is string {
+  return typeof value === 'string' && value.length <= most;
 }
