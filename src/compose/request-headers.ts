@@ -52,13 +52,12 @@ export async function openRequestHeaders(
     requestHeader: true,
   };
   let proof: Promise<void> | undefined;
-  let failedAtMs = Number.NEGATIVE_INFINITY;
+  let retryAtMs = Infinity;
   const prove = (): Promise<void> => {
-    if (proof !== undefined && performance.now() - failedAtMs < RETRY_MS) return proof;
-    if (proof !== undefined && failedAtMs === Number.NEGATIVE_INFINITY) return proof;
-    failedAtMs = Number.NEGATIVE_INFINITY;
+    if (proof !== undefined && performance.now() < retryAtMs) return proof;
+    retryAtMs = Infinity;
     proof = probe(raw).catch((cause: unknown) => {
-      failedAtMs = performance.now();
+      retryAtMs = performance.now() + RETRY_MS;
       const error = asTailcastError(cause);
       options.onFailure(error);
       throw error;

@@ -27,11 +27,15 @@ export function createNotedTap(
 ): { readonly tap: Tap; readonly insert?: InsertOutput } {
   if (notice === undefined) return { tap: createTap(session, protocol, subprotocol) };
   const line = Buffer.from(`${notice}\r\n`);
-  const streams = createSpdyStreams();
-  const tap = createTap(session, protocol, subprotocol, streams);
-  if (protocol === 'spdy') return { tap, insert: afterReply(line, streams) };
+  if (protocol === 'spdy') {
+    const streams = createSpdyStreams();
+    return { tap: createTap(session, protocol, subprotocol, streams), insert: afterReply(line, streams) };
+  }
   const message = webSocketMessage(line, subprotocol);
-  return { tap, insert: (chunk) => Buffer.concat([message, chunk]) };
+  return {
+    tap: createTap(session, protocol, subprotocol),
+    insert: (chunk) => Buffer.concat([message, chunk]),
+  };
 }
 
 function webSocketMessage(data: Uint8Array, subprotocol: string): Uint8Array {
