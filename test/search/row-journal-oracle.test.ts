@@ -23,8 +23,8 @@ describe('the screen of the row journal', () => {
       const oracle = createTerminalOracle(columns, rows);
       let sent = '';
       for (let step = 0; step < 60; step += 1) {
-        // NOTE: without wrap-around, xterm continues after a wide character that did not fit as if it were on the
-        // screen
+        // Without wrap-around, xterm moves its cursor past a wide character that did not fit. Rounds have one or the
+        // other.
         const left = round % 2 === 0 ? /\?7/ : /[日한👍\u{1f468}]/u;
         const pieces = Array.from({ length: 1 + random.below(4) }, () => terminalPiece(random));
         const text = pieces.filter((piece) => !left.test(piece)).join('');

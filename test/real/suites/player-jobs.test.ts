@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Download, Locator, Page } from 'playwright-core';
 import { afterAll, describe, expect, it } from 'vitest';
-import { HEADER, openUpload, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { UPLOADER } from '../../tsrecorder/recorder-rig.ts';
 import type { CastSpec } from '../support/casts.ts';
-import { LAPTOP, ready, setUpPlayer } from '../support/player-page.ts';
+import { beginSession, endSession, LAPTOP, ready, setUpPlayer } from '../support/player-page.ts';
 
 const STILL = { ...LAPTOP, reducedMotion: 'reduce' } as const;
 const MAX_STEPS = 3;
@@ -158,14 +158,14 @@ describe('an auditor', () => {
   });
 
   it('follows three running sessions', async () => {
-    const uploads = ['one', 'two', 'three'].map(begin);
+    const uploads = ['one', 'two', 'three'].map((name) => beginSession(archive().url, name));
     const steps = await job('follow three sessions live', '#/', async (auditor) => {
       await auditor.click(auditor.page.getByRole('link', { name: 'Live' }));
       for (const name of ['one', 'two', 'three'])
         await auditor.page.locator('.tile .terminal').getByText(`this is ${name}`).waitFor();
     });
     expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-    for (const upload of uploads) await end(upload);
+    for (const upload of uploads) await endSession(upload);
   });
 
   it('compares two recordings', async () => {
@@ -205,7 +205,7 @@ describe('an auditor', () => {
   });
 
   it('verifies a recording', async () => {
-    await end(begin('signed'));
+    await endSession(beginSession(archive().url, 'signed'));
     const steps = await job('verify one recording', '#/', async (auditor) => {
       await auditor.click(
         auditor.page.locator('tbody tr[data-id]', { hasText: 'signed' }).locator('a').first(),
@@ -234,17 +234,3 @@ describe('an auditor', () => {
     expect(steps).toBeLessThanOrEqual(MAX_STEPS);
   });
 });
-
-function begin(name: string): Upload {
-  const upload = openUpload({ url: archive().url });
-  upload.write(HEADER.replace('web-0', name));
-  upload.write(`[0.1,"o","this is ${name}\\r\\n"]\n`);
-  return upload;
-}
-
-async function end(upload: Upload): Promise<void> {
-  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
-  upload.end();
-  await upload.over;
-  upload.close();
-}

@@ -1,16 +1,14 @@
 /** Running sessions in a real browser: several side by side, one with its history, and the ends of sessions. */
 import { describe, expect, it } from 'vitest';
-import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
 import { accessibilityFaults } from '../support/axe.ts';
-import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
+import { beginSession, endSession, LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
 
 const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
 
 /** Starts a session in the pod of that name. */
 async function begin(pod: string): Promise<Upload> {
-  const upload = openUpload({ url: archive().url });
-  upload.write(HEADER.replace('web-0', pod));
-  upload.write(`[0.1,"o","this is ${pod}\\r\\n"]\n`);
+  const upload = beginSession(archive().url, pod);
   await expect
     .poll(async () => {
       const response = await fetch(`${archive().url}/api/v1/recordings?state=running&pod=${pod}`);
@@ -36,13 +34,6 @@ async function idOf(pod: string, bytes: number): Promise<string> {
   return found!.id;
 }
 
-async function end(upload: Upload): Promise<void> {
-  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
-  upload.end();
-  await upload.over;
-  upload.close();
-}
-
 describe('the wall', () => {
   it('shows each session as it is now, marks those that end, and takes in those that begin', async () => {
     const [one, two] = [await begin('wall-1'), await begin('wall-2')];
@@ -54,7 +45,7 @@ describe('the wall', () => {
     await page.getByText('2 running', { exact: true }).waitFor();
     one.write('[1,"o","and more"]\n');
     await tile('wall-1').locator('.terminal').getByText('and more').waitFor();
-    await end(one);
+    await endSession(one);
     await page.getByText('1 running, 1 over').waitFor({ timeout: 15_000 });
     await tile('wall-1').locator('.badge', { hasText: 'over' }).waitFor();
     await tile('wall-1').getByText('The session is over.').waitFor();
@@ -71,8 +62,8 @@ describe('the wall', () => {
     // the keyboard moves from tile to tile
     await page.getByRole('link', { name: 'wall-2' }).press('Enter');
     await page.locator('.terminal').getByText('this is wall-2').waitFor();
-    await end(two);
-    await end(three);
+    await endSession(two);
+    await endSession(three);
     await page.goto(`${archive().url}/#/live`);
     await page.getByText('No session is running.').waitFor({ timeout: 15_000 });
     expect(await close(page)).toEqual([]);
@@ -115,7 +106,7 @@ describe('a session that runs', () => {
     upload.write('[102,"o","and live again"]\n');
     await screen.getByText('and live again').waitFor();
     expect(await close(page)).toEqual([]);
-    await end(upload);
+    await endSession(upload);
   });
 
   it('that is long is looked back in from keyframes', async () => {
@@ -151,7 +142,7 @@ describe('a session that runs', () => {
     // the session has about ten million of them
     expect(asked).toBeLessThan(4_000_000);
     expect(await close(page)).toEqual([]);
-    await end(upload);
+    await endSession(upload);
   });
 
   it('that ends while it is looked back in stays where it is', async () => {
@@ -165,7 +156,7 @@ describe('a session that runs', () => {
     await page.locator('.position input').fill('20.5');
     await page.keyboard.press('Enter');
     await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:20.5');
-    await end(upload);
+    await endSession(upload);
     await page.locator('.strip').waitFor({ timeout: 15_000 });
     await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:20.5');
     await page.locator('.terminal').getByText('second 20').waitFor();

@@ -1,10 +1,10 @@
 /** Views of several recordings in a real browser: comparison, command palette, and the controls of the wall. */
 import { describe, expect, it } from 'vitest';
-import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { UPLOADER } from '../../tsrecorder/recorder-rig.ts';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import { accessibilityFaults } from '../support/axe.ts';
 import type { CastSpec } from '../support/casts.ts';
-import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
+import { beginSession, endSession, LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
 
 const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
 const STILL = { ...LAPTOP, reducedMotion: 'reduce' } as const;
@@ -144,7 +144,11 @@ describe('the command palette', () => {
 
 describe('the wall', () => {
   it('has titles that differ, a filter, sizes and a pause, and marks new output', async () => {
-    const uploads = [await begin('twin-0', 'one'), await begin('twin-0', 'two'), await begin('other-0', 'x')];
+    const uploads = [
+      beginSession(archive().url, 'twin-0', 'one'),
+      beginSession(archive().url, 'twin-0', 'two'),
+      beginSession(archive().url, 'other-0', 'x'),
+    ];
     const page = await open('#/live', STILL);
     const tiles = page.locator('.tile');
     await page.getByText('3 running', { exact: true }).waitFor();
@@ -178,20 +182,6 @@ describe('the wall', () => {
     await page.getByLabel('Filter running sessions').fill('nobody');
     await page.getByText('No running session matches the filter.').waitFor();
     expect(await close(page)).toEqual([]);
-    for (const upload of uploads) await end(upload);
+    for (const upload of uploads) await endSession(upload);
   });
 });
-
-async function begin(pod: string, text: string): Promise<Upload> {
-  const upload = openUpload({ url: archive().url });
-  upload.write(HEADER.replace('web-0', pod));
-  upload.write(`[0.1,"o","this is ${text}\\r\\n"]\n`);
-  return upload;
-}
-
-async function end(upload: Upload): Promise<void> {
-  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
-  upload.end();
-  await upload.over;
-  upload.close();
-}

@@ -71,7 +71,7 @@ export interface MatrixJob {
 }
 
 export interface MatrixResult {
-  /** Returns sentences about the differences; empty if there are none. */
+  /** Describes each difference in a sentence. */
   readonly problems: readonly string[];
 }
 

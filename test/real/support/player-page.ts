@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect } from 'vitest';
+import { HEADER, openUpload, type Upload } from '../../tsrecorder/recorder-rig.ts';
 import { type Complaints, collectComplaints, openBrowser } from './browser.ts';
 import { type CastArchive, type CastSpec, startCastArchive } from './casts.ts';
 import { differences, expectedScreen, oracleAt, readShown } from './screen-cells.ts';
@@ -83,4 +84,20 @@ export function shot(name: string): string {
 
 export function lengthOf({ events }: CastSpec): number {
   return events.at(-1)?.[0] ?? 0;
+}
+
+/** Starts a session in a pod with one line of output. */
+export function beginSession(url: string, pod: string, text = pod): Upload {
+  const upload = openUpload({ url });
+  upload.write(HEADER.replace('web-0', pod));
+  upload.write(`[0.1,"o","this is ${text}\\r\\n"]\n`);
+  return upload;
+}
+
+/** Completes a session, and waits until the recorder has responded. */
+export async function endSession(upload: Upload): Promise<void> {
+  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
+  upload.end();
+  await upload.over;
+  upload.close();
 }

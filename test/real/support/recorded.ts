@@ -38,7 +38,7 @@ const KUBECTL_SAYS = [
 /**
  * Checks every session of a case that ran through a recording gateway.
  *
- * @returns the differences in sentences; empty if there are none
+ * @returns one sentence per difference
  */
 export async function compareRecordings(
   archive: Archive,

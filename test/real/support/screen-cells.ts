@@ -185,7 +185,7 @@ function describe(
   return text + (marks.length === 0 ? '' : ` [${marks.join(', ')}]`);
 }
 
-/** Returns the first differences; empty if there are none. */
+/** Describes the first differences of two screens. */
 export function differences(shown: ShownScreen | undefined, wanted: ShownScreen): readonly string[] {
   if (shown === undefined) return ['there is no screen'];
   if (shown.size !== wanted.size) return [`size ${shown.size} instead of ${wanted.size}`];
