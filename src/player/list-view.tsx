@@ -182,7 +182,7 @@ function Narrowing({
   return (
     <>
       <SearchForm query={query} read={read} known={known} />
-      {read.query === undefined ? null : (
+      {read.query === undefined || canSearch === false ? null : (
         <FacetRow query={query} read={read.query} newest={recordings[0]?.id} />
       )}
       {indexTexts(index).map((text) => (

@@ -86,6 +86,8 @@ export function useRecordings(source: Source | undefined): Recordings {
     const begin = before?.state ?? LOADING;
     setState(({ canSearch }) => ({ ...begin, canSearch, loading: source !== undefined && begin.loading }));
     if (source === undefined) return undefined;
+    // without an index, the list replaces the search by a filter
+    if ('query' in source && current.current.canSearch === false) return undefined;
     // at unmount the page has no height any more
     let scroll = before?.scroll ?? 0;
     const onScroll = (): void => {

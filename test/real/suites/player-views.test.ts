@@ -134,6 +134,8 @@ describe('the command palette', () => {
 
   it('opens with a button, and searches', async () => {
     const page = await open('#/', { ...PHONE, reducedMotion: 'reduce' });
+    // the page knows from the list that this recorder has no index
+    await page.locator('tbody tr[data-id]').first().waitFor();
     await page.getByRole('button', { name: 'Commands' }).click();
     await page.getByRole('combobox', { name: 'Find a command' }).fill('unheard-of');
     await page.getByRole('option', { name: 'Search recordings for unheard-of' }).click();
