@@ -8,6 +8,7 @@ import { parse } from 'yaml';
 import { z } from 'zod';
 import { contextOf, objectFindings } from '../../../src/doctor/migration/objects.ts';
 import { parseObject } from '../../../src/operator/kube-object.ts';
+import { jsonOrUndefined } from '../../../src/wire/json-value.ts';
 import { ensurePeer } from '../rig/build.ts';
 
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
@@ -15,16 +16,16 @@ const path = (relative: string): string => fileURLToPath(new URL(relative, impor
 let folder: string;
 
 beforeAll(async () => {
-  // The build of the reference has downloaded the module.
   await ensurePeer('reference');
-  const list = ['list', '-mod=readonly', '-m', '-f', '{{.Dir}}', 'tailscale.com'];
-  const { stdout, stderr, error } = spawnSync('go', list, {
+  // The build has downloaded the module, but a kept build may be older than the module cache of this home folder.
+  const { stdout, stderr, error } = spawnSync('go', ['mod', 'download', '-json', 'tailscale.com'], {
     cwd: path('../peers/reference'),
     encoding: 'utf8',
   });
   if (error !== undefined) throw error;
-  folder = stdout.trim();
-  if (folder === '') throw new Error(`the module is not here: ${stderr}`);
+  const { data } = z.object({ Dir: z.string() }).safeParse(jsonOrUndefined(stdout));
+  if (data === undefined) throw new Error(`the module is not here: ${stdout}${stderr}`);
+  folder = data.Dir;
 });
 
 /** Returns every leaf of a manifest by its path, without descriptions and without the name of the generator. */
