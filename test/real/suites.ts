@@ -18,6 +18,12 @@ export const KERNEL_PODS: Omit<Suite, 'file'> = {
   ownNetwork: true,
 };
 
+/** Chromium with several tailnet identities at once, for access requests and for live control. */
+const PEOPLE_PAGES: Suite = {
+  file: 'suites/people-pages.test.ts',
+  peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
+};
+
 /** All suites of `npm run test:real`, in this order. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   rig: {
@@ -60,7 +66,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/clusters.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
-  'live-control': { file: 'suites/live-control.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
+  'live-control': [
+    { file: 'suites/live-control.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
+    PEOPLE_PAGES,
+  ],
   k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   'request-headers': { file: 'suites/request-headers.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   routers: { file: 'suites/routers.test.ts', peers: [] },
@@ -84,6 +93,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
       file: 'suites/access.test.ts',
       peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
     },
+    PEOPLE_PAGES,
   ],
   coverage: { file: 'suites/coverage.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },

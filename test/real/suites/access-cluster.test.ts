@@ -15,7 +15,7 @@ import { createPod } from '../cases/case.ts';
 import { findKubectls, runKubectl, startKubectl } from '../rig/kubectl.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { accountToken, applyManifest } from '../support/manifests.ts';
+import { prepareAccess } from '../support/access-cluster.ts';
 import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
 
 const PATH = '/-/recordings/api/v1/access/requests';
@@ -72,30 +72,9 @@ async function gatewayOf(login: string, token: string): Promise<RunningGateway> 
 beforeAll(async () => {
   rig = createRig();
   cluster = await startKubernetes(rig, { node: { webSockets: true } });
-  await applyManifest(cluster, 'rbac/gateway.yaml');
-  for (const file of ['accessrequest', 'policy', 'rbac']) await applyManifest(cluster, `access/${file}.yaml`);
-  const base = '/apis/rbac.authorization.k8s.io/v1';
-  for (const [name, verbs] of [
-    ['sre', ['*']],
-    ['readers', ['get', 'list', 'watch']],
-  ] as const) {
-    await cluster.api('POST', `${base}/clusterroles`, {
-      apiVersion: 'rbac.authorization.k8s.io/v1',
-      kind: 'ClusterRole',
-      metadata: { name },
-      rules: [{ apiGroups: [''], resources: ['pods', 'pods/exec', 'configmaps'], verbs }],
-    });
-    await cluster.api('POST', `${base}/clusterrolebindings`, {
-      apiVersion: 'rbac.authorization.k8s.io/v1',
-      kind: 'ClusterRoleBinding',
-      metadata: { name },
-      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name },
-      subjects: [{ kind: 'Group', name, apiGroup: 'rbac.authorization.k8s.io' }],
-    });
-  }
+  const token = await prepareAccess(cluster);
   recorder = await startTestRecorder(join(rig.folder, 'recorder'), 'gateway.example.ts.net');
   rig.onStop(() => recorder.close());
-  const token = await accountToken(cluster);
   alice = await gatewayOf('alice@example.com', token);
   bob = await gatewayOf('bob@example.com', token);
   await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });

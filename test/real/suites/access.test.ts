@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';
 import { runKubectl, startKubectl } from '../rig/kubectl.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { accountToken, applyManifest } from '../support/manifests.ts';
+import { prepareAccess } from '../support/access-cluster.ts';
 import { kubeconfigAt, type SiteGateway, sitePolicy, startSiteGateway } from '../support/site.ts';
 import { ensureTailnetSite, startTailnetSite, type TailnetSite } from '../support/tailnet-site.ts';
 
@@ -34,29 +34,7 @@ beforeAll(async () => {
     { name: 'ci', tags: ['tag:ci'] },
   ]);
   const { cluster } = site;
-  await applyManifest(cluster, 'rbac/gateway.yaml');
-  for (const file of ['accessrequest', 'policy', 'rbac']) await applyManifest(cluster, `access/${file}.yaml`);
-  for (const [name, verbs] of [
-    ['sre', ['*']],
-    ['readers', ['get', 'list', 'watch']],
-  ] as const) {
-    const base = '/apis/rbac.authorization.k8s.io/v1';
-    const rule = { apiGroups: [''], resources: ['pods', 'pods/exec', 'configmaps'], verbs };
-    await cluster.api('POST', `${base}/clusterroles`, {
-      apiVersion: 'rbac.authorization.k8s.io/v1',
-      kind: 'ClusterRole',
-      metadata: { name },
-      rules: [rule],
-    });
-    await cluster.api('POST', `${base}/clusterrolebindings`, {
-      apiVersion: 'rbac.authorization.k8s.io/v1',
-      kind: 'ClusterRoleBinding',
-      metadata: { name },
-      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name },
-      subjects: [{ kind: 'Group', name, apiGroup: 'rbac.authorization.k8s.io' }],
-    });
-  }
-  const token = await accountToken(cluster);
+  const token = await prepareAccess(cluster);
   gateway = await startSiteGateway(rig, {
     name: 'gateway-access',
     node: site.proxy,

@@ -82,6 +82,7 @@ export async function startSiteRecorder(
     readonly s3: S3Server;
     readonly bucket: string;
     readonly port?: 80;
+    readonly settings?: Readonly<Record<string, string>> | undefined;
   },
 ): Promise<SiteRecorder> {
   const { name, node, s3, bucket } = options;
@@ -98,6 +99,7 @@ export async function startSiteRecorder(
       identity: options.port === undefined ? 'tailscale' : 'loopback',
       ...(options.port === undefined ? { socket: node.socketPath } : {}),
       hosts: node.addresses[0],
+      ...options.settings,
     },
     env: { AWS_ACCESS_KEY_ID: s3.accessKeyId, AWS_SECRET_ACCESS_KEY: s3.secretAccessKey },
   });

@@ -39,13 +39,14 @@ export interface TailnetSite {
  * until `tailnet.setPolicy`.
  *
  * @param options.gatewayHost listening address of the gateway; other addresses than 127.0.0.1 need the PROXY protocol
+ * @param options.recorder more settings of the recorder
  */
 export async function startTailnetSite(
   rig: Rig,
   people: readonly NodeOptions[],
-  options: { readonly gatewayHost?: string } = {},
+  options: { readonly gatewayHost?: string; readonly recorder?: Readonly<Record<string, string>> } = {},
 ): Promise<TailnetSite> {
-  const { gatewayHost: host } = options;
+  const { gatewayHost: host, recorder: settings } = options;
   const [cluster, tailnet, s3] = await Promise.all([
     startKubernetes(rig, { node: { webSockets: true } }),
     startTailnet(rig, {
@@ -57,7 +58,13 @@ export async function startTailnetSite(
   await createBucket(s3, BUCKET);
   const proxy = tailnet.node('proxy');
   const [recorder, gateway] = await Promise.all([
-    startSiteRecorder(rig, { name: 'recorder', node: tailnet.node('recorder'), s3, bucket: BUCKET }),
+    startSiteRecorder(rig, {
+      name: 'recorder',
+      node: tailnet.node('recorder'),
+      s3,
+      bucket: BUCKET,
+      settings,
+    }),
     startSiteGateway(rig, { name: 'gateway', node: proxy, cluster, ...(host === undefined ? {} : { host }) }),
   ]);
   const kubectl = (await findKubectls()).at(-1)!;
