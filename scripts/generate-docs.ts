@@ -154,15 +154,13 @@ function settingsPage(): string {
   return [
     '# Settings\n',
     NOTICE,
-    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable ' +
-      '(`TAILCAST_PROXY_PROTOCOL`) and a key\n' +
-      '(`proxyProtocol`) of the YAML file that `--config` or `TAILCAST_CONFIG` names. The flag overrides the ' +
-      'variable, and the variable\n' +
-      'overrides the file. A role reports all wrong settings together and exits with code 2. Lists are separated ' +
-      'by commas; sizes are\n' +
-      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`. Change a setting under ' +
-      '*Advanced* only after a\n' +
-      'measurement.\n',
+    'Each setting is a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a key ' +
+      '(`proxyProtocol`) of the YAML file\n' +
+      'that `--config` or `TAILCAST_CONFIG` names. The flag overrides the variable, and the variable overrides ' +
+      'the file. Lists are\n' +
+      'separated by commas; sizes are written `8MiB`. The operator starts `nameserver`, `forwarder` and ' +
+      '`ingress`. Change a setting\n' +
+      'under *Advanced* only after a measurement.\n',
     '## Shared settings\n',
     list(Object.entries(COMMON).map(([key, description]) => sharedItem(key, description))),
     ...sections,
@@ -179,7 +177,9 @@ function sharedItem(key: string, description: string): string {
   if (first === undefined) throw new Error(`no role has the setting ${key}`);
   const defaults = found.every(({ shown }) => shown === first.shown)
     ? first.shown && `\`${first.shown}\``
-    : found.map(({ role, shown }) => `\`${shown ?? 'none'}\` (${role})`).join(', ');
+    : [...Map.groupBy(found, ({ shown }) => shown)]
+        .map(([shown, roles]) => `\`${shown ?? 'none'}\` (${roles.map(({ role }) => role).join(', ')})`)
+        .join(', ');
   return item(key, first.setting, description, defaults);
 }
 
@@ -224,14 +224,16 @@ function metricsPage(): string {
   const ingress = new Registry();
   createIngressMetrics(ingress, () => 0);
   const gateway = createMetrics().registry;
-  for (const registry of [recorder, operator, nameserver, forwarder, ingress, gateway])
-    createExceptionCounter(registry);
+  const every = new Registry();
+  createExceptionCounter(every);
   return [
     '# Metrics\n',
     NOTICE,
     '`/metrics` of each `--ops-listen` returns these metrics and the usual metrics of the process. Labels never ' +
       'contain values that a\n' +
       'client chose.\n',
+    '## All roles\n',
+    metricsList(every),
     '## tailcast gateway\n',
     metricsList(gateway),
     '## tailcast recorder\n',

@@ -33,10 +33,9 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   TARGET_TOO_LONG:
     'Send shorter selectors, or a shorter command in `kubectl exec`. The limit is 256 KiB for the target and 16 ' +
     'KiB for its path.',
-  REQUEST_MALFORMED:
-    'The client does not send valid HTTP. Check the client and proxies in front of the gateway.',
+  REQUEST_MALFORMED: 'Check the client and proxies in front of the gateway.',
   REQUEST_TIMEOUT: 'The client or the network is too slow. Retry the request.',
-  NOT_FOUND: 'The gateway has no such path. Check the URL.',
+  NOT_FOUND: 'Check the URL.',
   METHOD_REFUSED: 'Use a method of the Kubernetes API.',
   UPGRADE_REFUSED:
     'Use kubectl 1.27 or newer, or a client for SPDY/3.1 or the WebSocket protocols of Kubernetes.',
@@ -100,8 +99,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   HOST_REFUSED: 'Use a host name from the settings, or add this name there.',
   UPSTREAM_UNAVAILABLE: 'Check that the API server runs and is reachable: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN:
-    'A proxy between the gateway and the API server returned an invalid response. Check the server address in ' +
-    'the kubeconfig.',
+    'Check proxies between the gateway and the API server, and the server address in the kubeconfig.',
   UPSTREAM_REFUSED_ACCOUNT:
     'Clients with support for `Retry-After` retry. Shortly after a restart of the API server the error ' +
     'disappears. If it continues, give the account its role again: `tailcast doctor gateway`.',
@@ -111,7 +109,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   CONTROL_FAILED: 'Check the operator’s credentials for the API of the control server, and their scopes.',
   OBJECT_NOT_OURS: 'Rename the resource, or remove the existing object with this name.',
   AUDIT_LOG_UNUSABLE: 'Name the complete, uncompressed file that the API server writes.',
-  RECORDING_MALFORMED: 'The file is not a recording, or another program cut it off.',
+  RECORDING_MALFORMED: 'Another program wrote or cut off the file.',
   RECORDER_UNREACHABLE: 'Check the address (`--recorder`), and that a recorder runs there.',
   WIRE_MALFORMED: 'The peer does not speak this protocol. Check the address and the peer.',
   WIRE_LIMIT: 'A peer sent a frame or message above the limit.',

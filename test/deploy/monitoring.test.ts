@@ -167,7 +167,7 @@ describe('the alerts', () => {
 
   it('are all explained in docs/operate.md, and no others', () => {
     const page = readFileSync(new URL('../../docs/operate.md', import.meta.url), 'utf8');
-    const explained = [...page.matchAll(/^\| `(Tailcast\w+)` +\|/gm)].map(([, name]) => name);
+    const explained = [...page.matchAll(/^- `(Tailcast\w+)`: /gm)].map(([, name]) => name);
     expect(explained).toEqual(rules.map(({ alert }) => alert));
   });
 
