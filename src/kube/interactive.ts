@@ -21,8 +21,9 @@ import type { RequestInfo } from './request-info.ts';
  * - `customResource`: a create, update or patch of an object of an API group that Kubernetes does not have, or of
  *   a subresource of it; its controller may start programs
  * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
- * - `unknownSubresource`: a write to a subresource that Kubernetes does not have, which may do anything (connect,
- *   run, start); any path below such a subresource; a write to a path without a resource
+ * - `unknownSubresource`: a request for a subresource that Kubernetes does not have, which may do anything (connect,
+ *   run, start); any path below such a subresource; a write to a path without a resource. Reads of container logs
+ *   and of custom metrics are excluded
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: no session, and no time limit
@@ -79,7 +80,7 @@ function classOfPlain(info: RequestInfo): RequestClass {
   const startsPrograms = classOfObjectWrite(info);
   if (startsPrograms !== undefined) return startsPrograms;
   if (isSecretRead(info)) return 'secretRead';
-  return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
+  return info.verb === 'watch' || info.subresource === 'log' ? 'longRunning' : 'plain';
 }
 
 /** Classifies a create, update or patch of an object that may start programs. */
@@ -160,7 +161,7 @@ const READ_METHODS: ReadonlySet<string> = new Set(['get', 'head', 'options']);
 const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
 
 /**
- * Kubernetes subresources whose writes start no programs. Source: the storage maps of kube-apiserver 1.36
+ * Kubernetes subresources that start no programs. Source: the storage maps of kube-apiserver 1.36
  * (`pkg/registry/<group>/rest`); custom resources have only `status` and `scale`.
  */
 export const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
@@ -175,13 +176,13 @@ export const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
   'token',
 ]);
 
-function isUnknownSubresource({ verb, subresource, parts }: RequestInfo): boolean {
+function isUnknownSubresource({ verb, apiGroup, subresource, parts }: RequestInfo): boolean {
   if (subresource === '') return false;
-  return parts.length > 3 || (!READS.has(verb) && !KNOWN_SUBRESOURCES.has(subresource));
+  if (parts.length > 3) return true;
+  if (KNOWN_SUBRESOURCES.has(subresource)) return false;
+  // the subresource of a custom metric is the name of the metric
+  return !READS.has(verb) || (subresource !== 'log' && apiGroup !== 'custom.metrics.k8s.io');
 }
-
-/** Source: `BasicLongRunningRequestCheck` in kube-apiserver, without those that have their own class. */
-const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
 
 /** Returns the class of a subresource, with and without an upgrade. */
 function classOfSubresource(info: RequestInfo): RequestClass | undefined {

@@ -323,6 +323,8 @@ describe('other roads', () => {
     ['PUT', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachines/v/start'],
     ['PATCH', '/apis/x.example/v1/machines/m/run'],
     ['OPTIONS', '/apis/x.example/v1/machines/m/run'],
+    ['GET', '/apis/x.example/v1/machines/m/run'],
+    ['GET', '/api/v1/watch/namespaces/n/pods/p/vnc'],
     ['GET', '/apis/x.example/v1/machines/m/through/api/v1/nodes/n'],
     ['POST', '/apis/x.example/v1/machines/m/status/more'],
     ['POST', '/api/v1/namespaces/n/pods/p/unheard-of'],

@@ -14,6 +14,7 @@ const POD = '/api/v1/namespaces/n/pods/p';
 const CRD = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions/c';
 const FLOWS = '/apis/argoproj.io/v1/namespaces/n/workflows';
 const JOBSET = '/apis/jobset.x-k8s.io/v1/namespaces/n/jobsets/j';
+const METRICS = '/apis/custom.metrics.k8s.io/v1beta1';
 const LEASE = '/apis/coordination.k8s.io/v1/namespaces/n/leases/l';
 const VM = '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v';
 
@@ -32,7 +33,7 @@ describe('classifyRequest', () => {
     D8 exec in another group | GET | /apis/x/v9/namespaces/n/pods/p/exec | exec | exec
     D8 exec of another resource | GET | /apis/x/v9/things/t/exec | exec | exec
     D8 exec behind a path verb | GET | /api/v1/watch/namespaces/n/pods/p/exec | exec | exec
-    D8 console | GET | /apis/x/v1/namespaces/n/things/t/console | plain | opaqueUpgrade
+    D8 console | GET | /apis/x/v1/namespaces/n/things/t/console | unknownSubresource | opaqueUpgrade
     E3 attach | POST | ${POD}/attach | attach | attach
     E4 ephemeral container added | PATCH | ${POD}/ephemeralcontainers | ephemeralContainers | opaqueUpgrade
     E4 ephemeral containers replaced | PUT | ${POD}/ephemeralcontainers | ephemeralContainers | opaqueUpgrade
@@ -79,7 +80,16 @@ describe('classifyRequest', () => {
     E7 service proxy | GET | /api/v1/namespaces/n/services/https:kubernetes:443/proxy/api | serviceProxy | serviceProxy
     E7 exec in a service proxy | GET | /api/v1/namespaces/n/services/s/proxy${POD}/exec | serviceProxy | serviceProxy
     E8 port-forward | POST | ${POD}/portforward | portForward | portForward
-    E9 KubeVirt console | GET | ${VM}/console | plain | opaqueUpgrade
+    E9 KubeVirt console | GET | ${VM}/console | unknownSubresource | opaqueUpgrade
+    E9 start by GET | GET | ${VM}/start | unknownSubresource | opaqueUpgrade
+    E9 unknown subresource of a pod | GET | ${POD}/unknown | unknownSubresource | opaqueUpgrade
+    E9 custom status read | GET | ${FLOWS}/w/status | plain | opaqueUpgrade
+    E9 custom scale read | GET | ${FLOWS}/w/scale | plain | opaqueUpgrade
+    E9 portforward of another group | GET | /apis/x/v1/things/t/portforward | unknownSubresource | opaqueUpgrade
+    E9 pod metrics | GET | /apis/metrics.k8s.io/v1beta1/namespaces/n/pods/p | plain | opaqueUpgrade
+    E9 custom metric | GET | ${METRICS}/namespaces/n/pods/*/requests | plain | opaqueUpgrade
+    E9 custom metric written | POST | ${METRICS}/namespaces/n/pods/p/requests | unknownSubresource | opaqueUpgrade
+    E9 behind a custom metric | GET | ${METRICS}/namespaces/n/pods/p/requests/x | unknownSubresource | opaqueUpgrade
     E9 KubeVirt port-forward | GET | ${VM}/portforward/22 | unknownSubresource | opaqueUpgrade
     E9 cluster proxy | GET | /apis/cluster.karmada.io/v1alpha1/clusters/x/proxy${POD}/exec | otherProxy | opaqueUpgrade
     E9 pods of another group | GET | /apis/x/v1/namespaces/n/pods/p/proxy/a | otherProxy | opaqueUpgrade
@@ -110,7 +120,7 @@ describe('classifyRequest', () => {
     E15 watch | GET | /api/v1/pods?watch=1 | longRunning | streamUpgrade
     E15 watch of one name | GET | /apis/x/v1/things?watch&fieldSelector=metadata.name%3Da | longRunning | streamUpgrade
     E15 watch by path | GET | /api/v1/watch/pods | longRunning | streamUpgrade
-    E15 subresource behind a path watch | GET | /api/v1/watch/namespaces/n/pods/p/vnc | longRunning | opaqueUpgrade
+    E15 subresource of a path watch | GET | /api/v1/watch/namespaces/n/pods/p/vnc | unknownSubresource | opaqueUpgrade
     E15 log | GET | ${POD}/log?follow=true | longRunning | streamUpgrade
     E15 log by POST | POST | ${POD}/log | unknownSubresource | opaqueUpgrade
     E15 log in another group | GET | /apis/x/v1/namespaces/n/pods/p/log | longRunning | opaqueUpgrade

@@ -297,6 +297,11 @@ const CLASSES = inFile(
   ['proxies of other groups', "subresource !== 'proxy' || apiPrefix !== 'api'", "subresource !== 'proxy'"],
   ['proxies of no resource', "if (info.path.split('/').includes('proxy')) return 'otherProxy';", ''],
   ['unknown subresources', "if (isUnknownSubresource(info)) return 'unknownSubresource';", ''],
+  [
+    'reads of unknown subresources',
+    'return !READS.has(verb) || (subresource',
+    'return !READS.has(verb) && (subresource',
+  ],
   ['ephemeral containers', "return 'ephemeralContainers';", "return 'plain';"],
   [
     'streams',

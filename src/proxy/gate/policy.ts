@@ -30,8 +30,8 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `customResource`: a create, update or patch of an object or subresource of an API group that Kubernetes does
  *   not have
  * - `secretRead`: a get, list or watch of Secrets
- * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and paths below such a
- *   subresource
+ * - `unknownSubresource`: a request for a subresource that Kubernetes does not have, or for a path below it; a write
+ *   to a path without a resource
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade
  */

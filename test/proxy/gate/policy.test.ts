@@ -55,6 +55,7 @@ describe('the policy class', () => {
     ['GET', `${NODE}/stats/summary?only_cpu_and_memory=true`, 'kubeletRead', 'kubeletExec'],
     ['GET', '/apis/x/v1/clusters/c/proxy/version', 'otherProxy', 'opaqueUpgrade'],
     ['POST', '/apis/x/v1/things/t/connect', 'unknownSubresource', 'opaqueUpgrade'],
+    ['GET', '/apis/x/v1/things/t/connect', 'unknownSubresource', 'opaqueUpgrade'],
     ['GET', `${NODE}/containerLogs/n/p/c`, 'kubeletRead', 'kubeletExec'],
     ['POST', `${NODE}/metrics`, 'kubeletExec', 'kubeletExec'],
     ['GET', `${NODE}/`, 'kubeletExec', 'kubeletExec'],
