@@ -67,8 +67,9 @@ export class DelayedInput {
     const input = this.#options.tap.input(chunk, this.#kept);
     this.#input = input;
     this.#kept = input.kept;
-    if (this.#pause === undefined || this.#delayedBytes + input.bytes.length <= MAX_DELAYED_BYTES)
-      return input.recorded;
+    // A heartbeat is answered, and takes no space.
+    const kept = input.kind === 'heartbeat' ? 0 : input.bytes.length;
+    if (this.#pause === undefined || this.#delayedBytes + kept <= MAX_DELAYED_BYTES) return input.recorded;
     return Promise.all([input.recorded, this.#pause.promise]).then(() => undefined);
   }
 
