@@ -57,8 +57,8 @@ const BY_ORDERS = (contains: string): Runner => ({
 const INSTALL = 'docs/install.md';
 const WATCH = 'docs/watch.md';
 const ACCESS = 'docs/access.md';
-const BY_REAL = (contains: string): Runner => ({
-  path: 'test/real/suites/access.test.ts',
+const BY_REAL = (contains: string, path = 'test/real/suites/access.test.ts'): Runner => ({
+  path,
   contains,
   why: 'the same access with the API of the gateway, through a tailnet',
 });
@@ -99,7 +99,7 @@ export const LEDGER: readonly Shown[] = [
   {
     page: ACCESS,
     command: 'kubectl apply --server-side -k deploy/access',
-    runner: BY_REAL('access/${file}.yaml'),
+    runner: BY_REAL('access/${file}.yaml', 'test/real/support/access-cluster.ts'),
   },
   {
     page: ACCESS,

@@ -11,6 +11,8 @@ import type { Relay } from './relay.ts';
 
 /** Maximum duration of one pause. */
 const MAX_PAUSE_MS = 5 * 60_000;
+/** Maximum number of orders of one session, because each confirmation stays in memory until the recorder has it. */
+const MAX_ORDERS = 256;
 
 export interface OrderedSession {
   readonly session: Pick<RecordingSession, 'order'>;
@@ -28,6 +30,7 @@ export function followOrders(
   maxPauseMs: number = MAX_PAUSE_MS,
 ): () => void {
   let isStopped = false;
+  let count = 0;
   let pause: NodeJS.Timeout | undefined;
   const resume = (): void => {
     clearTimeout(pause);
@@ -39,13 +42,14 @@ export function followOrders(
     resume();
   };
   upload.onOrder((given) => {
-    if (isStopped) return;
+    count += 1;
+    if (isStopped || (count > MAX_ORDERS && given.action !== 'end')) return;
     // The user sees this text, and the recorder may be compromised.
     const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
     session.order(order);
     switch (order.action) {
       case 'end':
-        return end(new TailcastError('SESSION_ENDED', textOf(order)));
+        return end(new TailcastError('SESSION_ENDED', [order.by, order.reason].filter(Boolean).join(': ')));
       case 'pause':
         relay.setPaused(true);
         pause ??= setTimeout(() => limitPause(order), maxPauseMs);
@@ -61,8 +65,4 @@ export function followOrders(
     isStopped = true;
     clearTimeout(pause);
   };
-}
-
-function textOf({ by, reason }: SessionOrder): string {
-  return reason === '' ? by : `${by}: ${reason}`;
 }

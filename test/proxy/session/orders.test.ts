@@ -8,11 +8,13 @@ import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/sessio
 import { followOrders } from '../../../src/proxy/session/orders.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SessionOrder } from '../../../src/wire/recorder-api/session-order.ts';
-import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
-import { serverMessage, utf8 } from '../../support/stream-peers.ts';
+import { encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
+import { encodeWebSocketFrame, OPCODE } from '../../../src/wire/websocket/frame.ts';
+import { clientMessage, createSpdyPeer, MASK, serverMessage, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
   EXEC_TTY,
+  SPDY_V4,
   startApiServerDouble,
   startRig,
   switching,
@@ -30,7 +32,40 @@ import {
 
 const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
 const DAVE: Viewer = { ...CAROL, user: 'dave@example.com' };
-const MASK = Uint8Array.of(1, 2, 3, 4);
+
+/** The frames of one session, by protocol. */
+const WIRES = {
+  websocket: () => ({
+    headers: WEBSOCKET_V5,
+    chosen: 'v5.channel.k8s.io',
+    start: new Uint8Array(0),
+    greeting: serverMessage(1, utf8('# ')),
+    size: clientMessage(4, utf8('{"Width":80,"Height":24}\n')),
+    input: (text: string) => clientMessage(0, utf8(text)),
+    output: (text: string) => serverMessage(1, utf8(text)),
+    ping: encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: utf8('alive?'), mask: MASK }),
+    pong: encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: utf8('alive?') }),
+  }),
+  spdy() {
+    const peer = createSpdyPeer();
+    const server = createSpdyPeer();
+    const ping = encodeSpdyFrame({ kind: 'ping', id: 1 });
+    return {
+      headers: SPDY_V4,
+      chosen: 'v4.channel.k8s.io',
+      start: Buffer.concat(
+        ['error', 'stdin', 'stdout', 'resize'].map((role, index) => peer.open(index * 2 + 1, role)),
+      ),
+      greeting: Buffer.concat([...[1, 3, 5, 7].map((id) => server.reply(id)), server.data(5, utf8('# '))]),
+      size: peer.data(7, utf8('{"Width":80,"Height":24}\n')),
+      input: (text: string) => peer.data(3, utf8(text)),
+      output: (text: string) => peer.data(5, utf8(text)),
+      ping,
+      pong: ping,
+    };
+  },
+};
+type Protocol = keyof typeof WIRES;
 
 const closers: (() => Promise<void>)[] = [];
 let viewer = CAROL;
@@ -53,16 +88,18 @@ function post(rig: Rig, path: string, headers: Record<string, string> = {}): Pro
 }
 
 /** A shell that echoes its input, with its gateway and recorder. */
-async function openShell() {
+async function openShell(protocol: Protocol = 'websocket') {
+  const wire = WIRES[protocol]();
   const recorder = await recorderRig();
   const shell = Promise.withResolvers<Duplex>();
   const apiServer = await startApiServerDouble((asked, socket) => {
     shell.resolve(socket);
-    socket.write(switching(asked, 'v5.channel.k8s.io'));
-    socket.write(serverMessage(1, utf8('# ')));
+    socket.write(switching(asked, wire.chosen));
+    if (protocol === 'websocket') socket.write(wire.greeting);
+    const start = Buffer.from(wire.start);
     socket.on('data', (message: Buffer) => {
-      // a binary message on the channel of stdin
-      if (message[0] === 0x82 && message[6] === MASK[0]) socket.write(serverMessage(1, utf8('echo\n')));
+      if (start.length > 0 && message.includes(start)) socket.write(wire.greeting);
+      if (message.includes(wire.input('typed\n'))) socket.write(wire.output('echo\n'));
     });
   });
   const { host, port } = recorder.recorder.address;
@@ -75,24 +112,19 @@ async function openShell() {
     () => gateway.close(),
     async () => apiServer.close(),
   );
-  const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
-  const send = (channel: number, text: string): boolean =>
-    client.socket.write(
-      encodeWebSocketFrame({
-        opcode: 2,
-        fin: true,
-        payload: Buffer.concat([Uint8Array.of(channel), utf8(text)]),
-        mask: MASK,
-      }),
-    );
+  const client = await askUpgrade(gateway.port, {
+    method: protocol === 'spdy' ? 'POST' : 'GET',
+    target: EXEC_TTY,
+    headers: wire.headers,
+  });
   const shown = (): string => client.reader.bytes.toString('latin1');
   const showing = (text: string): Promise<true> =>
     until(async () => (shown().includes(text) ? true : undefined));
-  send(4, '{"Width":80,"Height":24}\n');
+  client.socket.write(Buffer.concat([wire.start, wire.size]));
   await showing('# ');
   const id = await until(async () => (await recorder.list('?state=running'))[0]?.id);
   const recorded = async (): Promise<string> => (await recorder.get(`/api/v1/recordings/${id}/cast`)).body;
-  return { recorder, gateway, client, send, shell: await shell.promise, shown, showing, id, recorded };
+  return { recorder, gateway, client, wire, shell: await shell.promise, shown, showing, id, recorded };
 }
 
 describe('an order to a running session', () => {
@@ -117,23 +149,37 @@ describe('an order to a running session', () => {
     expect((await post(recorder, `${id}/orders/end`)).body).toContain('the session has ended');
   });
 
-  it('pauses it: output is recorded and shown later, input waits, and pings are answered', async () => {
-    const { recorder, client, send, shell, shown, showing, id, recorded } = await openShell();
+  it.each(['websocket', 'spdy'] as const)(
+    'pauses it over %s: output is recorded and shown later, input waits, and pings are answered',
+    async (protocol) => {
+      const { recorder, client, wire, shell, shown, showing, id, recorded } = await openShell(protocol);
+      expect((await post(recorder, `${id}/orders/pause`)).status).toBe(200);
+      shell.write(wire.output('tick\n'));
+      await until(async () => ((await recorded()).includes('tick') ? true : undefined));
+      client.socket.write(wire.ping);
+      await until(async () => (client.reader.bytes.includes(wire.pong) ? true : undefined));
+      client.socket.write(wire.input('typed\n'));
+      shell.write(wire.output('tock\n'));
+      await until(async () => ((await recorded()).includes('tock') ? true : undefined));
+      expect(shown()).not.toContain('tick');
+      expect(await recorded()).not.toContain('echo');
+      expect((await post(recorder, `${id}/orders/resume`)).status).toBe(200);
+      await showing('echo');
+      expect(shown()).toMatch(/tick[^]*tock[^]*echo/);
+      await until(async () => ((await recorded()).includes('echo') ? true : undefined));
+    },
+  );
+
+  it.each(['websocket', 'spdy'] as const)('ends it over %s during a pause', async (protocol) => {
+    const { recorder, client, wire, shell, shown, id, recorded } = await openShell(protocol);
     expect((await post(recorder, `${id}/orders/pause`)).status).toBe(200);
-    shell.write(serverMessage(1, utf8('tick\n')));
+    shell.write(wire.output('tick\n'));
     await until(async () => ((await recorded()).includes('tick') ? true : undefined));
-    const ping = { opcode: 9, fin: true, payload: utf8('alive?'), mask: MASK } as const;
-    client.socket.write(encodeWebSocketFrame(ping));
-    await showing('alive?');
-    send(0, 'typed\n');
-    shell.write(serverMessage(1, utf8('tock\n')));
-    await until(async () => ((await recorded()).includes('tock') ? true : undefined));
+    expect((await post(recorder, `${id}/orders/end?reason=frozen`)).status).toBe(200);
+    await client.reader.untilClosed();
+    expect(shown()).toContain('carol@example.com: frozen');
     expect(shown()).not.toContain('tick');
-    expect(await recorded()).not.toContain('echo');
-    expect((await post(recorder, `${id}/orders/resume`)).status).toBe(200);
-    await showing('echo');
-    expect(shown()).toMatch(/tick[^]*tock[^]*echo/);
-    await until(async () => ((await recorded()).includes('echo') ? true : undefined));
+    await until(async () => (await recorder.list('?state=interrupted'))[0]);
   });
 
   it('is refused without the right, from another site, and for an unknown recording', async () => {
@@ -200,24 +246,50 @@ describe('a recorder', () => {
   });
 });
 
+/** Follows orders without a recorder. */
+function follow(maxPauseMs?: number) {
+  const steps: string[] = [];
+  let followed: ((order: SessionOrder) => void) | undefined;
+  const resumed = Promise.withResolvers<void>();
+  const stop = followOrders(
+    {
+      session: { order: ({ action, by }) => void steps.push(`${action} ${by}`) },
+      upload: { onOrder: (given) => void (followed = given), lost: new Promise(() => {}) },
+    },
+    { setPaused: (isPaused) => (isPaused ? void steps.push('paused') : resumed.resolve()) },
+    ({ message }) => void steps.push(message),
+    maxPauseMs,
+  );
+  const give = (action: SessionOrder['action'], by = 'carol@example.com'): void =>
+    followed?.({ id: 'o1', action, by, reason: '' });
+  return { steps, stop, give, resumed: resumed.promise };
+}
+
 describe('a gateway', () => {
   it('limits a pause', async () => {
-    const steps: string[] = [];
-    let give: ((order: SessionOrder) => void) | undefined;
-    const resumed = Promise.withResolvers<void>();
-    const stop = followOrders(
-      {
-        session: { order: ({ action, by }) => void steps.push(`${action} ${by}`) },
-        upload: { onOrder: (follow) => void (give = follow), lost: new Promise(() => {}) },
-      },
-      { setPaused: (isPaused) => (isPaused ? void steps.push('paused') : resumed.resolve()) },
-      () => {},
-      1,
-    );
-    give?.({ id: 'o1', action: 'pause', by: 'carol@example.com', reason: '' });
-    await resumed.promise;
+    const { steps, stop, give, resumed } = follow(1);
+    give('pause');
+    await resumed;
     stop();
-    give?.({ id: 'o2', action: 'pause', by: 'carol@example.com', reason: '' });
+    give('pause');
     expect(steps).toEqual(['pause carol@example.com', 'paused', 'resume gateway']);
+  });
+
+  it('does not extend a pause by a second order', async () => {
+    const { steps, stop, give, resumed } = follow(50);
+    const more = setInterval(() => give('pause'), 5);
+    await resumed;
+    clearInterval(more);
+    stop();
+    expect(steps.at(-1)).toBe('resume gateway');
+  });
+
+  it('follows a limited number of orders of one session, and always an end', () => {
+    const { steps, stop, give } = follow();
+    for (let order = 0; order < 1000; order += 1) give(order % 2 === 0 ? 'pause' : 'resume');
+    expect(steps.filter((step) => step.endsWith('carol@example.com'))).toHaveLength(256);
+    give('end');
+    stop();
+    expect(steps.at(-1)).toContain('carol@example.com');
   });
 });

@@ -104,12 +104,12 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     const last = output(small);
     upstream.write(last);
     await until(() => state.parsed === below.length + last.length);
-    const beyond = output(small);
-    upstream.write(beyond);
-    const all = Buffer.concat([below, last, beyond]);
+    const surplus = output(small);
+    upstream.write(surplus);
+    const all = Buffer.concat([below, last, surplus]);
     await until(() => relay.totals.fromUpstream === all.length);
     await settle();
-    expect(state.parsed).toBe(all.length - beyond.length);
+    expect(state.parsed).toBe(all.length - surplus.length);
     expect(fromUpstream.size).toBe(0);
     const recorded = session.outputs.stdout.length;
     relay.setPaused(false);
