@@ -7,7 +7,6 @@ import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import type { SettingTable } from '../config/settings.ts';
 import { TailcastError } from '../errors.ts';
-import { IMAGE, VERSION } from '../version.ts';
 import type { DoctorRun } from './doctor.ts';
 import { formatFailure } from './failure-text.ts';
 import { print } from './output.ts';
@@ -53,12 +52,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
     const { operatorChecks } = await import('../compose/operator-doctor.ts');
     await examine('operator', json === true, async (signal) => {
       const config = readRoleSettings(OPERATOR_SETTINGS, options, context.environment, OPERATOR_CHECKS);
-      return operatorChecks(config, {
-        environment: context.environment,
-        signal,
-        version: VERSION,
-        image: IMAGE,
-      });
+      return operatorChecks(config, context.environment, signal);
     });
   });
 

@@ -98,12 +98,12 @@ function sourcesVerdict({ specs, problems }: FoundSpecs): CheckVerdict {
 /** Returns the checks of one cluster. The ids and titles of these checks start with the name of the cluster. */
 function checksOf(
   spec: ClusterSpec,
-  { config, environment, unixMs = Date.now, caller, grantNeeds }: ClusterDoctorParts,
+  { config, environment, caller, grantNeeds }: ClusterDoctorParts,
   grants: ((signal: AbortSignal) => Promise<readonly CallerGrant[]>) | undefined,
 ): readonly Check[] {
   const { name } = spec;
   const open = () => createClusterServer(spec, { config, environment, log: createSilentLogger() });
-  const api = apiServerChecks({ open, unixMs });
+  const api = apiServerChecks({ open, unixMs: Date.now });
   const own = [
     ...api.checks,
     // with request headers the gateway has no account

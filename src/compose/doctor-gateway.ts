@@ -46,7 +46,7 @@ export async function gatewayChecks(
   config: GatewayConfig,
   options: DoctorOptions,
 ): Promise<readonly Check[]> {
-  const { environment, unixMs = Date.now } = options;
+  const { environment } = options;
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
   const journals = journalPlace(config, stateDirectory, environment);
@@ -64,7 +64,7 @@ export async function gatewayChecks(
     certificateCheck({
       plan: planCertificate(config, stateDirectory, local?.localApi, options.signal),
       nodeName: async () => (await local?.status().catch(() => undefined))?.self?.name,
-      unixMs,
+      unixMs: Date.now,
     }),
     ...(several?.checks ?? [
       ...onlyCluster(config, stateDirectory, options),
@@ -98,10 +98,10 @@ export async function gatewayChecks(
 function onlyCluster(
   config: GatewayConfig,
   stateDirectory: string,
-  { environment, unixMs = Date.now }: DoctorOptions,
+  { environment }: DoctorOptions,
 ): readonly Check[] {
   const server = config.k3s ? { ...config, kubeconfig: k3sKubeconfig(stateDirectory) } : config;
-  const api = apiServerChecks({ open: () => openApiServer(server, environment), unixMs });
+  const api = apiServerChecks({ open: () => openApiServer(server, environment), unixMs: Date.now });
   return [
     ...api.checks,
     ...permissionChecks({

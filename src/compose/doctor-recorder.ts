@@ -51,9 +51,7 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
           ...examineBucket(config, bucket),
           prefix: bucket.prefix,
         })),
-    ...(bucket === undefined
-      ? []
-      : [serverClockCheck(bucketServer(config), 'the store', options.unixMs ?? Date.now)]),
+    ...(bucket === undefined ? [] : [serverClockCheck(bucketServer(config), 'the store', Date.now)]),
     ...places.flatMap((place) => storageChecks(place)),
     formatCheck({
       id: 'spool',

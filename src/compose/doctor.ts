@@ -8,7 +8,6 @@ export interface DoctorOptions {
   readonly signal: AbortSignal;
   /** Limits the check of the grants to this node. */
   readonly caller: string | undefined;
-  readonly unixMs?: () => number;
 }
 
 /** Bytes of one MiB. */

@@ -4,9 +4,8 @@ import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { once, type Check } from '../doctor/checks.ts';
 import { createClusterView } from '../doctor/operator/cluster-view.ts';
 import { controlChecks } from '../doctor/operator/control.ts';
-import { leadingChecks } from '../doctor/operator/leading.ts';
+import { leaderCheck } from '../doctor/operator/leading.ts';
 import { leftoverChecks } from '../doctor/operator/leftovers.ts';
-import { ingressSecretsCheck } from '../doctor/operator/ingress-secrets.ts';
 import { parentChecks } from '../doctor/operator/parents.ts';
 import { resourcesCheck } from '../doctor/operator/resources.ts';
 import { rightsCheck } from '../doctor/operator/rights.ts';
@@ -16,23 +15,18 @@ import { createKubeClient } from '../operator/kube-client.ts';
 import { openApiServer } from './gateway-upstream.ts';
 import { createControl, kubeconfigOf } from './operator-peers.ts';
 
-export interface OperatorDoctorOptions {
-  readonly environment: ReadonlyMap<string, string>;
-  /** Stops everything. Abort it in the end, because connections stay open until then. */
-  readonly signal: AbortSignal;
-  readonly version: string;
-  /** Image of this version. */
-  readonly image: string;
-  readonly unixMs?: () => number;
-}
-
 /**
  * Returns the checks in the order of an installation.
  *
+ * @param signal stops everything; abort it in the end, because connections stay open until then
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOptions): readonly Check[] {
-  const { environment, signal, version, image, unixMs = Date.now } = options;
+export function operatorChecks(
+  config: OperatorConfig,
+  environment: ReadonlyMap<string, string>,
+  signal: AbortSignal,
+): readonly Check[] {
+  const unixMs = Date.now;
   const connection = connectCluster({
     kubeconfig: kubeconfigOf(config, environment),
     context: config.context,
@@ -59,9 +53,8 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
     resourcesCheck(uses, api.client),
     rightsCheck({ uses, namespace, client: api.client }),
     ...controlChecks({ control, defaultTags, proxyGroups: uses.proxyGroups, nodes }),
-    ...leadingChecks({ view, namespace, lease, version, image, unixMs }),
+    leaderCheck({ view, namespace, lease, unixMs }),
     ...parentChecks({ view, namespace, defaultClass: config.defaultProxyClass ?? '', unixMs }),
-    ingressSecretsCheck({ view, client: api.client }),
     ...leftoverChecks({ view, namespace, defaultTags, nodes }),
   ];
 }

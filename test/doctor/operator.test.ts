@@ -5,8 +5,7 @@ import { apiServerChecks } from '../../src/doctor/api-server-checks.ts';
 import { once, runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { createClusterView } from '../../src/doctor/operator/cluster-view.ts';
 import { controlChecks } from '../../src/doctor/operator/control.ts';
-import { ingressSecretsCheck } from '../../src/doctor/operator/ingress-secrets.ts';
-import { leadingChecks } from '../../src/doctor/operator/leading.ts';
+import { leaderCheck } from '../../src/doctor/operator/leading.ts';
 import { leftoverChecks } from '../../src/doctor/operator/leftovers.ts';
 import { parentChecks } from '../../src/doctor/operator/parents.ts';
 import { resourcesCheck } from '../../src/doctor/operator/resources.ts';
@@ -87,16 +86,8 @@ async function examine(
       resourcesCheck(uses, api.client),
       rightsCheck({ uses, namespace, client: api.client }),
       ...controlChecks({ control, defaultTags: ['tag:k8s'], proxyGroups: uses.proxyGroups, nodes }),
-      ...leadingChecks({
-        view,
-        namespace,
-        unixMs,
-        lease: uses.leaderElection ? 'tailcast-operator' : undefined,
-        version: '1.2.0',
-        image: 'images.example.com/tailcast:v1.2.0',
-      }),
+      leaderCheck({ view, namespace, unixMs, lease: uses.leaderElection ? 'tailcast-operator' : undefined }),
       ...parentChecks({ view, namespace, defaultClass: more.defaultClass ?? '', unixMs }),
-      ingressSecretsCheck({ view, client: api.client }),
       ...leftoverChecks({ view, namespace, defaultTags: ['tag:k8s'], nodes }),
     ],
     signal,
@@ -127,15 +118,6 @@ function service(name: string, conditions: readonly object[], metadata: object =
     },
     spec: { ports: [{ port: 80 }] },
     status: { conditions },
-  });
-}
-
-function ingress(name: string, secretName: string, annotations: object = {}): void {
-  bench.api.put(`/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`, {
-    apiVersion: 'networking.k8s.io/v1',
-    kind: 'Ingress',
-    metadata: { name, namespace: 'prod', creationTimestamp: ago(60), annotations },
-    spec: { ingressClassName: 'tailscale', tls: [{ hosts: [`${name}.example.org`], secretName }] },
   });
 }
 
@@ -170,7 +152,6 @@ describe('the doctor of an operator', () => {
       'auth-keys ok',
       'tailnet-services ok',
       'leader ok',
-      'versions skipped',
       'proxy-classes skipped',
       'recorders skipped',
       'tailnets skipped',
@@ -180,7 +161,6 @@ describe('the doctor of an operator', () => {
       'services ok',
       'gateways skipped',
       'ingresses skipped',
-      'ingress-secrets ok',
       'left-objects ok',
       'left-nodes ok',
     ]);
@@ -234,8 +214,7 @@ describe('the doctor of an operator', () => {
       await examine();
       const asked = reviews.requests.filter((request) => request.endsWith('selfsubjectaccessreviews'));
       const everywhere = rightsFor(ALL, NAMESPACE).filter(({ namespace }) => namespace === undefined);
-      // One more concerns the Secrets of Ingresses.
-      expect(asked).toHaveLength(everywhere.flatMap(({ verbs }) => verbs).length + 1);
+      expect(asked).toHaveLength(everywhere.flatMap(({ verbs }) => verbs).length);
     });
 
     it('does not take the rights of a person for those of the operator', async () => {
@@ -286,54 +265,6 @@ describe('the doctor of an operator', () => {
         ({ resource }) => resource,
       );
       expect([named.includes('configmaps'), named.includes('pods/status')]).toEqual([true, isWanted]);
-    });
-  });
-
-  describe('of the Secrets that Ingresses name', () => {
-    const isOptional = ({ verb, resource, namespace }: Access): boolean =>
-      verb === 'get' && resource === 'secrets' && namespace !== NAMESPACE;
-    const found = async (): Promise<CheckFinding | undefined> => (await examine())['ingress-secrets'];
-
-    it('has nothing against either, where none is named', async () => {
-      expect(await found()).toMatchObject({ status: 'ok', summary: expect.stringContaining('may read') });
-      reviews.allowed = (access) => !isOptional(access);
-      const findings = await examine();
-      expect(findings['ingress-secrets']).toMatchObject({
-        status: 'ok',
-        summary: 'the account may not read Secrets, and no resource names a Secret',
-      });
-      expect(findings['rights']?.status).toBe('ok');
-    });
-
-    it('says what to do where they are named and the right is missing', async () => {
-      ingress('shop', 'shop-tls');
-      ingress('blog', 'blog-tls');
-      reviews.allowed = (access) => !isOptional(access);
-      expect(await found()).toMatchObject({
-        status: 'warning',
-        summary:
-          'the account may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): their ' +
-          'certificates are not served',
-        remedy: expect.stringContaining('deploy/rbac/ingress-secrets.yaml'),
-      });
-    });
-
-    it('takes a right for a namespace, or for one Secret', async () => {
-      ingress('shop', 'shop-tls');
-      ingress('blog', 'blog-tls');
-      reviews.allowed = (access) => !isOptional(access) || access.namespace === 'prod';
-      expect(await found()).toMatchObject({
-        status: 'ok',
-        summary: 'the account may read all 2 named Secrets',
-      });
-      reviews.allowed = (access) => !isOptional(access) || access.name === 'shop-tls';
-      expect((await found())?.summary).toContain('the account may not read prod/blog-tls (Ingress blog):');
-    });
-
-    it('asks for nothing for an Ingress of a group, which serves none', async () => {
-      ingress('shop', 'shop-tls', { 'tailscale.com/proxy-group': 'in' });
-      reviews.allowed = (access) => !isOptional(access);
-      expect((await found())?.status).toBe('ok');
     });
   });
 
@@ -397,13 +328,6 @@ describe('the doctor of an operator', () => {
       expect((await examine())['resources']?.status).toBe('ok');
     });
 
-    it('looks at the Secrets that they name', async () => {
-      const tls = { certificateRefs: [{ name: 'edge-tls' }] };
-      gateway('edge', [], { listeners: [{ name: 'tls', port: 443, protocol: 'HTTPS', tls }] });
-      reviews.allowed = ({ resource, namespace }) => resource !== 'secrets' || namespace === NAMESPACE;
-      expect((await examine(uses))['ingress-secrets']?.summary).toContain('prod/edge-tls (Gateway edge)');
-    });
-
     it('knows what was made for them', async () => {
       const labels = parentLabels({ type: 'gateway', namespace: 'prod', name: 'gone' });
       const metadata = { name: 'ts-gone-0', namespace: NAMESPACE, labels };
@@ -451,20 +375,6 @@ describe('the doctor of an operator', () => {
       bench.api.remove(LEASE);
       expect((await examine())['leader']?.summary).toContain('no operator has started yet');
       expect((await examine({ ...ALL, leaderElection: false }))['leader']?.status).toBe('skipped');
-    });
-
-    it.each([
-      ['images.example.com/tailcast:v1.2.0', 'ok'],
-      ['mirror.example.com/tailcast:v1.2.0@sha256:00', 'ok'],
-      ['images.example.com/tailcast:v1.1.0', 'warning'],
-    ])('holds the image %s of the one that leads against this version', async (image, status) => {
-      bench.api.put(`${OWN}/pods/operator-7d-x`, {
-        apiVersion: 'v1',
-        kind: 'Pod',
-        metadata: { name: 'operator-7d-x', namespace: NAMESPACE },
-        spec: { containers: [{ name: 'operator', image }] },
-      });
-      expect((await examine())['versions']?.status).toBe(status);
     });
   });
 

@@ -50,11 +50,6 @@ export function conditionsIn(object: KubeObject): readonly Condition[] {
   return statusSchema.safeParse(object).data?.status.conditions ?? [];
 }
 
-/** Returns the name of an object for messages. */
-export function nameOfObject({ metadata }: KubeObject): string {
-  return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
-}
-
 /** Creates a view. The view lists each kind at its first use. */
 export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();

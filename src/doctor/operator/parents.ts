@@ -1,10 +1,11 @@
 /** Checks the conditions of all resources, and returns the remedies. */
 import type { KubeObject } from '../../operator/kube-object.ts';
+import { fullName } from '../../operator/object-cache.ts';
 import type { Condition } from '../../operator/workload/status.ts';
 import { isReady, parseProxyClass } from '../../operator/proxy-class/resource.ts';
 import { problemsOf } from '../../operator/proxy-class/validation.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';
-import { conditionsIn, isShown, nameOfObject, type ClusterView, type ParentKind } from './cluster-view.ts';
+import { conditionsIn, isShown, type ClusterView, type ParentKind } from './cluster-view.ts';
 
 export interface ParentFacts {
   readonly view: ClusterView;
@@ -109,7 +110,7 @@ function examineParent(
   { namespace, unixMs }: ParentFacts,
 ): Finding | undefined {
   const { metadata } = object;
-  const name = nameOfObject(object);
+  const name = fullName(object);
   const isYoung = (since: string | undefined): boolean => unixMs() - Date.parse(since ?? '') < PATIENCE_MS;
   const pods = `check its pods (kubectl -n ${namespace} get pods -l tailscale.com/parent-resource=${metadata.name})`;
   const described =

@@ -296,7 +296,7 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
     });
 
     const { statuses } = await site.examine();
-    for (const check of ['resources', 'rights', 'gateways', 'ingress-secrets', 'left-objects'])
+    for (const check of ['resources', 'rights', 'gateways', 'left-objects'])
       expect([check, statuses[check]]).toEqual([check, 'ok']);
   });
 
