@@ -24,7 +24,6 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
-import { chart } from './harness/chart.ts';
 import { openBench, type Bench } from './harness/bench.ts';
 import type { BenchCase, Scale } from './harness/case.ts';
 import { addUp, describe } from './harness/collections.ts';
@@ -177,8 +176,6 @@ function conclude(results: RunResults, startedAt: Date): void {
   const whole = update ? merged(folder, results) : results;
   writeFileSync(join(folder, 'results.json'), `${JSON.stringify(whole, undefined, 1)}\n`);
   writeFileSync(join(folder, 'results.md'), markdown(whole));
-  const picture = results.quick ? join(folder, 'bench.svg') : join(here, '..', 'docs', 'images', 'bench.svg');
-  writeFileSync(picture, chart(whole));
   console.log(`written: ${folder}/results.md`);
 }
 

@@ -17,8 +17,6 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
     'tailcast',
     'go',
     'go-default',
-    'nginx',
-    'haproxy',
     'reference',
   ],
   plan: (scale) => ({
@@ -53,7 +51,7 @@ const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
   unit: REQUESTS,
   onlyFull: connections === 1,
-  peers: ['direct', 'tailcast', 'go', 'go-h2', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go', 'go-h2'],
   plan: () => ({
     kind: 'requests',
     protocol: 'h2',
@@ -71,7 +69,7 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
   title: `LIST of 50 MB, ${FRAMINGS[framing]}`,
   unit: MEGABYTES,
   onlyFull: framing !== 'chunked',
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy', 'reference'],
+  peers: ['direct', 'tailcast', 'go', 'reference'],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
@@ -87,7 +85,7 @@ const listsAtOnce: BenchCase = {
   title: 'LIST of 50 MB, in chunks, 8 connections',
   unit: MEGABYTES,
   onlyFull: true,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go'],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
@@ -102,7 +100,7 @@ const slowReaders: BenchCase = {
   onlyFull: true,
   title: '8 clients that read a LIST of 50 MB at 20 MB/s each',
   unit: MEGABYTES,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go'],
   // one LIST takes 2.6 seconds in each of these peers
   rounds: ({ quick }) => (quick ? 1 : 3),
   plan: (scale) => ({
@@ -119,7 +117,7 @@ const posts: BenchCase = {
   name: 'post',
   title: 'POST of 1 MB, 4 connections',
   unit: MEGABYTES,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go'],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
@@ -133,7 +131,7 @@ const handshakes: BenchCase = {
   name: 'handshakes',
   title: 'TLS handshake and 3 GETs, 8 at a time',
   unit: CONNECTIONS,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go'],
   plan: (scale) => ({ kind: 'handshakes', parallel: 8, durationMs: ms(scale, 1500) }),
 };
 
@@ -143,7 +141,7 @@ const watches: BenchCase = {
   title: 'Watches with one event of 500 bytes per second each',
   unit: EVENTS,
   onlyFull: true,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go'],
   rounds: () => 1,
   fresh: true,
   constantLoad: true,

@@ -50,7 +50,7 @@ const gets = ([1, 32] as const).map((connections) =>
       name: `real-get-${connections}`,
       title: `real API server: GET of a pod, ${connections} connection${connections === 1 ? '' : 's'}`,
       unit: REQUESTS,
-      peers: ['direct', 'hop', 'tls-hop', 'tailcast', 'go', 'reference'],
+      peers: ['direct', 'tls-hop', 'tailcast', 'go', 'reference'],
     },
     async (bench, { quick }) => ({
       kind: 'requests',
@@ -98,7 +98,6 @@ const execs = (['spdy', 'websocket'] as const satisfies readonly Transport[]).ma
       recordedBytesPerUnit: 1,
       peers: [
         'direct',
-        'hop',
         'tls-hop',
         'tailcast',
         'tailcast-recorded',

@@ -11,8 +11,7 @@ export interface PeerComparison {
 
 /** Proxies that a proxy is compared with, if they take part. */
 const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
-  tailcast: ['direct', 'hop', 'tls-hop', 'go', 'go-h2', 'reference'],
-  hop: ['direct'],
+  tailcast: ['direct', 'tls-hop', 'go', 'go-h2', 'reference'],
   'tls-hop': ['direct'],
   'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
   'tailcast-plain-recorded': ['reference-recorded'],

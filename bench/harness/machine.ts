@@ -36,8 +36,6 @@ export function describeVersions(): Readonly<Record<string, string>> {
       node: process.version,
       openssl: process.versions.openssl,
       go: firstLine('go', ['version'], /go(\d[\d.]*)/),
-      nginx: firstLine('nginx', ['-v'], /nginx\/(\S+)/),
-      haproxy: firstLine('haproxy', ['-v'], /version (\S+)/),
       reference: /tailscale\.com (v\S+)/.exec(tailscale)?.[1],
     }).filter((entry): entry is [string, string] => entry[1] !== undefined),
   );

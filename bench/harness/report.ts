@@ -97,9 +97,8 @@ Every answer was compared byte by byte. Absolute figures are those of this machi
 - ${versions.join(', ')}
 
 Peers: *direct* is no proxy at all, the ceiling of load generator and upstream. *go* is \`httputil.ReverseProxy\` with a large
-pool, every write flushed and GOMAXPROCS=2, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well;
-nginx and HAProxy run one thread. *hop* is HAProxy that carries bytes and looks at none, not even at TLS: what one more process on the way costs; *tls-hop* is bare Node that
-ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
+pool, every write flushed and GOMAXPROCS=2, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well.
+*tls-hop* is bare Node that ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
 *tailcast-plain* is the gateway in the same place. *-recorded*: every session goes to the recorder (fsync before each
 acknowledgement) or does not run; a figure counts only if the recorder has the bytes.
 

@@ -1,4 +1,4 @@
-/** Results of a run in `results.json`, for the report and the chart. */
+/** Results of a run in `results.json`, for the report. */
 import type { PeerName } from '../peers/peer.ts';
 import type { Unit } from './case.ts';
 import type { Rounds, Spread } from './statistics.ts';

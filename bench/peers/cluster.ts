@@ -6,7 +6,6 @@ import { GoMissingError } from '../../test/real/rig/build.ts';
 import { startKubernetes, type Kubernetes } from '../../test/real/rig/kubernetes.ts';
 import type { Bench } from '../harness/bench.ts';
 import { startGo } from './go.ts';
-import { startHop } from './haproxy.ts';
 import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';
 import { startReference } from './reference.ts';
@@ -125,7 +124,6 @@ async function start(name: PeerName, bench: Bench): Promise<Peer> {
   const { kubernetes, kubeconfig } = await clusterOf(bench);
   const { port, url, caPath: ca, tokens } = kubernetes;
   if (name === 'direct') return { name, target: { port, ca, token: tokens.admin }, pids: () => [] };
-  if (name === 'hop') return startHop(bench, port, { ca, token: tokens.admin });
   if (name === 'tls-hop') return startTlsHop(bench, { port, ca, token: tokens.admin });
   if (isTailcast(name)) return startTailcast(name, bench, kubeconfig);
   if (name === 'go') return startGo(name, bench, { url, ca, token: tokens.impersonator });

@@ -3,8 +3,6 @@ import type { Bench } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';
 import { startGo } from './go.ts';
-import { startHaproxy, startHop } from './haproxy.ts';
-import { startNginx } from './nginx.ts';
 import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
 import { startTlsHop } from './tls-hop.ts';
@@ -75,12 +73,6 @@ function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
     case 'go-default':
     case 'go-h2':
       return startGo(name, bench);
-    case 'nginx':
-      return startNginx(bench);
-    case 'haproxy':
-      return startHaproxy(bench);
-    case 'hop':
-      return startHop(bench, bench.upstream.port, bench.upstream);
     case 'tls-hop':
       return startTlsHop(bench, bench.upstream);
     case 'reference':

@@ -24,10 +24,6 @@ export type PeerName =
   | 'go-default'
   /** Go's ReverseProxy with HTTP/2 on both sides. */
   | 'go-h2'
-  | 'nginx'
-  | 'haproxy'
-  /** HAProxy that forwards bytes without TLS: the minimum cost of an additional process. */
-  | 'hop'
   /** A Node program that decrypts and encrypts TLS without parsing: the minimum cost of a gateway in Node. */
   | 'tls-hop'
   | 'reference'

@@ -3,6 +3,7 @@
  * a loopback port with a PROXY header that names a tailnet node. It works without TLS and without a tailnet, so it
  * has less to do than the other peers. Two nodes are the callers: the sessions of one node must be recorded.
  */
+import { connect } from 'node:net';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePeer, GoMissingError } from '../../test/real/rig/build.ts';
@@ -10,7 +11,6 @@ import { freePort, type Program } from '../../test/real/rig/rig.ts';
 import { nodeEnvironment, ping, startTailnet, type Tailnet } from '../../test/real/rig/tailnet.ts';
 import type { Bench, RunningRecorder } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
-import { answers } from './nginx.ts';
 import type { Peer } from './peer.ts';
 
 type ReferenceName = 'reference' | 'reference-recorded';
@@ -138,4 +138,16 @@ function policyFor(recorder: string): object {
       grant(CALLERS['reference-recorded'], { recorderAddrs: [recorder], enforceRecorder: true }),
     ],
   };
+}
+
+/** Resolves when the port accepts connections. */
+function answers(port: number): Promise<true> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.once('error', reject);
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+  });
 }

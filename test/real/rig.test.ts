@@ -1,7 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { request } from 'node:http';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -309,40 +309,6 @@ describe('the S3 server', () => {
     expect(response.status).toBe(403);
     expect(await response.text()).toContain('AccessDenied');
     await rig.stop();
-  });
-});
-
-describe('npm run demo:real', () => {
-  it('prints what works when it is pasted, and leaves nothing behind', { timeout: 180_000 }, async () => {
-    const demo = spawn(process.execPath, [join(here, 'demo.ts')], { stdio: ['ignore', 'pipe', 'pipe'] });
-    const ended = new Promise<number | null>((done) => demo.once('exit', done));
-    let said = '';
-    for (const stream of [demo.stdout, demo.stderr])
-      stream.on('data', (chunk: Buffer) => (said += chunk.toString()));
-    try {
-      await expect
-        .poll(() => (demo.exitCode === null ? said : 'it has ended'), { timeout: 120_000 })
-        .toMatch(/Ctrl-C ends everything|it has ended/);
-      const [alice = '', bob = ''] = [...said.matchAll(/export KUBECONFIG=(\S+)/g)].map(([, path]) => path);
-      const run = (kubeconfig: string, ...args: string[]) => runKubectl(newest, args, { kubeconfig });
-      const name = '--output=jsonpath={.status.userInfo.username}';
-      expect((await run(alice, 'auth', 'whoami', name)).stdout.toString()).toBe('alice@example.com');
-      expect((await run(alice, 'exec', 'shell', '--', 'echo', 'hello')).stdout.toString()).toBe('hello\n');
-      expect((await run(bob, 'get', 'pods', '--output=name')).stdout.toString()).toBe('pod/shell\n');
-      expect((await run(bob, 'exec', 'shell', '--', 'true')).stderr.toString()).toContain('cannot create');
-      const player = /player: (\S+)/.exec(said)?.[1] ?? '';
-      expect(await (await fetch(player)).text()).toContain('<html');
-      const list = (await (await fetch(new URL('/api/v1/recordings', player))).json()) as {
-        recordings: unknown[];
-      };
-      expect(list.recordings.length).toBeGreaterThan(0);
-      demo.kill('SIGINT');
-      expect(await ended).toBe(0);
-      expect(existsSync(dirname(dirname(alice)))).toBe(false);
-    } finally {
-      // The reaper stops all other processes.
-      demo.kill('SIGKILL');
-    }
   });
 });
 

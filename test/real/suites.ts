@@ -131,7 +131,6 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     ...KERNEL_PODS,
   },
   // The suite enters its network namespace itself.
-  'operator-demo': { file: 'suites/operator-demo.test.ts', peers: KERNEL_PODS.peers },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': {
