@@ -103,7 +103,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     onFailure: () => metrics.eventBatchFailures.inc(),
     onOversized(document) {
       metrics.oversized.inc();
-      log.error({ document }, 'a batch of events is skipped: it is larger than any batch of a recorder');
+      log.error({ document }, 'events are skipped: the batch or day is larger than any of a recorder');
     },
   });
   const common = { store, spoolDirectory, log, metrics, evidence, trusted, events, nowMs };

@@ -5,7 +5,7 @@ import { batchPrefix, batchTime, MAX_BATCH_BYTES, readBatch } from '../evidence/
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/json-members.ts';
 import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
-import { OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
+import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import type { EventBatches } from './event-batches.ts';
 
 /** Filters of events. Texts must be equal, except `text`, which matches substrings of the JSON. */
@@ -39,7 +39,7 @@ export interface EventPage {
    */
   readonly events: readonly string[];
   readonly next?: string;
-  /** Names of batches that were skipped, because they are larger than any batch of a recorder. */
+  /** Names of skipped batches, which are too large, and of skipped days, which have too many batches. */
   readonly skipped: readonly string[];
 }
 
@@ -52,6 +52,8 @@ export interface EventSearch {
 /** Maximum number of batches, and of their bytes, that are read for one page. The page then ends with a cursor. */
 const MAX_SCANNED = 200;
 const MAX_SCANNED_BYTES = 64 * 1024 ** 2;
+/** Maximum number of stored batches of a day. A recorder writes at most a few thousand. */
+const MAX_LISTED = 100_000;
 /** Number of lines between two turns of the event loop. */
 const LINES_PER_TURN = 100;
 const DAY_MS = 86_400_000;
@@ -66,7 +68,7 @@ const LONGEST_BATCH_NS = 120_000_000_000n;
  *
  * @param trusted keys of the trusted recorders, by id
  * @param nowMs returns milliseconds since the epoch
- * @param onOversized called with the name of each batch that is skipped
+ * @param onOversized called with the name of each batch or day that is skipped
  */
 export function createEventSearch(
   store: DocumentStore,
@@ -76,15 +78,20 @@ export function createEventSearch(
   onOversized: (name: string) => void,
 ): EventSearch {
   /** Returns the names of batches, newest first. Each day is listed on demand. */
-  async function* namesOf(query: EventQuery, waiting: ReadonlyMap<string, string>): AsyncGenerator<string> {
+  async function* namesOf(
+    query: EventQuery,
+    waiting: ReadonlyMap<string, string>,
+    skip: (name: string) => void,
+  ): AsyncGenerator<string> {
     const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
     const from =
       query.from === undefined ? to - DEFAULT_DAYS * DAY_MS : Number(query.from / 1_000_000n) - DAY_MS;
     for (let day = to; day > Math.max(from, to - MAX_DAYS * DAY_MS); day -= DAY_MS) {
       const prefix = batchPrefix(new Date(day).toISOString().slice(0, 10));
       const unstored = [...waiting.keys()].filter((name) => name.startsWith(prefix));
-      const names = new Set([...(await store.listDocuments(prefix)), ...unstored]);
-      yield* [...names]
+      const stored = await listLimited(store, prefix, MAX_LISTED);
+      if (stored === OVERSIZED) skip(prefix);
+      yield* [...new Set([...(stored === OVERSIZED ? [] : stored), ...unstored])]
         .filter((name) => isInRange(name, query))
         .toSorted()
         .toReversed();
@@ -107,10 +114,14 @@ export function createEventSearch(
       const waiting = await batches.waiting();
       const events: string[] = [];
       const skipped: string[] = [];
+      const skip = (name: string): void => {
+        skipped.push(name);
+        onOversized(name);
+      };
       const turns = createLoopTurns(undefined, LINES_PER_TURN);
       let scanned = 0;
       let bytes = 0;
-      for await (const name of namesOf(query, waiting)) {
+      for await (const name of namesOf(query, waiting, skip)) {
         if (position !== undefined && name > position.name) continue;
         if (scanned >= MAX_SCANNED || bytes >= MAX_SCANNED_BYTES)
           return { events, skipped, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
@@ -118,8 +129,7 @@ export function createEventSearch(
         const batch = await readText(name, waiting.get(name));
         if (batch === undefined) {
           bytes += MAX_BATCH_BYTES;
-          skipped.push(name);
-          onOversized(name);
+          skip(name);
           continue;
         }
         const { text, trust } = batch;

@@ -17,7 +17,7 @@ import { randomBytes } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
-import { putIfMissing, type DocumentStore } from '../store/document-store.ts';
+import { listLimited, OVERSIZED, putIfMissing, type DocumentStore } from '../store/document-store.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import {
@@ -71,6 +71,8 @@ const PURPOSE: StatementPurpose = 'hold';
 const MAX_REASON = 1000;
 /** Maximum number of documents that are read. Further documents count as unproven holds. */
 const MAX_READ = 10_000;
+/** Maximum number of documents. With more documents, no recording is removed. */
+const MAX_LISTED = 100_000;
 const READ_CONCURRENCY = 8;
 /** Maximum number of segments without a trusted signature that a reader of logs reads again. */
 const MAX_READ_AGAIN = 100;
@@ -213,7 +215,7 @@ export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, i
  * Reads all holds.
  *
  * @param logged last statement about each recording in the log
- * @throws TailcastError `STORE_FAILED`
+ * @throws TailcastError `STORE_FAILED`, also for too many documents
  */
 export async function readHolds(
   store: Pick<DocumentStore, 'listDocuments' | 'readDocument'>,
@@ -223,7 +225,10 @@ export async function readHolds(
   const proofs = new Map<string, HoldProof>();
   for (const [recording, { kind }] of logged) if (kind === 'held') proofs.set(recording, 'missing');
   const changes: HoldChange[] = [];
-  const recordings = (await store.listDocuments(HOLDS_FOLDER)).map((name) => name.slice(HOLDS_FOLDER.length));
+  const names = await listLimited(store, HOLDS_FOLDER, MAX_LISTED);
+  if (names === OVERSIZED)
+    throw new TailcastError('STORE_FAILED', `there are more than ${MAX_LISTED} documents in ${HOLDS_FOLDER}`);
+  const recordings = names.map((name) => name.slice(HOLDS_FOLDER.length));
   await forEachConcurrent(recordings.slice(0, MAX_READ), READ_CONCURRENCY, async (recording) => {
     const found = await readHold(store, recording, trusted);
     const known = logged.get(recording);

@@ -120,7 +120,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     oversized: counter(
       'tailcast_recorder_oversized_documents_total',
-      'Batches of events in the store that a search skipped, because they are larger than any batch of a recorder.',
+      'Batches of events, and days of batches, that a search skipped: they are larger than any of a recorder.',
     ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',

@@ -2,7 +2,7 @@
  * Store in a local directory, with the layout of the reference (`key.ts`). Sidecar and notes are next to the recording.
  */
 import { randomUUID } from 'node:crypto';
-import { readdir, rename, stat } from 'node:fs/promises';
+import { opendir, rename, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import {
@@ -179,7 +179,8 @@ function createDocuments(
           await parts.syncEntries(dirname(path));
         })(),
       ),
-    listDocuments: (prefix) => wrap((async () => listFiles(files, directory, pathOf(prefix.slice(0, -1))))()),
+    listDocuments: (prefix, maximum) =>
+      wrap((async () => listFiles(files, directory, pathOf(prefix.slice(0, -1)), maximum))()),
     readDocument: (name, maxBytes) =>
       wrap((async () => readDocumentFile(files, pathOf(name), maxBytes ?? Infinity))()),
     removeDocument: (name) => wrap((async () => removeInside(files, pathOf(name)))()),
@@ -211,14 +212,21 @@ async function removeInside(files: DiskFiles, path: string): Promise<void> {
 }
 
 /** Lists the regular files in a folder and below, relative to `directory`. Hidden names are skipped. */
-async function listFiles(files: DiskFiles, directory: string, folder: string): Promise<readonly string[]> {
+async function listFiles(
+  files: DiskFiles,
+  directory: string,
+  folder: string,
+  maximum = Infinity,
+): Promise<readonly string[]> {
   if (!(await files.isInside(join(folder, '_')))) return [];
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
+  const options = { recursive: true, bufferSize: 1024 };
+  const entries = await opendir(folder, options).catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
     throw error;
   });
   const names: string[] = [];
-  for (const entry of entries) {
+  for await (const entry of entries) {
+    if (names.length >= maximum) break;
     const path = join(entry.parentPath, entry.name);
     const parts = relative(folder, path).split(sep);
     if (entry.isDirectory() || parts.some((part) => part.startsWith('.'))) continue;

@@ -23,8 +23,11 @@ export interface DocumentStore {
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;
   /** Writes a document durably, and replaces an existing one. @throws TailcastError `STORE_FAILED` */
   replaceDocument(name: string, content: Uint8Array): Promise<void>;
-  /** Lists the names that start with `prefix`, which ends with `/`, in order. */
-  listDocuments(prefix: string): Promise<readonly string[]>;
+  /**
+   * Lists the names that start with `prefix`, which ends with `/`, in order.
+   * @param maximum number of names after which the listing stops. Default: all names
+   */
+  listDocuments(prefix: string, maximum?: number): Promise<readonly string[]>;
   /**
    * Reads a document.
    * @param maxBytes maximum number of bytes from its start. Default: the complete document
@@ -57,7 +60,7 @@ export async function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<U
   return Buffer.concat(kept, bytes);
 }
 
-/** Result of {@link readLimited} for a document above the limit. */
+/** Result of {@link readLimited} and {@link listLimited} above the limit. */
 export const OVERSIZED = 'oversized';
 
 /**
@@ -73,6 +76,16 @@ export async function readLimited(
 ): Promise<Uint8Array | typeof OVERSIZED | undefined> {
   const content = await store.readDocument(name, maxBytes + 1);
   return content !== undefined && content.length > maxBytes ? OVERSIZED : content;
+}
+
+/** Lists at most `maximum` names; see {@link DocumentStore.listDocuments}. Other programs may write more documents. */
+export async function listLimited(
+  store: Pick<DocumentStore, 'listDocuments'>,
+  prefix: string,
+  maximum: number,
+): Promise<readonly string[] | typeof OVERSIZED> {
+  const names = await store.listDocuments(prefix, maximum + 1);
+  return names.length > maximum ? OVERSIZED : names;
 }
 
 /** Writes a document durably, unless the name exists. @throws TailcastError `STORE_FAILED` */

@@ -99,12 +99,13 @@ function createDocuments(bucket: Bucket): DocumentStore {
     async replaceDocument(name, content) {
       await bucket.put(checked(name), content);
     },
-    async listDocuments(prefix) {
+    async listDocuments(prefix, maximum = Infinity) {
       const names: string[] = [];
       for await (const { objects } of bucket.list({ prefix: `${checked(prefix.slice(0, -1))}/` })) {
         names.push(...objects.map(({ name }) => name));
+        if (names.length >= maximum) break;
       }
-      return names.toSorted();
+      return names.toSorted().slice(0, maximum);
     },
     async readDocument(name, maxBytes) {
       const range = maxBytes === undefined ? undefined : { start: 0, end: maxBytes };

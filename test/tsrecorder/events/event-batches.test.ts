@@ -30,7 +30,7 @@ interface Bench {
   readonly directory: string;
   readonly failures: () => number;
   open(more?: Partial<EventBatchOptions>): Promise<EventBatches>;
-  search(onOversized?: (name: string) => void): Promise<EventSearch>;
+  search(onOversized?: (name: string) => void, from?: RecordingStore): Promise<EventSearch>;
 }
 
 /** Each event is one batch by default. */
@@ -67,8 +67,8 @@ async function createBench(): Promise<Bench> {
       opened.push(batches);
       return batches;
     },
-    async search(onOversized = () => undefined) {
-      return createEventSearch(store, await bench.open(), new Map(), () => Date.parse(time(9)), onOversized);
+    async search(onOversized = () => undefined, from = store) {
+      return createEventSearch(from, await bench.open(), new Map(), () => Date.parse(time(9)), onOversized);
     },
   };
   return bench;
@@ -267,6 +267,26 @@ describe('a search for events', () => {
     const page = await search.find({ limit: 10 });
     expect([page.events.length, page.skipped, page.next]).toEqual([2, [nameOf(2)], undefined]);
     expect(oversized).toEqual([nameOf(2)]);
+  });
+
+  it.each([
+    [100_000, 2, []],
+    [100_001, 1, [batchPrefix(DAY)]],
+  ])('of a day with %i batches finds %i events', async (count, events, skipped) => {
+    const bench = await createBench();
+    const event = Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`);
+    const earlier = nameOf(1).replaceAll('2026-07-29', '2026-07-28');
+    for (const name of [nameOf(1), earlier]) await bench.store.putDocument(name, event);
+    const others = Array.from({ length: count - 1 }, (_, at) => `${batchPrefix(DAY)}forged-${at}`);
+    const listDocuments: RecordingStore['listDocuments'] = async (prefix, maximum = Infinity) => {
+      const names = await bench.store.listDocuments(prefix);
+      return prefix === batchPrefix(DAY) ? [...names, ...others].slice(0, maximum) : names;
+    };
+    const oversized: string[] = [];
+    const search = await bench.search((name) => oversized.push(name), { ...bench.store, listDocuments });
+    const page = await search.find({ limit: 10 });
+    expect([page.events.length, page.skipped, page.next]).toEqual([events, skipped, undefined]);
+    expect(oversized).toEqual(skipped);
   });
 
   it('reads a bounded number of bytes for one page, and a batch of empty lines without a list of them', async () => {

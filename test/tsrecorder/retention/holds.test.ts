@@ -357,4 +357,19 @@ describe('a hold', () => {
     const { proofs } = await readHolds(store, new Map(), new Map());
     expect([read, proofs.size, proofs.get('10000')]).toEqual([10_000, 10_001, 'unproven']);
   });
+
+  it('stops retention if there are more documents than a recorder lists', async () => {
+    const storeOf = (count: number) => {
+      const names = Array.from({ length: count }, (_, at) => `.holds/${at}`);
+      return {
+        listDocuments: async (_prefix: string, maximum?: number) => names.slice(0, maximum),
+        readDocument: async () => undefined,
+      };
+    };
+    expect((await readHolds(storeOf(100_000), new Map(), new Map())).listed.size).toBe(100_000);
+    await expect(readHolds(storeOf(100_001), new Map(), new Map())).rejects.toMatchObject({
+      code: 'STORE_FAILED',
+      message: expect.stringContaining('more than 100000 documents in .holds/'),
+    });
+  });
 });

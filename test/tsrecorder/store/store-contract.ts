@@ -164,6 +164,8 @@ export function describeStore(
         code: 'UPLOAD_CONFLICT',
       });
       expect(await store.listDocuments('log/')).toEqual(['log/2026/1.json', 'log/2026/2.json']);
+      expect(await store.listDocuments('log/', 2)).toEqual(['log/2026/1.json', 'log/2026/2.json']);
+      expect(await store.listDocuments('log/', 1)).toHaveLength(1);
       expect(Buffer.from((await store.readDocument('log/2026/1.json'))!).toString()).toBe('one');
       await store.removeDocument('log/2026/1.json');
       expect(await store.listDocuments('log/')).toEqual(['log/2026/2.json']);
