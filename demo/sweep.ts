@@ -32,7 +32,7 @@ function carries(pid: number, entry: string): boolean {
       .split('\0')
       .some((line) => line.startsWith(entry));
   } catch {
-    return false; // it ended, or it is somebody else's
+    return false; // The process exited, or belongs to another user.
   }
 }
 

@@ -13,12 +13,12 @@ import { join } from 'node:path';
 
 const LOOK_MS = 100;
 const SAY_AFTER_MS = 1000;
-/** What a system says when the folder is there already; those of Windows besides. */
+/** Error codes for a folder that exists already. Windows has more. */
 const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM', 'EACCES', 'EBUSY'] : [])];
 
 /**
  * Waits until no other process has the lock and takes it. The lock is the folder `path`, with an empty file for each process
- * it is held for. It comes to be whole, by a rename; once all of these processes have ended, whoever waits takes it over.
+ * that needs it. A rename creates it complete. After all of these processes have exited, a waiting process takes it over.
  *
  * @param onWait called once, with the processes waited for, when it is not free after a moment
  * @returns `hold(pid)`, for a child that works under the lock and may outlive this process, and `release()`
@@ -49,7 +49,7 @@ export async function takeLock(path, onWait) {
 }
 
 function tryToTake(path, name) {
-  // what is removed is named after processes that have ended: never what somebody else has taken meanwhile
+  // Only files of exited processes are removed, never a lock that another process has taken meanwhile.
   const held = entries(path);
   const left = held.filter((entry) => !isAlive(entry));
   if (left.length === held.length) leave(path, left);
@@ -93,7 +93,7 @@ function isAlive(entry) {
   return nameOf(pidOf(entry)) === entry;
 }
 
-/** A process and, where the system tells, when it began, as numbers are given again. Undefined: it has ended. */
+/** Returns the id of a process and its start time if the OS reports it, because ids are reused. Undefined: it has exited. */
 function nameOf(pid) {
   if (existsSync('/proc/self/stat')) {
     try {

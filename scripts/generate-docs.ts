@@ -198,7 +198,7 @@ function item(
   return `${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default ${standard}.`}`;
 }
 
-/** The one setting that names a file of ours. */
+/** The file of `--static-identity`. */
 function staticIdentityFile(): string {
   const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => {
     const need = field.safeParse(undefined).success ? '' : ' (required)';

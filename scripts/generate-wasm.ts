@@ -1,5 +1,5 @@
 /**
- * Writes `src/wire/asciicast/json-escape-module.ts` from the `.wat` beside it.
+ * Writes `src/wire/asciicast/json-escape-module.ts` from the `.wat` file in the same folder.
  *
  *   npm run wasm:generate
  */

@@ -31,7 +31,7 @@ import { BUNDLED } from './shipped-packages.mjs';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const node = join(root, 'node_modules', 'node', 'bin', 'node');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-image-'));
-/** What a registry shows and a machine pulls: compressed. */
+/** Maximum compressed size of the image. */
 const LIMIT_MB = 250;
 /** node:26-slim, compressed, rounded up; it cannot be measured without a container engine. */
 const BASE_MB = 85;
@@ -279,7 +279,7 @@ function tailcast(app, args, environment = {}) {
   return {
     child,
     ended,
-    /** The first match in the output; fails when the process ends or takes too long. */
+    /** The first match in the output; fails if the process exits or takes too long. */
     until: (pattern) =>
       new Promise((done, fail) => {
         const timer = setTimeout(

@@ -32,8 +32,8 @@ it('is named by package.json and the README', () => {
 
 describe('on a Node that is too old', () => {
   it.each(['20.20.2', '22.18.0'])('the process ends with a sentence: told that it is %s', (version) => {
-    const told = `Object.defineProperty(process.versions, 'node', { value: '${version}' })`;
-    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(told)}`]);
+    const preload = `Object.defineProperty(process.versions, 'node', { value: '${version}' })`;
+    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(preload)}`]);
   });
 
   const old = findOldNode();
@@ -42,12 +42,12 @@ describe('on a Node that is too old', () => {
   });
 
   it('nothing else is loaded: neither what it lacks nor what it cannot read keeps it from saying so', () => {
-    const told = `import { registerHooks } from 'node:module';
+    const preload = `import { registerHooks } from 'node:module';
       Object.defineProperty(process.versions, 'node', { value: '20.1.0' });
       registerHooks({ load(url, context, next) {
         if (url.endsWith('/main.js') || url.endsWith('/node-version.js')) return next(url, context);
         throw new SyntaxError('an old Node cannot read this');
       } });`;
-    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(told)}`]);
+    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(preload)}`]);
   });
 });

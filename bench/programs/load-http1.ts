@@ -67,14 +67,14 @@ export function createExchange(answer: Answer, token?: string): Exchange {
       };
     }
     case 'post': {
-      const told = Buffer.from(`{"received":${POST_BYTES}}`);
+      const response = Buffer.from(`{"received":${POST_BYTES}}`);
       const head =
         `POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\n${COMMON}Content-Type: ` +
         `application/json\r\nContent-Length: ${POST_BYTES}\r\n\r\n`;
       return {
         request: Buffer.concat([Buffer.from(head), createBlock('json')]),
         status: '201',
-        check: () => new ContentCheck(told, told.length),
+        check: () => new ContentCheck(response, response.length),
       };
     }
   }

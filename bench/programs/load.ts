@@ -9,7 +9,7 @@ import { loadHttp1 } from './load-http1.ts';
 import { loadHttp2 } from './load-http2.ts';
 import type { LoadMessage, LoadPlan, LoadResult, Target } from './plan.ts';
 
-function tell(message: LoadMessage): void {
+function send(message: LoadMessage): void {
   process.stdout.write(`${JSON.stringify(message)}\n`);
 }
 
@@ -53,9 +53,9 @@ async function together(
 for await (const line of createInterface({ input: process.stdin })) {
   const { target, plan } = JSON.parse(line) as { readonly target: Target; readonly plan: LoadPlan };
   try {
-    tell({ result: await run(target, plan, () => tell({ steady: true })) });
+    send({ result: await run(target, plan, () => send({ steady: true })) });
   } catch (error) {
-    tell({ error: error instanceof Error ? error.message : String(error) });
+    send({ error: error instanceof Error ? error.message : String(error) });
   }
 }
 process.exit(0);

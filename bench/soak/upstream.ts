@@ -33,7 +33,7 @@ export interface ShellSent {
 export type UpstreamMessage = { readonly kind: 'listening'; readonly port: number } | ShellSent;
 
 const plan = JSON.parse(process.argv[2] ?? '{}') as UpstreamPlan;
-const tell = (message: UpstreamMessage): void => void process.send?.(message);
+const post = (message: UpstreamMessage): void => void process.send?.(message);
 
 const server = createServer(
   { cert: readFileSync(plan.certificate), key: readFileSync(plan.key), keepAliveTimeout: 120_000 },
@@ -71,7 +71,7 @@ server.on('upgrade', (request, socket, rest: Buffer) => {
   serveSession(socket, { webSocketKey, rest }, (session) => runShell(session, Number(number)));
 });
 server.listen(0, '127.0.0.1', () =>
-  tell({ kind: 'listening', port: (server.address() as AddressInfo).port }),
+  post({ kind: 'listening', port: (server.address() as AddressInfo).port }),
 );
 
 function runShell(session: Session, shell: number): void {
@@ -93,6 +93,6 @@ function runShell(session: Session, shell: number): void {
   socket.once('close', () => {
     clearInterval(timer);
     const whole = sent === output.length;
-    tell({ kind: 'shell', shell, bytes: sent, sha256: hash.digest('hex'), whole });
+    post({ kind: 'shell', shell, bytes: sent, sha256: hash.digest('hex'), whole });
   });
 }

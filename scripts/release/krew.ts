@@ -7,7 +7,7 @@ import type { Project } from './project.ts';
 import { normalise, sha256, tarGz } from './tree.ts';
 
 const LAUNCHER = `#!/bin/sh
-# krew links to this file: what belongs to it lies beside the file itself.
+# krew links to this file: its other files are next to the link target.
 here=$(dirname "$(readlink -f "$0")")
 exec "$here/bin/node" "$here/app/scripts/kubectl-tailcast.mjs" "$@"
 `;

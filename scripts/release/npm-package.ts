@@ -10,13 +10,15 @@ const PACKED_BY_NAME = z.record(z.string(), z.object({ filename: z.string() }));
 /** Packs the folder of `stagePackage` and returns the path of the tarball. */
 export function packNpm(packageFolder: string, output: string, version: string): string {
   mkdirSync(output, { recursive: true });
-  const told: unknown = JSON.parse(
+  const listing: unknown = JSON.parse(
     run('npm', ['pack', '--json', '--ignore-scripts', `--pack-destination=${output}`], {
       cwd: packageFolder,
     }),
   );
   // npm 12 returns an object by name; older versions return a list.
-  const packed = Array.isArray(told) ? PACKED.parse(told) : Object.values(PACKED_BY_NAME.parse(told));
+  const packed = Array.isArray(listing)
+    ? PACKED.parse(listing)
+    : Object.values(PACKED_BY_NAME.parse(listing));
   const file = join(output, `tailcast-${version}.tgz`);
   renameSync(join(output, packed[0]?.filename ?? ''), file);
   return file;

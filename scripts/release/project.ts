@@ -25,7 +25,7 @@ const MANIFEST = z.object({
 
 export type ProjectManifest = z.infer<typeof MANIFEST>;
 
-/** What is released. */
+/** The project that is released. */
 export interface Project {
   readonly manifest: ProjectManifest;
   readonly version: string;
@@ -57,12 +57,12 @@ export function readProject(): Project {
   const manifest = readManifest();
   const head = git('rev-parse', 'HEAD');
   const isDirty = head !== '' && git('status', '--porcelain', '--untracked-files=no') !== '';
-  const told = Number(readEnvironment().get('SOURCE_DATE_EPOCH') ?? git('log', '-1', '--format=%ct'));
+  const seconds = Number(readEnvironment().get('SOURCE_DATE_EPOCH') ?? git('log', '-1', '--format=%ct'));
   return {
     manifest,
     version: manifest.version,
     commit: isDirty ? `${head}-dirty` : head,
-    epoch: Number.isSafeInteger(told) && told > 0 ? told : 0,
+    epoch: Number.isSafeInteger(seconds) && seconds > 0 ? seconds : 0,
     base: `${manifest.publishing.releases}/v${manifest.version}`,
   };
 }

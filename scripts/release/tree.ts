@@ -38,9 +38,9 @@ export function run(program: string, args: readonly string[], { cwd, env = {} }:
   });
   if (error !== undefined) throw new Error(`${program} cannot be run: ${error.message}`, { cause: error });
   if (status !== 0) {
-    const told = `${stdout}${stderr}`.trim().slice(-3000);
+    const output = `${stdout}${stderr}`.trim().slice(-3000);
     throw new Error(
-      `${basename(program)} ${args.slice(0, 3).join(' ')} failed (${String(status)}):\n${told}`,
+      `${basename(program)} ${args.slice(0, 3).join(' ')} failed (${String(status)}):\n${output}`,
     );
   }
   return stdout;

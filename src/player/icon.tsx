@@ -20,21 +20,21 @@ export interface IconButtonProps {
   /** Keyboard shortcut in the tooltip. */
   readonly shortcut?: string;
   readonly class?: string;
-  readonly pressed?: boolean;
+  readonly isPressed?: boolean;
   readonly disabled?: boolean;
   readonly onClick: () => void;
 }
 
 /** Button with an icon and no text. */
 export function IconButton(props: IconButtonProps): JSX.Element {
-  const { icon, label, shortcut, pressed, disabled = false, onClick } = props;
+  const { icon, label, shortcut, isPressed, disabled = false, onClick } = props;
   return (
     <button
       type="button"
       class={`icon-button ${props.class ?? ''}`}
       aria-label={label}
       title={shortcut === undefined ? label : `${label} (${shortcut})`}
-      aria-pressed={pressed}
+      aria-pressed={isPressed}
       disabled={disabled}
       onClick={onClick}
     >

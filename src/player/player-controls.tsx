@@ -47,7 +47,7 @@ export interface ControlProps {
   readonly onLink: () => void;
   readonly onLive: (() => void) | undefined;
   readonly onFullscreen: () => void;
-  readonly tell: (text: string) => void;
+  readonly onMessage: (text: string) => void;
   readonly onHelp: () => void;
 }
 
@@ -70,7 +70,7 @@ export function Controls(props: ControlProps): JSX.Element {
           icon={FastForward}
           label="Skip idle time"
           shortcut="i"
-          pressed={skips}
+          isPressed={skips}
           onClick={() => props.useSkips(!skips)}
         />
       </span>
@@ -85,13 +85,13 @@ export function Controls(props: ControlProps): JSX.Element {
           position={state.position}
           seconds={state.seconds}
           onLink={props.onLink}
-          tell={props.tell}
+          onMessage={props.onMessage}
         />
         <IconButton
           icon={PanelRight}
           label="Panel with commands and transcript"
           shortcut="t"
-          pressed={side !== 'closed'}
+          isPressed={side !== 'closed'}
           onClick={props.onSide}
         />
         <IconButton

@@ -49,7 +49,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const frame = useRef<HTMLElement>(null);
   const [announces, setAnnounces] = useState(false);
-  const [told, tell] = useTold();
+  const [message, onMessage] = useMessage();
   const [helps, setHelps] = useState(false);
   const { fit, zoom } = useZoom(screen);
   const choice = useSideChoice(find);
@@ -75,7 +75,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const seek = (seconds: number): void => void playback?.seek(seconds);
   const onHit = (by: 1 | -1): void => seekHit(playback, sought.marks, by);
   const onCommand = (by: 1 | -1): void => seekCommand(playback, entries ?? [], by);
-  const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
+  const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(onMessage);
   const onSide = (): void => setSide(side === 'closed' ? 'commands' : 'closed');
   const onFullscreen = (): void => void toggleFullscreen(frame.current);
   const handles = { playback, speed, skips, useSpeed, useSkips, onHit, onCommand };
@@ -110,7 +110,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
       />
       <Controls
         {...{ recording, state, speed, skips, side, announces, useSpeed, useSkips, onCommand, onSide }}
-        {...{ onFullscreen, onLive, tell }}
+        {...{ onFullscreen, onLive, onMessage }}
         onPlay={() => toggle(playback)}
         onSeek={seek}
         onZoom={zoom}
@@ -119,7 +119,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
         onHelp={() => setHelps(true)}
       />
       <p class="told" role="status">
-        {told === '' ? progressText(played.progress) : told}
+        {message === '' ? progressText(played.progress) : message}
       </p>
       {announces ? <Announcer screen={screen} /> : null}
       {helps ? <KeyHelp actions={actions} onClose={() => setHelps(false)} /> : null}
@@ -285,13 +285,13 @@ function Announcer({ screen }: { readonly screen: HTMLElement | null }): JSX.Ele
 }
 
 /** A message that is shown for a few seconds. */
-function useTold(): [string, (text: string) => void] {
-  const [told, setTold] = useState('');
+function useMessage(): [string, (text: string) => void] {
+  const [message, setMessage] = useState('');
   return [
-    told,
+    message,
     (text) => {
-      setTold(text);
-      setTimeout(() => setTold((now) => (now === text ? '' : now)), TOLD_MS);
+      setMessage(text);
+      setTimeout(() => setMessage((now) => (now === text ? '' : now)), TOLD_MS);
     },
   ];
 }

@@ -17,7 +17,7 @@ export interface ShareMenuProps {
   readonly seconds: number;
   readonly onLink: () => void;
   /** Shows a message for a few seconds. */
-  readonly tell: (text: string) => void;
+  readonly onMessage: (text: string) => void;
 }
 
 export function ShareMenu({
@@ -25,7 +25,7 @@ export function ShareMenu({
   position,
   seconds,
   onLink,
-  tell,
+  onMessage,
 }: ShareMenuProps): JSX.Element | null {
   const { ask, exportRecording } = useContext(Recorder);
   const [exporting, setExporting] = useState<AbortController>();
@@ -36,16 +36,16 @@ export function ShareMenu({
     ending: string,
   ): Promise<void> => {
     const stop = new AbortController();
-    const onProgress = (share: number): void => tell(`Exporting: ${Math.floor(share * 100)} %.`);
+    const onProgress = (share: number): void => onMessage(`Exporting: ${Math.floor(share * 100)} %.`);
     setExporting(stop);
     onProgress(0);
     try {
       const file = await action(stop.signal, onProgress);
       const name = recordingFileName(recording.id, ending);
       saveFile(name, file);
-      tell(`Exported as ${name}.`);
+      onMessage(`Exported as ${name}.`);
     } catch (error) {
-      if (!stop.signal.aborted) tell(error instanceof Error ? error.message : String(error));
+      if (!stop.signal.aborted) onMessage(error instanceof Error ? error.message : String(error));
     }
     setExporting(undefined);
   };

@@ -77,7 +77,7 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   const never = new AbortController().signal;
   const post = (recording: NamedRecorders, line: string): Promise<void> =>
     withTimeout(limits.timeoutMs, 'telling a recorder', never, (signal) =>
-      tell(deps, recording, line, signal),
+      deliver(deps, recording, line, signal),
     );
   return {
     async send(recording, line) {
@@ -134,7 +134,7 @@ function encodeQuery(query: Target['query']): string {
 
 type NamedRecorders = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
 
-async function tell(
+async function deliver(
   deps: RequestEventsDeps,
   recording: NamedRecorders,
   line: string,

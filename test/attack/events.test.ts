@@ -32,7 +32,7 @@ interface Told {
 const TRANSPORTS = ['h1 request', 'h2 request'] as const;
 
 /** Sends a request, checks that it arrives unchanged, and returns its event with the body as text. */
-async function tell(
+async function requestEvent(
   transport: (typeof TRANSPORTS)[number],
   ask: Ask,
 ): Promise<{ text: string; body: string }> {
@@ -51,8 +51,8 @@ async function tell(
   if (ask.body !== undefined) expect(request.body.includes(ask.body)).toBe(true);
   expect(arena.recorder.events.length).toBe(before + 1);
   const event = arena.recorder.events.at(-1) ?? '';
-  const told = JSON.parse(event) as Told;
-  const body = Buffer.from(told.request.body, 'base64').toString();
+  const parsed = JSON.parse(event) as Told;
+  const body = Buffer.from(parsed.request.body, 'base64').toString();
   return { text: `${event}\n${body}`, body };
 }
 
@@ -207,7 +207,7 @@ describe.each(TRANSPORTS)('an event (%s)', (transport) => {
     ([, , , body]) => transport === 'h1 request' || body.length < 16_384,
   );
   it.each(rows)('%s of %s %s holds no password', async (_id, method, target, body) => {
-    const { text } = await tell(transport, { method, target, ...(body === '' ? {} : { body }) });
+    const { text } = await requestEvent(transport, { method, target, ...(body === '' ? {} : { body }) });
     expect(text).not.toContain(MARK);
   });
 
@@ -270,7 +270,7 @@ describe.each(TRANSPORTS)('an event (%s)', (transport) => {
       { apiVersion: 'x.example/v1', kind: 'Database', metadata: { name: 'd', labels: { a: 'b' } } },
     ],
   ])('F2 of %s %s holds what was asked for', async (method, target, asked) => {
-    const { body } = await tell(transport, { method, target, body: json(asked) });
+    const { body } = await requestEvent(transport, { method, target, body: json(asked) });
     expect(JSON.parse(body)).toEqual(asked);
   });
 
@@ -280,12 +280,12 @@ describe.each(TRANSPORTS)('an event (%s)', (transport) => {
       '/api/v1/nodes/w/proxy/containerLogs/n/p/c?tailLines=5',
       `${CORE}/pods?watch=1`,
     ])
-      expect((await tell(transport, { target })).text).toContain(target);
+      expect((await requestEvent(transport, { target })).text).toContain(target);
   });
 
   it('F2 of a node proxy holds the path, and no value of a parameter that the kubelet does not read', async () => {
     const path = '/api/v1/nodes/w/proxy/stats/summary';
-    const { text } = await tell(transport, { target: `${path}?key=hunter2` });
+    const { text } = await requestEvent(transport, { target: `${path}?key=hunter2` });
     expect(text).toContain(`${path}?key=`);
     expect(text).not.toContain('hunter2');
   });

@@ -336,7 +336,7 @@ let script: Script | undefined;
 /** A session of another user, as its user and its pod see it. */
 interface Session {
   readonly user: TLSSocket;
-  readonly heard: ByteReader;
+  readonly reader: ByteReader;
   readonly pod: EchoedRequest;
 }
 
@@ -356,21 +356,21 @@ afterAll(async () => {
 
 async function openSession(at: Arena): Promise<Session> {
   const user = await connectAs(at, WITNESS, 'http/1.1');
-  const heard = new ByteReader(user);
+  const reader = new ByteReader(user);
   const fields = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
   user.write(`GET ${EXEC} HTTP/1.1\r\nHost: ${GATEWAY_HOST}\r\n${fields}\r\n`);
-  expect(await heard.takeThrough('\r\n\r\n')).toMatch(/^HTTP\/1\.1 101 /);
+  expect(await reader.takeThrough('\r\n\r\n')).toMatch(/^HTTP\/1\.1 101 /);
   const pod = at.apiServer.requests.at(-1);
   if (pod === undefined) throw new Error('no session');
-  return { user, heard, pod };
+  return { user, reader, pod };
 }
 
 /** Both directions of the session, byte for byte. */
-async function expectUndisturbed({ user, heard, pod }: Session, round: number): Promise<void> {
+async function expectUndisturbed({ user, reader, pod }: Session, round: number): Promise<void> {
   const words = Buffer.from(`round ${round}`.padEnd(16));
   const output = Buffer.concat([Buffer.of(0x82, words.length + 1, 1), words]);
   pod.socket.write(output);
-  expect(await heard.take(output.length)).toEqual(output);
+  expect(await reader.take(output.length)).toEqual(output);
   const input = Buffer.concat([Buffer.of(0x82, 0x80 + words.length + 1, 0, 0, 0, 0, 0), words]);
   const before = pod.tunnelled().length;
   user.write(input);

@@ -49,7 +49,7 @@ function put(to: Arena, transport: Transport, ask: Ask & { readonly body: string
 }
 
 /** The event of one request, and the request at the API server. */
-async function tell(
+async function sendAsk(
   to: Arena,
   transport: Transport,
   ask: Ask & { readonly body: string },
@@ -174,7 +174,7 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
     async (_id, method, target, value, type = 'application/json') => {
       const body = json(value);
       const ask: Ask & { readonly body: string } = { method, target, body, fields: [['Content-Type', type]] };
-      const { observed, events, text } = await tell(arena, transport, { ...ask, caller: BOB });
+      const { observed, events, text } = await sendAsk(arena, transport, { ...ask, caller: BOB });
       const http = transport === 'h2 request' ? 'h2 request' : 'h1 request';
       const request = expectForwarded(observed, honest(http, { ...ask, caller: BOB }));
       expect(request.body).toContain(body);
@@ -183,10 +183,10 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
       expect(text).toContain('command-of-it');
       expect(text).not.toContain(MARK);
       expect(events[0]?.request.bodyUnread).toBeUndefined();
-      const unheard = await tell(arena, transport, { ...ask, caller: CAROL });
+      const unheard = await sendAsk(arena, transport, { ...ask, caller: CAROL });
       expectDenied(unheard.observed, [403]);
       for (const caller of [ALICE, ERIN]) {
-        const free = await tell(arena, transport, { ...ask, caller });
+        const free = await sendAsk(arena, transport, { ...ask, caller });
         expectForwarded(free.observed, honest(http, { ...ask, caller }));
         expect(free.events).toEqual([]);
       }
@@ -240,14 +240,14 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
       ['PATCH', `${CORE}/pods/p/ephemeralcontainers`],
     ] as const) {
       const ask = { method, target, body, fields: [['Content-Type', type]] as const, caller: BOB };
-      const { observed, events } = await tell(arena, transport, ask);
+      const { observed, events } = await sendAsk(arena, transport, ask);
       expectDenied(observed, [403]);
       expect(events).toEqual([]);
       const http = transport === 'h2 request' ? 'h2 request' : 'h1 request';
-      const told = await tell(lenient, transport, ask);
-      expectForwarded(told.observed, honest(http, ask));
-      expect(told.events.map(({ request }) => request.body)).toEqual(['']);
-      expect(told.events[0]?.request.bodyUnread).toMatch(/^(it is|a member is) /);
+      const lenientResult = await sendAsk(lenient, transport, ask);
+      expectForwarded(lenientResult.observed, honest(http, ask));
+      expect(lenientResult.events.map(({ request }) => request.body)).toEqual(['']);
+      expect(lenientResult.events[0]?.request.bodyUnread).toMatch(/^(it is|a member is) /);
     }
   });
 
@@ -258,10 +258,10 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
     ] as const;
     for (const [method, target] of rows) {
       const ask = { method, target, body: DEPLOYMENT };
-      expectDenied((await tell(closed, transport, { ...ask, caller: BOB })).observed, [403]);
+      expectDenied((await sendAsk(closed, transport, { ...ask, caller: BOB })).observed, [403]);
     }
     const free = { method: 'POST', target: `${APPS}/deployments`, body: DEPLOYMENT, caller: ALICE };
-    expectDenied((await tell(closed, transport, free)).observed, [403]);
+    expectDenied((await sendAsk(closed, transport, free)).observed, [403]);
   });
 });
 
@@ -269,16 +269,16 @@ it('E5 is refused under enforcement if its body is longer than an event holds', 
   const padded = json({ metadata: { annotations: { a: 'x'.repeat(256 * 1024) } }, ...TEMPLATE });
   const ask = { method: 'POST', target: `${APPS}/deployments`, body: padded, caller: BOB };
   for (const transport of ['h1 request', 'h1 chunked'] as const)
-    expectDenied((await tell(arena, transport, ask)).observed, [403]);
-  const told = await tell(lenient, 'h1 request', ask);
-  expectForwarded(told.observed, honest('h1 request', ask));
-  expect(told.events[0]?.request.bodyUnread).toContain('longer');
+    expectDenied((await sendAsk(arena, transport, ask)).observed, [403]);
+  const lenientResult = await sendAsk(lenient, 'h1 request', ask);
+  expectForwarded(lenientResult.observed, honest('h1 request', ask));
+  expect(lenientResult.events[0]?.request.bodyUnread).toContain('longer');
 });
 
 it('E5 is read up to the size of an event', async () => {
   const long = json({ metadata: { annotations: { a: 'x'.repeat(200 * 1024) } }, ...TEMPLATE });
   const ask = { method: 'POST', target: `${APPS}/deployments`, body: long, caller: BOB };
-  const { observed, text } = await tell(arena, 'h1 request', ask);
+  const { observed, text } = await sendAsk(arena, 'h1 request', ask);
   expectForwarded(observed, honest('h1 request', ask));
   expect(text).toContain('command-of-it');
 });

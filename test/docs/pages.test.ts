@@ -142,8 +142,8 @@ describe.each(PAGES)('%s', (page) => {
       '--proxy-protocol',
       '--update-base',
     ]);
-    const helps = await Promise.all(TOOLS.map((path) => help(...path.split(' '))));
-    for (const [flag] of helps.join('\n').matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
+    const helpTexts = await Promise.all(TOOLS.map((path) => help(...path.split(' '))));
+    for (const [flag] of helpTexts.join('\n').matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
     const named = [...read(page).matchAll(/`(--[a-z][a-z-]+)/g)].map((match) => match[1] ?? '');
     expect(named.filter((flag) => !known.has(flag) && !others.has(flag))).toEqual([]);
   });

@@ -13,13 +13,13 @@ const check = (id: string, run: Check['run'], more: Partial<Check> = {}): Check 
 
 describe('runChecks', () => {
   it('runs in order and tells of each as it is known', async () => {
-    const told: string[] = [];
+    const reported: string[] = [];
     const findings = await runChecks(
       [check('a', async () => ok('fine')), check('b', async () => warning('so-so', 'mend it'))],
       never,
-      ({ id }) => void told.push(id),
+      ({ id }) => void reported.push(id),
     );
-    expect(told).toEqual(['a', 'b']);
+    expect(reported).toEqual(['a', 'b']);
     expect(findings[1]).toEqual({
       id: 'b',
       title: 'title of b',

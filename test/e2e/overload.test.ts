@@ -187,9 +187,9 @@ describe('a gateway', () => {
       }),
     );
     // a client that keeps writing may lose the response because of the following reset
-    const told = answers.filter((said) => said !== '');
-    expect(told.length).toBeGreaterThan(0);
-    for (const said of told) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);
+    const responses = answers.filter((said) => said !== '');
+    expect(responses.length).toBeGreaterThan(0);
+    for (const said of responses) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);
     expect((await ask(SMALL)).status).toBe(200);
     await keepsItsSize(before);
   });

@@ -46,7 +46,7 @@ const journals =
         }),
         signMs: 200,
       });
-const told = Promise.withResolvers<void>();
+const stopped = Promise.withResolvers<void>();
 const client = createRecorderClient({
   dial: async (address) => {
     const [host = '', port = ''] = address.split(':');
@@ -93,7 +93,7 @@ function* writesOf(session: number): Generator<readonly string[]> {
 let ending = false;
 process.on('message', () => {
   ending = true;
-  told.resolve();
+  stopped.resolve();
 });
 const reports = new Map<number, SessionReport>();
 let changed = false;
@@ -181,6 +181,6 @@ setInterval(() => {
   process.send?.([...reports.values()]);
 }, 2);
 await Promise.all(plan.sessions.map(run));
-if (journals !== undefined && plan.sessions.length === 0) await told.promise;
+if (journals !== undefined && plan.sessions.length === 0) await stopped.promise;
 process.send?.([...reports.values()], () => process.disconnect?.());
 setTimeout(() => process.exit(0), 50);

@@ -139,17 +139,17 @@ async function expectTold(
   const nowMs = Date.now() + (name === 'removeAll' ? UNFINISHED_MS + 60_000 : 0);
   const { verdict, findings } = await verifyStore({ store, keys: [key], checkpoint: [], nowMs });
   const faults = findings.filter(({ severity }) => severity === 'fault');
-  const tell = (about: readonly Finding[]): string =>
+  const describe = (about: readonly Finding[]): string =>
     about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
   // no recorder is left to report the loss; the auditor reports the missing log or the signer
   const codes = name === 'removeAll' ? undefined : ['lost'];
-  if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${tell(findings)}`);
-  const told = new Set(
+  if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${describe(findings)}`);
+  const reported = new Set(
     faults.filter(({ code }) => codes?.includes(code) ?? true).map(({ recording }) => recording),
   );
-  const missed = [...hit].filter((id) => !told.has(id));
-  if (missed.length > 0) throw new Error(`nothing is said of ${missed.join(', ')}: ${tell(findings)}`);
+  const missed = [...hit].filter((id) => !reported.has(id));
+  if (missed.length > 0) throw new Error(`nothing is said of ${missed.join(', ')}: ${describe(findings)}`);
   const wronged = faults.filter(({ recording = '' }) => !hit.has(recording));
   if (wronged.length > 0 && name !== 'removeAll')
-    throw new Error(`what is as it was is at fault: ${tell(wronged)}`);
+    throw new Error(`what is as it was is at fault: ${describe(wronged)}`);
 }

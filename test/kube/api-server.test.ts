@@ -252,8 +252,8 @@ describe('an API server from a kubeconfig', () => {
 
   it('tells a plugin of the authorities that there are now', async () => {
     const count = join(directory, 'told');
-    const script = `const told = JSON.parse(process.env.KUBERNETES_EXEC_INFO).spec.cluster;
-      require('fs').appendFileSync(${JSON.stringify(count)}, told['certificate-authority-data'] + '\\n');
+    const script = `const cluster = JSON.parse(process.env.KUBERNETES_EXEC_INFO).spec.cluster;
+      require('fs').appendFileSync(${JSON.stringify(count)}, cluster['certificate-authority-data'] + '\\n');
       console.log(JSON.stringify({ apiVersion: '${EXEC}', kind: 'ExecCredential', status: { token: 't' } }))`;
     file('ca.pem', stranger.certificatePem);
     const exec = {

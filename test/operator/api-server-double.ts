@@ -119,7 +119,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   let compactedTo = 0;
   const double = { interfere: undefined as Interference | undefined };
 
-  function tell(type: string, path: string, object: StoredObject): void {
+  function notify(type: string, path: string, object: StoredObject): void {
     log.push({ version, path, type, object: structuredClone(object) });
     for (const watch of watches) {
       if (isIn(path, watch.collection) && watch.matches(object)) write(watch.response, type, object);
@@ -147,7 +147,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       return object;
     }
     objects.set(path, object);
-    tell(before === undefined ? 'ADDED' : 'MODIFIED', path, object);
+    notify(before === undefined ? 'ADDED' : 'MODIFIED', path, object);
     return object;
   }
 
@@ -157,7 +157,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     objects.delete(path);
     version += 1;
     object.metadata.resourceVersion = String(version);
-    tell('DELETED', path, object);
+    notify('DELETED', path, object);
     if (orphan) return;
     for (const [other, { metadata }] of objects) {
       if (metadata.ownerReferences?.some(({ uid }) => uid === object.metadata.uid) === true) drop(other);

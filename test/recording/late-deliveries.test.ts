@@ -30,24 +30,24 @@ type Told = readonly [event: keyof LateEvents, about: unknown];
 
 /** Records the calls. */
 function listener() {
-  const told: Told[] = [];
+  const reported: Told[] = [];
   const waiters = new Set<() => void>();
-  const tell = (event: keyof LateEvents, about: unknown): void => {
-    told.push([event, about]);
+  const report = (event: keyof LateEvents, about: unknown): void => {
+    reported.push([event, about]);
     for (const wake of waiters) wake();
   };
   const events: LateEvents = {
-    left: (bytes) => tell('left', bytes),
-    delivered: ({ bytes, recorder: address }) => tell('delivered', { bytes, recorder: address }),
-    dropped: (end) => tell('dropped', end),
-    kept: (end) => tell('kept', end),
+    left: (bytes) => report('left', bytes),
+    delivered: ({ bytes, recorder: address }) => report('delivered', { bytes, recorder: address }),
+    dropped: (end) => report('dropped', end),
+    kept: (end) => report('kept', end),
   };
   return {
-    told,
+    reported,
     events,
     async until(event: keyof LateEvents): Promise<unknown> {
       for (;;) {
-        const found = told.find(([name]) => name === event);
+        const found = reported.find(([name]) => name === event);
         if (found !== undefined) return found[1];
         const changed = Promise.withResolvers<void>();
         waiters.add(changed.resolve);
@@ -113,7 +113,7 @@ describe('an upload whose recorder is lost for good', () => {
 
   it('is delivered where the acknowledgements ended, with its beginning and its last lines', async () => {
     const client = createClient();
-    const { events, told, until } = listener();
+    const { events, reported, until } = listener();
     const acknowledged = framed(HEADER + SESSION).length;
     const { upload, port, body } = await lostUpload(client, acknowledged, events);
     upload.leave(framed(END));
@@ -133,13 +133,13 @@ describe('an upload whose recorder is lost for good', () => {
       Buffer.concat([utf8(HEADER + SESSION), body.subarray(acknowledged), framed(END)]),
     );
     expect(back.uploads[0]!.ended).toBe(true);
-    expect(told.map(([event]) => event)).toEqual(['left', 'delivered']);
+    expect(reported.map(([event]) => event)).toEqual(['left', 'delivered']);
     expect(client.late.sessions).toBe(0);
   });
 
   it('is delivered by itself when the session was over already', async () => {
     const client = createClient();
-    const { events, told, until } = listener();
+    const { events, reported, until } = listener();
     const { first, upload } = await openUpload(client, events);
     void upload.write(HEADER + SESSION + END);
     await first.until(() => first.uploads[0]?.size === framed(HEADER + SESSION + END).length);
@@ -150,12 +150,12 @@ describe('an upload whose recorder is lost for good', () => {
     const back = await recorder({}, first.port);
     await until('delivered');
     expect(back.uploads[0]!.body).toEqual(framed(HEADER + SESSION + END));
-    expect(told).toHaveLength(2);
+    expect(reported).toHaveLength(2);
   });
 
   it('is delivered for the last word alone when every byte was acknowledged', async () => {
     const client = createClient();
-    const { events, told, until } = listener();
+    const { events, reported, until } = listener();
     const { first, upload } = await openUpload(client, events);
     const lines = HEADER + SESSION + '[1,"o","a"]\n' + END;
     const body = framed(lines);
@@ -170,19 +170,19 @@ describe('an upload whose recorder is lost for good', () => {
     expect(await until('delivered')).toMatchObject({ bytes: 0 });
     expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION);
     expect(back.uploads[0]!.ended).toBe(true);
-    expect(told[0]).toEqual(['left', 0]);
+    expect(reported[0]).toEqual(['left', 0]);
   });
 
   it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
     const client = createClient();
-    const { events, told } = listener();
+    const { events, reported } = listener();
     const { first, upload } = await openUpload(client, events, { upgradeOffered: false });
     void upload.write('12345\n');
     await first.until(() => first.uploads[0]?.size === 6);
     await first.close();
     await upload.lost;
     upload.leave(new Uint8Array(0));
-    expect(told).toEqual([
+    expect(reported).toEqual([
       ['left', 6],
       ['dropped', { bytes: 6, ofBytes: 6, reason: 'its recorder cannot continue a session' }],
     ]);
@@ -191,7 +191,7 @@ describe('an upload whose recorder is lost for good', () => {
 
   it('is dropped when the process ends, and so is one that comes after that', async () => {
     const client = createClient({ retryMs: 60_000, maxRetryMs: 60_000 });
-    const { events, told } = listener();
+    const { events, reported } = listener();
     const { upload, body } = await lostUpload(client, HEADER.length, events);
     const later = listener();
     const moving = await lostUpload(client, 0, later.events);
@@ -199,8 +199,8 @@ describe('an upload whose recorder is lost for good', () => {
     client.close();
     moving.upload.leave(framed(END));
     const bytes = body.length - HEADER.length + framed(END).length;
-    expect(told.at(-1)).toEqual(['dropped', { bytes, ofBytes: bytes, reason: 'the gateway has ended' }]);
-    expect(later.told.at(-1)).toMatchObject(['dropped', { reason: 'the gateway has ended' }]);
+    expect(reported.at(-1)).toEqual(['dropped', { bytes, ofBytes: bytes, reason: 'the gateway has ended' }]);
+    expect(later.reported.at(-1)).toMatchObject(['dropped', { reason: 'the gateway has ended' }]);
     expect(client.late.sessions).toBe(0);
   });
 
@@ -349,7 +349,7 @@ describe('late deliveries', () => {
         else events.finished();
       });
     });
-    const { events, until, told } = listener();
+    const { events, until, reported } = listener();
     late.take(end(events));
     await goOn();
     await untilPaused();
@@ -359,7 +359,7 @@ describe('late deliveries', () => {
       [50, 4],
       [90, 5],
     ]);
-    expect(told.map(([event]) => event)).toEqual(['left', 'delivered']);
+    expect(reported.map(([event]) => event)).toEqual(['left', 'delivered']);
   });
 
   it('are not over when a recorder confirms without having acknowledged everything', async () => {
@@ -369,13 +369,13 @@ describe('late deliveries', () => {
         events.finished();
       }),
     );
-    const { events, told } = listener();
+    const { events, reported } = listener();
     late.take(end(events));
     await goOn();
     await untilPaused();
-    expect(told).toEqual([['left', 100]]);
+    expect(reported).toEqual([['left', 100]]);
     late.close();
-    expect(told.at(-1)).toEqual(['dropped', { bytes: 1, ofBytes: 100, reason: 'the gateway has ended' }]);
+    expect(reported.at(-1)).toEqual(['dropped', { bytes: 1, ofBytes: 100, reason: 'the gateway has ended' }]);
   });
 
   it('hold no more bytes and sessions than they may, beginnings included', async () => {
@@ -383,15 +383,15 @@ describe('late deliveries', () => {
       throw new Error('nobody there');
     };
     const bytes = setUp(nobody, { maxBytes: 2 * (100 + HEADER.length) });
-    const { events, told } = listener();
+    const { events, reported } = listener();
     expect([1, 2, 3].map((count) => bytes.late.take(end(events, { sessionId: `s${count}` })))).toEqual([
       true,
       true,
       false,
     ]);
-    expect(told.at(-1)).toMatchObject(['dropped', { bytes: 100, reason: /bytes would wait/ }]);
+    expect(reported.at(-1)).toMatchObject(['dropped', { bytes: 100, reason: /bytes would wait/ }]);
     bytes.late.close();
-    expect(told.filter(([event]) => event === 'dropped')).toHaveLength(3);
+    expect(reported.filter(([event]) => event === 'dropped')).toHaveLength(3);
     const sessions = setUp(nobody, { maxSessions: 1 });
     expect(sessions.late.take(end(events))).toBe(true);
     expect(sessions.late.take(end(events))).toBe(false);
@@ -416,11 +416,11 @@ describe('late deliveries', () => {
     late.take(end(young.events, { sessionId: 'young' }));
     await goOn();
     await untilPaused();
-    expect(old.told.at(-1)).toEqual([
+    expect(old.reported.at(-1)).toEqual([
       'dropped',
       { bytes: 100, ofBytes: 100, reason: 'no recorder took it in time' },
     ]);
-    expect(young.told).toEqual([['left', 100]]);
+    expect(young.reported).toEqual([['left', 100]]);
     expect(late.sessions).toBe(1);
     late.close();
   });
@@ -454,13 +454,13 @@ describe('late deliveries', () => {
       },
       { maxFruitless: 2 },
     );
-    const { events, told, until } = listener();
+    const { events, reported, until } = listener();
     late.take(end(events));
     for (let round = 0; round < 4; round += 1) {
       await goOn();
       await untilPaused();
     }
-    expect(told).toHaveLength(1);
+    expect(reported).toHaveLength(1);
     await goOn();
     expect(await until('dropped')).toEqual({ bytes: 90, ofBytes: 100, reason: 'too long' });
     expect(opened).toBe(5);

@@ -356,21 +356,24 @@ async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConne
 }
 
 /** Messages about a connection until it ends. */
-function watch(connection: RecorderConnection): { readonly told: unknown[]; readonly over: Promise<void> } {
-  const told: unknown[] = [];
+function watch(connection: RecorderConnection): {
+  readonly reported: unknown[];
+  readonly over: Promise<void>;
+} {
+  const reported: unknown[] = [];
   const over = Promise.withResolvers<void>();
   connection.attach({
-    acknowledged: (bytes, lineBytes) => void told.push([bytes, lineBytes]),
+    acknowledged: (bytes, lineBytes) => void reported.push([bytes, lineBytes]),
     finished() {
-      told.push('finished');
+      reported.push('finished');
       over.resolve();
     },
     lost({ message }) {
-      told.push(message);
+      reported.push(message);
       over.resolve();
     },
   });
-  return { told, over: over.promise };
+  return { reported, over: over.promise };
 }
 
 describe('an upgraded connection', () => {
@@ -400,11 +403,11 @@ describe('an upgraded connection', () => {
           expect([how, connection]).toEqual(['resetAndDestroy', expect.any(NotUpgradedError)]);
           continue;
         }
-        const { told, over } = watch(connection as RecorderConnection);
+        const { reported, over } = watch(connection as RecorderConnection);
         await over;
-        expect(told.at(-1)).toMatch(/closed|ECONNRESET/);
+        expect(reported.at(-1)).toMatch(/closed|ECONNRESET/);
         expect([[5, 7]]).toEqual(
-          expect.arrayContaining(told.slice(0, 1).filter((one) => typeof one !== 'string')),
+          expect.arrayContaining(reported.slice(0, 1).filter((one) => typeof one !== 'string')),
         );
       }
     },
@@ -417,14 +420,14 @@ describe('an upgraded connection', () => {
         if (chunk.equals(Buffer.alloc(4))) socket.write(Buffer.alloc(4));
       });
     });
-    const { told, over } = watch(connection);
-    await expect.poll(() => told.length).toBe(2);
+    const { reported, over } = watch(connection);
+    await expect.poll(() => reported.length).toBe(2);
     connection.finish();
     await over;
-    expect(told).toEqual([[0, 0], [7, 9], 'finished']);
+    expect(reported).toEqual([[0, 0], [7, 9], 'finished']);
     connection.send(Uint8Array.of(1));
     connection.destroy();
-    expect(told).toHaveLength(3);
+    expect(reported).toHaveLength(3);
   });
 
   it('knows what has not left it while nobody reads', async () => {

@@ -79,9 +79,9 @@ describe('WebSocket tap, heartbeats', () => {
     for (let at = 1; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
       expect(look(size.subarray(at))).toBe('waits');
-      const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
-      expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `kept ${at}`);
-      expect(look(pressed.subarray(at))).toBe('goes');
+      const resize = clientMessage(0, utf8('{"Width":80,"Height":24}'));
+      expect(look(resize.subarray(0, at))).toBe(at > 6 ? 'goes' : `kept ${at}`);
+      expect(look(resize.subarray(at))).toBe('goes');
     }
     expect(look(key.subarray(0, 3))).toBe('kept 3');
     expect(look(key.subarray(3))).toBe('goes');

@@ -110,15 +110,15 @@ describe('a row journal', () => {
 
   it('does not depend on how often the time is told', () => {
     const lines = castFixture('vim');
-    const told: unknown[] = [];
-    const journal = new RowJournal({ columns: 80, rows: 24, onRow: (row) => told.push(row) });
+    const reported: unknown[] = [];
+    const journal = new RowJournal({ columns: 80, rows: 24, onRow: (row) => reported.push(row) });
     for (const line of lines.slice(1)) {
       const [seconds, , text] = JSON.parse(line) as [number, string, string];
       for (const step of [0.2, 0.1, 0]) journal.tick(seconds - step);
       journal.write(seconds, text);
     }
     journal.end();
-    expect(told).toEqual(readCastLines(lines).rows);
+    expect(reported).toEqual(readCastLines(lines).rows);
   });
 
   it('survives a new size in mid-session and loses nothing by it', () => {

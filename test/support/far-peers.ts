@@ -27,7 +27,7 @@ export type FarNews =
 
 const port = parentPort;
 const { script, beat, tls } = workerData as FarPeers;
-const tell = (news: FarNews): void => port?.postMessage(news);
+const report = (news: FarNews): void => port?.postMessage(news);
 const order = Promise.withResolvers<void>();
 
 async function listen(server: Server): Promise<number> {
@@ -43,14 +43,14 @@ async function finish(socket: Socket): Promise<void> {
   // the kernel has all bytes when the socket is closed
   await new Promise<void>((written) => socket.end(script, () => written()));
   socket.destroy();
-  tell({ kind: 'finished' });
+  report({ kind: 'finished' });
 }
 
 function read(socket: Socket): void {
   const received: Buffer[] = [];
   socket.on('error', () => {});
   socket.on('data', (chunk: Buffer) => received.push(chunk));
-  socket.once('close', () => tell({ kind: 'closed', received: new Uint8Array(Buffer.concat(received)) }));
+  socket.once('close', () => report({ kind: 'closed', received: new Uint8Array(Buffer.concat(received)) }));
   port?.on('message', (message: FarOrder) => {
     if (message === 'beat' && socket.writable) socket.write(beat);
   });
@@ -67,4 +67,4 @@ const client = createPlainServer((socket) => {
   socket.setNoDelay(true);
   read(socket);
 });
-tell({ kind: 'ready', serverPort: await listen(server), clientPort: await listen(client) });
+report({ kind: 'ready', serverPort: await listen(server), clientPort: await listen(client) });

@@ -71,7 +71,7 @@ async function exported(
   id: string,
   format: string,
   place: readonly string[] = ['--recorder', rig.recorder.url],
-): Promise<{ readonly code: number; readonly bytes: Buffer; readonly told: string }> {
+): Promise<{ readonly code: number; readonly bytes: Buffer; readonly message: string }> {
   const streams = { stdout: new PassThrough(), stderr: new PassThrough() };
   const bytes = streams.stdout.toArray();
   const { signal } = new AbortController();
@@ -82,8 +82,8 @@ async function exported(
   });
   streams.stdout.end();
   streams.stderr.end();
-  const told = Buffer.concat(await streams.stderr.toArray()).toString();
-  return { code, bytes: Buffer.concat(await bytes), told };
+  const message = Buffer.concat(await streams.stderr.toArray()).toString();
+  return { code, bytes: Buffer.concat(await bytes), message };
 }
 
 const outputs = fc.array(
@@ -106,8 +106,8 @@ describe('exported output', () => {
           const expected = Buffer.concat(
             written.filter((one) => one.stream === stream).map(({ bytes }) => bytes),
           );
-          const { code, bytes, told } = await exported(id, stream);
-          expect([code, told]).toEqual([0, '']);
+          const { code, bytes, message } = await exported(id, stream);
+          expect([code, message]).toEqual([0, '']);
           expect(bytes.equals(expected)).toBe(true);
         }
       }),
@@ -148,14 +148,14 @@ describe('exported output', () => {
     ],
   ])('comes with a sentence and exit code 1, where it is known %s', async (_, lines, sentence) => {
     const id = await keep(HEADER, ...lines);
-    const { code, told, bytes } = await exported(id, 'stdout');
-    expect([code, told]).toEqual([1, sentence]);
+    const { code, message, bytes } = await exported(id, 'stdout');
+    expect([code, message]).toEqual([1, sentence]);
     expect(bytes.toString()).toMatch(/^[a\ufffd]$/);
   });
 
   it('keeps a U+FFFD that was written as one', async () => {
     const bytes = Buffer.from('a\ufffdb');
     const id = await record([{ stream: 'stdout', bytes }]);
-    expect(await exported(id, 'stdout')).toEqual({ code: 0, bytes, told: '' });
+    expect(await exported(id, 'stdout')).toEqual({ code: 0, bytes, message: '' });
   });
 });

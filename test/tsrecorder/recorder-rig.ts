@@ -192,8 +192,8 @@ function createAnswer(onlyLines = false) {
   return {
     answered,
     push(chunk: Uint8Array) {
-      const told = parser.push(chunk);
-      acks.push(...(onlyLines ? told.map(withoutFrames) : told));
+      const parsed = parser.push(chunk);
+      acks.push(...(onlyLines ? parsed.map(withoutFrames) : parsed));
       notify();
     },
     closed() {

@@ -92,7 +92,7 @@ describe('the drain', () => {
 
   it('tells interactive sessions why, after they had their time', async () => {
     let active = 2;
-    const told: string[] = [];
+    const reasons: string[] = [];
     const rig = await rigWith(() => {}, {
       server: {
         sessions: {
@@ -100,7 +100,7 @@ describe('the drain', () => {
             return active;
           },
           endAll(reason) {
-            told.push(reason);
+            reasons.push(reason);
             active = 1;
             return Promise.resolve();
           },
@@ -108,7 +108,7 @@ describe('the drain', () => {
       },
     });
     expect(await rig.proxy.drain(100)).toEqual({ cutRequests: 0, cutSessions: 1 });
-    expect(told).toEqual(['the gateway is shutting down']);
+    expect(reasons).toEqual(['the gateway is shutting down']);
   });
 
   it('gives recordings that wait for a recorder their time, in a hurry', async () => {

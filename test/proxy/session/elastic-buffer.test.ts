@@ -34,10 +34,10 @@ function open(
   } = {},
 ) {
   const budget = options.budget ?? new ElasticBudget({ memoryBytes: 1 << 26, diskBytes: 1 << 26 });
-  const told: string[] = [];
+  const reported: string[] = [];
   let wake = Promise.withResolvers<void>();
-  const tell = (what: string): void => {
-    told.push(what);
+  const report = (what: string): void => {
+    reported.push(what);
     wake.resolve();
     wake = Promise.withResolvers();
   };
@@ -45,11 +45,11 @@ function open(
     limits: { memoryBytes: () => MEMORY, diskBytes: options.diskBytes ?? 1 << 25 },
     budget,
     openFile: options.openFile ?? (() => openSpillFile(tmpdir())),
-    ready: () => tell('ready'),
-    room: () => tell('room'),
-    limitReached: () => tell('limitReached'),
-    fileLost: (error) => tell(`file lost: ${(error as Error).message}`),
-    failed: (error) => tell(`failed: ${(error as Error).message}`),
+    ready: () => report('ready'),
+    room: () => report('room'),
+    limitReached: () => report('limitReached'),
+    fileLost: (error) => report(`file lost: ${(error as Error).message}`),
+    failed: (error) => report(`failed: ${(error as Error).message}`),
   });
   closers.push(() => buffer.close());
   const takeAll = async (): Promise<Buffer> => {
@@ -62,7 +62,7 @@ function open(
     }
     return Buffer.concat(pieces);
   };
-  return { buffer, budget, told, takeAll, changed: () => wake.promise };
+  return { buffer, budget, reported, takeAll, changed: () => wake.promise };
 }
 
 /** A file whose disk fails on request. */
@@ -113,9 +113,9 @@ describe('elastic buffer', () => {
   });
 
   it('is full when its file is, and has room when some of it was taken', async () => {
-    const { buffer, told, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
+    const { buffer, reported, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
     const given: Buffer[] = [];
-    while (!told.includes('limitReached')) {
+    while (!reported.includes('limitReached')) {
       if (buffer.full) {
         await changed();
         continue;
@@ -125,41 +125,41 @@ describe('elastic buffer', () => {
     }
     expect(buffer.size).toBeLessThanOrEqual(4 * BLOCK_BYTES + 2 * MEMORY + 50_000);
     expect((await takeAll()).equals(Buffer.concat(given))).toBe(true);
-    expect(told).toContain('room');
+    expect(reported).toContain('room');
     expect(buffer.full).toBe(false);
   });
 
   it('goes on in memory when the disk is full, loses nothing and says so once', async () => {
-    const { buffer, told, takeAll, changed } = open({ openFile: () => brittle({ write: true }) });
+    const { buffer, reported, takeAll, changed } = open({ openFile: () => brittle({ write: true }) });
     const given = randomBytes(6 * BLOCK_BYTES);
     for (let at = 0; at < given.length; at += 40_000) buffer.push(given.subarray(at, at + 40_000));
-    while (!told.includes('file lost: ENOSPC')) await changed();
-    expect(told).toContain('limitReached');
+    while (!reported.includes('file lost: ENOSPC')) await changed();
+    expect(reported).toContain('limitReached');
     expect((await takeAll()).equals(given)).toBe(true);
     expect(buffer.full).toBe(false);
     buffer.push(randomBytes(6 * BLOCK_BYTES));
     expect(buffer.full).toBe(true);
-    expect(told.filter((what) => what.startsWith('file lost'))).toHaveLength(1);
+    expect(reported.filter((what) => what.startsWith('file lost'))).toHaveLength(1);
   });
 
   it('does without a file that cannot be made', async () => {
-    const { told, buffer, takeAll, changed } = open({ openFile: () => openSpillFile('/does/not/exist') });
+    const { reported, buffer, takeAll, changed } = open({ openFile: () => openSpillFile('/does/not/exist') });
     const given = randomBytes(6 * BLOCK_BYTES);
     buffer.push(given);
-    while (told.length === 0) await changed();
-    expect(told[0]).toContain('ENOENT');
+    while (reported.length === 0) await changed();
+    expect(reported[0]).toContain('ENOENT');
     expect((await takeAll()).equals(given)).toBe(true);
   });
 
   it('says when the disk does not give back what it took', async () => {
-    const { told, buffer, changed } = open({ openFile: () => brittle({ read: true }) });
+    const { reported, buffer, changed } = open({ openFile: () => brittle({ read: true }) });
     buffer.push(randomBytes(BLOCK_BYTES));
     for (let count = 0; count < 6; count += 1) buffer.push(randomBytes(BLOCK_BYTES));
-    while (!told.includes('failed: EIO')) {
+    while (!reported.includes('failed: EIO')) {
       const next = changed();
-      if (take(buffer, BLOCK_BYTES) === undefined && !told.includes('failed: EIO')) await next;
+      if (take(buffer, BLOCK_BYTES) === undefined && !reported.includes('failed: EIO')) await next;
     }
-    expect(told).toContain('failed: EIO');
+    expect(reported).toContain('failed: EIO');
   });
 
   it('keeps many floods within the totals of the process', async () => {

@@ -46,26 +46,26 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   /** Bytes that the server received. */
-  const heard: string[] = [];
+  const received: string[] = [];
   const input = new Map<number, Buffer>();
   far.on('data', (chunk: Uint8Array) => {
     for (const event of parser.push(chunk)) {
       if (event.kind === 'synStream') {
-        heard.push(`open ${event.streamId} ${headers.decode(event.block).get('streamtype')}`);
+        received.push(`open ${event.streamId} ${headers.decode(event.block).get('streamtype')}`);
         if (answers(event.streamId)) far.write(peer.reply(event.streamId));
       } else if (event.kind === 'data') {
         const { streamId, payload, fin } = event;
         input.set(streamId, Buffer.concat([input.get(streamId) ?? Buffer.alloc(0), payload]));
-        if (fin) heard.push(`fin ${streamId}`);
-      } else if (event.kind === 'ping') heard.push(`ping ${event.id}`);
-      else heard.push(event.kind);
+        if (fin) received.push(`fin ${streamId}`);
+      } else if (event.kind === 'ping') received.push(`ping ${event.id}`);
+      else received.push(event.kind);
     }
   });
-  far.on('end', () => heard.push('end'));
+  far.on('end', () => received.push('end'));
   far.on('error', () => {});
   const session = new ExecOverSpdy({ ...SESSION, socket: near, tty, stderr: !tty, ...more });
   const client = receive(session);
-  return { session, near, far, peer, heard, input, ...client };
+  return { session, near, far, peer, received, input, ...client };
 }
 
 /** Parses server frames like `ws`. */
@@ -151,19 +151,19 @@ describe('the streams of a session', () => {
     ['a terminal, third version', { tty: true, version: 3 }, ['error', 'stdin', 'stdout', 'resize']],
     ['a terminal, second version', { tty: true, version: 2 }, ['error', 'stdin', 'stdout']],
   ])('are those a server waits for: %s', async (_name, options, roles) => {
-    const { heard } = start(options);
-    await until(() => heard.length === roles.length);
+    const { received } = start(options);
+    await until(() => received.length === roles.length);
     await turns();
-    expect(heard).toEqual(roles.map((role, index) => `open ${index * 2 + 1} ${role}`));
+    expect(received).toEqual(roles.map((role, index) => `open ${index * 2 + 1} ${role}`));
   });
 
   it('are opened one after another, and what the client sends waits for the last one', async () => {
-    const { session, far, peer, heard, input } = start({ answers: () => false });
+    const { session, far, peer, received, input } = start({ answers: () => false });
     session.write(clientMessage(0, utf8('early')));
     for (const [index, name] of STREAMS.entries()) {
       await turns();
-      expect(heard).toEqual(STREAMS.slice(0, index + 1));
-      expect(heard.at(-1)).toBe(name);
+      expect(received).toEqual(STREAMS.slice(0, index + 1));
+      expect(received.at(-1)).toBe(name);
       expect(input.size).toBe(index === 3 ? 1 : 0);
       far.write(peer.reply(index * 2 + 1));
     }
@@ -173,14 +173,14 @@ describe('the streams of a session', () => {
   it.each(['before', 'while'])(
     'have the size of a terminal before the stream for it is answered: said %s it is opened',
     async (when) => {
-      const { session, far, peer, near, heard, input } = start({ tty: true, answers: () => false });
+      const { session, far, peer, near, received, input } = start({ tty: true, answers: () => false });
       const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
       if (when === 'before') session.write(size);
       for (const id of [1, 3, 5]) {
-        await until(() => heard.length === (id + 1) / 2);
+        await until(() => received.length === (id + 1) / 2);
         far.write(peer.reply(id));
       }
-      await until(() => heard.length === 4);
+      await until(() => received.length === 4);
       if (when === 'while') session.write(size);
       await until(() => input.has(7));
       expect(text(input.get(7)!)).toBe('{"Width":80,"Height":24}');
@@ -199,8 +199,8 @@ describe('the streams of a session', () => {
   it('may last for as long as they like once they were', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {
-      const { session, errors, heard } = start({ openTimeoutMs: 20 });
-      await until(() => heard.length === STREAMS.length);
+      const { session, errors, received } = start({ openTimeoutMs: 20 });
+      await until(() => received.length === STREAMS.length);
       await turns();
       vi.advanceTimersByTime(20);
       await turns();
@@ -222,14 +222,14 @@ describe('a session', () => {
         }),
         fc.array(fc.uint8Array({ maxLength: 70_000 }), { maxLength: 4 }),
         async (serverCuts, clientCuts, said, typed) => {
-          const { session, far, peer, heard, input, seen, errors, channel } = start();
+          const { session, far, peer, received, input, seen, errors, channel } = start();
           const up = Buffer.concat([
             ...typed.map((bytes) => clientMessage(0, bytes)),
             clientMessage(255, Uint8Array.of(0)),
             clientMessage(0, utf8('too late')),
           ]);
           for (const chunk of cut(up, clientCuts)) session.write(chunk);
-          await until(() => heard.includes('fin 3'));
+          await until(() => received.includes('fin 3'));
           const down = Buffer.concat([
             ...said.map(([id, bytes]) => peer.data(id, bytes)),
             ...ending(peer, STATUS_SUCCESS),
@@ -238,7 +238,7 @@ describe('a session', () => {
           far.end();
           await closed(session);
           expect(errors).toEqual([]);
-          expect(heard).toEqual([...STREAMS, 'fin 3', 'end']);
+          expect(received).toEqual([...STREAMS, 'fin 3', 'end']);
           expect(Buffer.compare(input.get(3)!, Buffer.concat(typed))).toBe(0);
           const saidOn = (id: number) =>
             Buffer.concat(said.filter(([on]) => on === id).map(([, bytes]) => bytes));
@@ -257,8 +257,8 @@ describe('a session', () => {
     const { peer } = start();
     const down = Buffer.concat([peer.data(5, utf8('out')), ...ending(peer, STATUS_SUCCESS).slice(0, 4)]);
     for (let length = 0; length <= down.length; length += 1) {
-      const { session, far, heard, seen, errors } = start();
-      await until(() => heard.length === 4);
+      const { session, far, received, seen, errors } = start();
+      await until(() => received.length === 4);
       far.write(down.subarray(0, length));
       far.end();
       await closed(session);
@@ -270,8 +270,8 @@ describe('a session', () => {
   });
 
   it('whose connection breaks has no end, and what came before is whole', async () => {
-    const { session, near, far, peer, heard, seen, errors, channel } = start();
-    await until(() => heard.length === 4);
+    const { session, near, far, peer, received, seen, errors, channel } = start();
+    await until(() => received.length === 4);
     far.write(peer.data(5, utf8('out')));
     far.write(peer.data(1, STATUS_SUCCESS));
     await until(() => channel(1).length === 3);
@@ -288,8 +288,8 @@ describe('a session', () => {
     ['nothing', 4, new Uint8Array(0), ['message 1']],
     ['no status', 5, utf8('command failed'), ['message 1']],
   ])('ends with %s in version %d', async (_name, version, status, expected) => {
-    const { session, far, peer, heard, seen, channel } = start({ version });
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, seen, channel } = start({ version });
+    await until(() => received.length === 4);
     for (const frame of ending(peer, status)) far.write(frame);
     far.end();
     await closed(session);
@@ -298,8 +298,8 @@ describe('a session', () => {
   });
 
   it('ends without the streams that nobody asked for', async () => {
-    const { session, far, peer, heard, seen, channel } = start({ stdin: false, stderr: false });
-    await until(() => heard.length === 2);
+    const { session, far, peer, received, seen, channel } = start({ stdin: false, stderr: false });
+    await until(() => received.length === 2);
     far.write(peer.data(3, utf8('out'), true));
     far.write(peer.data(1, STATUS_SUCCESS));
     far.write(reset(1));
@@ -311,8 +311,8 @@ describe('a session', () => {
   });
 
   it('ends with the status that the API server would send to a client of version 5', async () => {
-    const { session, far, peer, heard, channel } = start();
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, channel } = start();
+    await until(() => received.length === 4);
     const status =
       '{"metadata":{},"status":"Failure","message":"no such file","reason":"InternalError","code":500}';
     for (const frame of ending(peer, utf8(status))) far.write(frame);
@@ -332,8 +332,8 @@ describe('a session', () => {
     for (const more of [0, 1]) {
       const empty = '{"metadata":{},"status":"Success","message":""}';
       const long = empty.replace('""', `"${'x'.repeat(64 * 1024 - empty.length + more)}"`);
-      const { session, far, peer, heard, seen } = start();
-      await until(() => heard.length === 4);
+      const { session, far, peer, received, seen } = start();
+      await until(() => received.length === 4);
       for (const frame of ending(peer, utf8(long))) far.write(frame);
       far.end();
       await closed(session);
@@ -344,8 +344,8 @@ describe('a session', () => {
 
 describe('what a turn of the event loop brings', () => {
   it('goes together, but for what comes first, and in order', async () => {
-    const { far, peer, heard, seen, messages } = start();
-    await until(() => heard.length === 4);
+    const { far, peer, received, seen, messages } = start();
+    await until(() => received.length === 4);
     await turns();
     for (const [id, what] of [
       [5, 'a'],
@@ -363,8 +363,8 @@ describe('what a turn of the event loop brings', () => {
   });
 
   it('comes first only when there is something in it for the client', async () => {
-    const { far, peer, heard, messages } = start();
-    await until(() => heard.length === 4);
+    const { far, peer, received, messages } = start();
+    await until(() => received.length === 4);
     await turns();
     const frame = peer.data(5, utf8('a'));
     far.write(frame.subarray(0, 8));
@@ -375,8 +375,8 @@ describe('what a turn of the event loop brings', () => {
   });
 
   it('is not gathered beyond a limit', async () => {
-    const { far, peer, heard, channel, messages } = start();
-    await until(() => heard.length === 4);
+    const { far, peer, received, channel, messages } = start();
+    await until(() => received.length === 4);
     await turns();
     for (let count = 0; count < 64; count += 1) far.write(peer.data(5, new Uint8Array(10_000)));
     await until(() => channel(1).length === 640_000);
@@ -386,8 +386,8 @@ describe('what a turn of the event loop brings', () => {
   });
 
   it('goes before the connection ends', async () => {
-    const { session, far, peer, heard, messages, seen } = start();
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, messages, seen } = start();
+    await until(() => received.length === 4);
     await turns();
     for (const what of ['a', 'b', 'c']) far.write(peer.data(5, utf8(what)));
     far.end();
@@ -397,8 +397,8 @@ describe('what a turn of the event loop brings', () => {
   });
 
   it('goes nowhere once the session is destroyed', async () => {
-    const { session, far, peer, heard, messages, errors } = start();
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, messages, errors } = start();
+    await until(() => received.length === 4);
     await turns();
     far.write(peer.data(5, utf8('a')));
     far.write(peer.data(5, utf8('b')), () => session.destroy());
@@ -410,8 +410,8 @@ describe('what a turn of the event loop brings', () => {
 
 describe('what the client says', () => {
   it('reaches the streams it is for, and nothing else', async () => {
-    const { session, heard, input } = start({ tty: true });
-    await until(() => heard.length === 4);
+    const { session, received, input } = start({ tty: true });
+    await until(() => received.length === 4);
     const size = utf8('{"Width":80,"Height":24}');
     for (const channel of [1, 2, 3, 77]) session.write(clientMessage(channel, utf8('?')));
     session.write(clientMessage(255, Uint8Array.of(1)));
@@ -423,23 +423,23 @@ describe('what the client says', () => {
       [7, Buffer.from(size)],
       [3, Buffer.from('key')],
     ]);
-    expect(heard).toHaveLength(4);
+    expect(received).toHaveLength(4);
   });
 
   it('is written before its leave is taken', async () => {
-    const { session, heard, input, seen } = start();
-    await until(() => heard.length === 4);
+    const { session, received, input, seen } = start();
+    await until(() => received.length === 4);
     const many = Buffer.alloc(1_000_000, 7);
     session.write(Buffer.concat([clientMessage(0, many), CLOSE]));
     session.write(clientMessage(0, utf8('after')));
-    await until(() => heard.includes('end'));
+    await until(() => received.includes('end'));
     expect(Buffer.compare(input.get(3)!, many)).toBe(0);
     expect(seen).toEqual(['message 1', 'close 1000']);
   });
 
   it('goes nowhere when the server wants no more of it', async () => {
-    const { session, far, peer, heard, input, channel } = start();
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, input, channel } = start();
+    await until(() => received.length === 4);
     far.write(reset(3));
     far.write(peer.data(5, utf8('x')));
     await until(() => channel(1).length === 1);
@@ -447,20 +447,20 @@ describe('what the client says', () => {
     session.write(clientMessage(255, Uint8Array.of(0)));
     await turns();
     expect(input.size).toBe(0);
-    expect(heard).toHaveLength(4);
+    expect(received).toHaveLength(4);
   });
 
   it('has no close signal before the fifth version', async () => {
-    const { session, heard } = start({ version: 4 });
-    await until(() => heard.length === 4);
+    const { session, received } = start({ version: 4 });
+    await until(() => received.length === 4);
     session.write(clientMessage(255, Uint8Array.of(0)));
     await turns();
-    expect(heard).toHaveLength(4);
+    expect(received).toHaveLength(4);
   });
 
   it('waits for a server that does not read', async () => {
-    const { session, far, heard, input } = start();
-    await until(() => heard.length === 4);
+    const { session, far, received, input } = start();
+    await until(() => received.length === 4);
     far.pause();
     const piece = clientMessage(0, new Uint8Array(32_768));
     let done = 0;
@@ -482,8 +482,8 @@ describe('what the client says', () => {
     ],
     ['a frame of 4 GB', Uint8Array.of(0x82, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)],
   ])('ends the session when it is %s', async (_name, frame) => {
-    const { session, near, seen, heard, input, errors } = start();
-    await until(() => heard.length === 4);
+    const { session, near, seen, received, input, errors } = start();
+    await until(() => received.length === 4);
     session.write(frame);
     await closed(session);
     expect(errors).toMatchObject([{ code: 'SESSION_VIOLATED' }]);
@@ -498,13 +498,13 @@ describe('heartbeats', () => {
     encodeWebSocketFrame({ opcode: 9, fin: true, payload: utf8(payload), mask: MASK });
 
   it('of the client are answered when the API server has answered', async () => {
-    const { session, far, heard, seen } = start();
-    await until(() => heard.length === 4);
+    const { session, far, received, seen } = start();
+    await until(() => received.length === 4);
     for (const byte of ping('one')) session.write(Uint8Array.of(byte));
-    await until(() => heard.length === 5);
+    await until(() => received.length === 5);
     session.write(ping('two'));
-    await until(() => heard.length === 6);
-    expect(heard.slice(4)).toEqual(['ping 1', 'ping 3']);
+    await until(() => received.length === 6);
+    expect(received.slice(4)).toEqual(['ping 1', 'ping 3']);
     expect(seen).toEqual(['message 1']);
     // the previous one, an unknown one, the right one, and the right one again
     for (const id of [1, 99, 3, 3]) far.write(encodeSpdyFrame({ kind: 'ping', id }));
@@ -514,26 +514,26 @@ describe('heartbeats', () => {
   });
 
   it('of the server are answered when it has nothing else to say', async () => {
-    const { far, peer, heard } = start();
-    await until(() => heard.length === 4);
+    const { far, peer, received } = start();
+    await until(() => received.length === 4);
     const question = (id: number) => encodeSpdyFrame({ kind: 'ping', id });
     far.write(question(2));
-    await until(() => heard.length === 5);
-    expect(heard[4]).toBe('ping 2');
+    await until(() => received.length === 5);
+    expect(received[4]).toBe('ping 2');
     far.write(question(4));
     far.write(peer.data(5, utf8('more')));
     await turns();
-    expect(heard).toHaveLength(5);
+    expect(received).toHaveLength(5);
   });
 
   it('are not sent to a server whose session is over', async () => {
-    const { session, far, peer, heard, seen } = start();
-    await until(() => heard.length === 4);
+    const { session, far, peer, received, seen } = start();
+    await until(() => received.length === 4);
     far.write(Buffer.concat([...ending(peer, STATUS_SUCCESS), encodeSpdyFrame({ kind: 'ping', id: 2 })]));
     await until(() => seen.includes('close 1000'));
     session.write(ping('x'));
     await turns();
-    expect(heard.filter((what) => what.startsWith('ping'))).toEqual([]);
+    expect(received.filter((what) => what.startsWith('ping'))).toEqual([]);
   });
 });
 
@@ -578,8 +578,8 @@ describe('a hostile API server', () => {
     ['sends a control frame of more than 64 KiB', () => withBlock(64 * 1024 + 1)],
     ['says the end of HTTP', () => utf8('HTTP/1.1 500 Internal Server Error\r\n\r\n')],
   ])('ends its session when it %s', async (_name, frame) => {
-    const { session, near, far, peer, heard, seen, errors } = start();
-    await until(() => heard.length === 4);
+    const { session, near, far, peer, received, seen, errors } = start();
+    await until(() => received.length === 4);
     far.write(frame(peer));
     await closed(session);
     expect(errors).toHaveLength(1);
@@ -589,8 +589,8 @@ describe('a hostile API server', () => {
   });
 
   it('is refused a control frame by its header, and one of 64 KiB only for what is in it', async () => {
-    const { session, far, heard, errors } = start();
-    await until(() => heard.length === 4);
+    const { session, far, received, errors } = start();
+    await until(() => received.length === 4);
     far.write(withBlock(64 * 1024).subarray(0, 1000));
     await turns();
     expect(errors).toEqual([]);
@@ -598,8 +598,8 @@ describe('a hostile API server', () => {
   });
 
   it('is not waited for when it refuses a stream', async () => {
-    const { session, far, heard, errors } = start({ answers: (id) => id < 5 });
-    await until(() => heard.length === 3);
+    const { session, far, received, errors } = start({ answers: (id) => id < 5 });
+    await until(() => received.length === 3);
     far.write(reset(5));
     await closed(session);
     expect(errors).toMatchObject([{ code: 'SESSION_VIOLATED' }]);

@@ -109,14 +109,14 @@ async function startPeers(conversation: Conversation, tls: boolean) {
   closers.push(() => worker.terminate());
   const news: FarNews[] = [];
   worker.on('message', (message: FarNews) => news.push(message));
-  const heard = async <K extends FarNews['kind']>(kind: K): Promise<Extract<FarNews, { kind: K }>> => {
+  const nextNews = async <K extends FarNews['kind']>(kind: K): Promise<Extract<FarNews, { kind: K }>> => {
     for (;;) {
       const found = news.find((one) => one.kind === kind);
       if (found !== undefined) return found as Extract<FarNews, { kind: K }>;
       await once(worker, 'message');
     }
   };
-  const { serverPort, clientPort } = await heard('ready');
+  const { serverPort, clientPort } = await nextNews('ready');
   const client = connect(clientPort, '127.0.0.1');
   const upstream: Socket =
     authority === undefined
@@ -133,7 +133,7 @@ async function startPeers(conversation: Conversation, tls: boolean) {
     () => client.destroy(),
     () => upstream.destroy(),
   );
-  return { client, upstream, heard, tell: (order: FarOrder) => worker.postMessage(order) };
+  return { client, upstream, nextNews, tell: (order: FarOrder) => worker.postMessage(order) };
 }
 
 function block(): void {
@@ -167,7 +167,7 @@ describe.each([
 ])('a server that has finished, a heartbeat, and no turn for the gateway, $name', ({ make, tls }) => {
   it.each(MOMENTS)('$name', async ({ afterBytes, held }) => {
     const conversation = make();
-    const { client, upstream, heard, tell } = await startPeers(conversation, tls);
+    const { client, upstream, nextNews, tell } = await startPeers(conversation, tls);
     const session = createUnrecordedSessionTap(conversation.protocol, conversation.chosen)!;
     const [asked, answered] = conversation.opening;
     session.input(asked, new Uint8Array(0));
@@ -209,7 +209,7 @@ describe.each([
     if (afterBytes === 0) late();
     // and then one after the other, until the end
     const beats = setInterval(() => tell('beat'), 5);
-    const { received } = await heard('closed');
+    const { received } = await nextNews('closed');
     clearInterval(beats);
     await relay.done;
     const got = conversation.read(received);

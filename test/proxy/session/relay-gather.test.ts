@@ -132,11 +132,11 @@ describe('a tap that gathers', () => {
 
   it('tells a tap that has seen more how far that was, and keeps back what it said then', async () => {
     const { state, options } = gatheringTap();
-    const told: unknown[] = [];
+    const deliveries: unknown[] = [];
     const markOf = (seen: number): OutputMark => ({
       heldBytes: seen % 2,
       heldBytesBackpressured: seen % 2,
-      delivered: (heldBytes) => told.push([seen, heldBytes]) > 0,
+      delivered: (heldBytes) => deliveries.push([seen, heldBytes]) > 0,
     });
     options.tap.mark = () => markOf(state.seen.length);
     const { fromUpstream, inner } = await relayed({
@@ -151,7 +151,7 @@ describe('a tap that gathers', () => {
     expect((await fromUpstream.take(2)).toString()).toBe('on');
     state.answers[1]!.resolve();
     expect((await fromUpstream.take(4)).toString()).toBe('etwo');
-    expect(told).toEqual([
+    expect(deliveries).toEqual([
       [1, 1],
       [2, 0],
     ]);

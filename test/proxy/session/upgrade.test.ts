@@ -519,9 +519,9 @@ describe('fail modes', () => {
     await client.reader.take(serverMessage(1, utf8('before')).length);
     recorderDouble.uploads[0]!.fail('no space left on device');
     await client.reader.untilClosed();
-    const told = client.reader.bytes.toString('latin1');
-    expect(told).toContain('tailcast: the session recorder was lost');
-    expect(told).toContain('no space left on device');
+    const shown = client.reader.bytes.toString('latin1');
+    expect(shown).toContain('tailcast: the session recorder was lost');
+    expect(shown).toContain('no space left on device');
     expect(client.reader.bytes.subarray(-4).toString('hex')).toBe('880203e8');
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
     expect(gateway.named('recorderLost')).toMatchObject([{ mode: 'failClosed', resumed: false }]);

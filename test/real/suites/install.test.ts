@@ -475,8 +475,8 @@ describe('the chart', () => {
       '--namespace=tailcast',
       '--create-namespace',
     ];
-    const told = expectSuccess(run(helm, [...args, ...values, '--kubeconfig', admin]));
-    expect(told).toContain('kubectl tailcast kubeconfig tc-gateway-0');
+    const notes = expectSuccess(run(helm, [...args, ...values, '--kubeconfig', admin]));
+    expect(notes).toContain('kubectl tailcast kubeconfig tc-gateway-0');
     const sets = expectSuccess(
       run(kubectl, ['--kubeconfig', admin, '-n', 'tailcast', 'get', 'statefulsets', '-o', 'name']),
     );

@@ -266,7 +266,7 @@ describe('the rehearsal of a migration', () => {
     const bucket = [`s3://${BUCKET}/`, '--s3-endpoint', s3.endpoint, '--s3-region', s3.region];
     const verified = await runCommand('verify', ...bucket, old!.id);
     expect(verified).toMatchObject({ code: 3, out: expect.stringContaining('no-evidence') });
-    expect(verified.out).toContain(`${old!.id}: unjudged`);
+    expect(verified.out).toContain(`${old!.id}: unverified`);
     const listed = await runCommand('ls', '--recorder', recorder.url, '--json');
     expect(listed.out).toContain(old!.id);
     await expectReferenceWorks();

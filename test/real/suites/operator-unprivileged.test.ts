@@ -62,7 +62,7 @@ describe.skipIf(problem !== undefined)(
     }
     const addressOf = (name: string): Promise<string> =>
       until(`node ${name}`, async () => (await site.node(name))?.ip_addresses[0]);
-    const asks = (what: string, url: string, pod: string): Promise<WebAnswer> =>
+    const fetchFrom = (what: string, url: string, pod: string): Promise<WebAnswer> =>
       until(what, () => site.http(pod, url));
     const uidOf = async (name: string): Promise<string> =>
       (await site.pod(NAMESPACE, podOf(name))).metadata.uid;
@@ -111,14 +111,16 @@ describe.skipIf(problem !== undefined)(
       expect(status).toBe('True');
       expect(message).toContain('not served: UDP 80 (echo)');
       const address = await addressOf('default-plain');
-      expect(await asks('the Service', `http://${address}/`, 'client')).toMatchObject({ name: 'web' });
+      expect(await fetchFrom('the Service', `http://${address}/`, 'client')).toMatchObject({ name: 'web' });
     });
 
     it('follow a port that is added, without a restart', { timeout: 180_000 }, async () => {
       const before = await uidOf('plain');
       await api('PATCH', `${DEFAULT}/services/plain`, { spec: { ports: [tcp(80), tcp(81)] } });
       const address = await addressOf('default-plain');
-      expect(await asks('the new port', `http://${address}:81/`, 'client')).toMatchObject({ name: 'web' });
+      expect(await fetchFrom('the new port', `http://${address}:81/`, 'client')).toMatchObject({
+        name: 'web',
+      });
       await condition('plain', 'ProxyCreated');
       expect(await uidOf('plain')).toBe(before);
     });
@@ -126,7 +128,7 @@ describe.skipIf(problem !== undefined)(
     it('carry connections into the tailnet, by name', { timeout: 180_000 }, async () => {
       await service('out', { 'tailscale.com/tailnet-fqdn': outside, ...CLASS }, outward([PORT]));
       await condition('out', 'ProxyCreated');
-      const answer = await asks('the node', await egressUrl('out'), 'web');
+      const answer = await fetchFrom('the node', await egressUrl('out'), 'web');
       expect(answer).toMatchObject({ name: 'outside' });
       expect(answer.from).toContain(await addressOf('default-out'));
     });
@@ -173,7 +175,7 @@ describe.skipIf(problem !== undefined)(
         await condition('fast', 'ProxyCreated');
         await condition('fast-out', 'ProxyCreated');
         const best = async (pod: string, url: string): Promise<number> => {
-          await asks('the way', url, pod);
+          await fetchFrom('the way', url, pod);
           const rates: number[] = [];
           for (let run = 0; run < 3; run += 1) rates.push(await site.fetch(pod, url, BYTES));
           return Math.max(...rates);

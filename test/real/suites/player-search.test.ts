@@ -104,12 +104,12 @@ describe('the sample session of the demo', () => {
       env: { PATH: process.env['PATH'], HOME: home, XDG_STATE_HOME: join(home, 'state') },
     });
     url = await new Promise<string>((resolve, reject) => {
-      let told = '';
+      let shown = '';
       let errors = '';
       demo.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
       demo.stdout.on('data', (chunk: Buffer) => {
-        told += chunk.toString();
-        const [, player] = /^player: (\S+)$/m.exec(told) ?? [];
+        shown += chunk.toString();
+        const [, player] = /^player: (\S+)$/m.exec(shown) ?? [];
         if (player !== undefined) resolve(player);
       });
       demo.once('exit', () => reject(new Error(errors)));
@@ -378,8 +378,8 @@ describe('whoever may see only some', () => {
     await field(page).fill('heron');
     await expect.poll(() => rows(page).count(), SOON).toBe(1);
     await expect.poll(() => hits(page).count(), SOON).toBe(1);
-    const told = await page.evaluate<string>('document.documentElement.outerHTML');
-    expect(told).not.toMatch(/erin|dave|another heron/);
+    const shown = await page.evaluate<string>('document.documentElement.outerHTML');
+    expect(shown).not.toMatch(/erin|dave|another heron/);
     await field(page).fill('osprey');
     await page.getByText('No recording matches').waitFor();
     expect(await page.evaluate<string>('document.documentElement.outerHTML')).not.toMatch(/erin|dave/);

@@ -214,7 +214,7 @@ describe('two recorders on one bucket, with the same rules', () => {
     await using two = await open(registries[1], { evidenceKey: signingKeyOf(one) });
     await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
     await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
-    const told = async (outcome: string): Promise<number> => {
+    const alertCount = async (outcome: string): Promise<number> => {
       const counts = registries.map((registry) =>
         registry.getSingleMetric('tailcast_recorder_alerts_total')!.get(),
       );
@@ -226,9 +226,9 @@ describe('two recorders on one bucket, with the same rules', () => {
     await until(async () => {
       // the list shows the recordings of the other recorder
       await Promise.all([one.list(), two.list()]);
-      return (await told('delivered')) + (await told('elsewhere')) === 4 ? true : undefined;
+      return (await alertCount('delivered')) + (await alertCount('elsewhere')) === 4 ? true : undefined;
     });
-    expect([await told('delivered'), await told('elsewhere')]).toEqual([2, 2]);
+    expect([await alertCount('delivered'), await alertCount('elsewhere')]).toEqual([2, 2]);
     expect(receiver.received).toHaveLength(2);
     const marks = await openStore({ prefix: 'alerts/' }).listDocuments('.alerts/');
     expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told']);

@@ -611,7 +611,7 @@ async function arrivesAround(listener: TailnetListener, from: string): Promise<b
 
 interface Watch {
   readonly changes: { readonly count: number };
-  /** The bus connection is lost and reported, and the watcher waits for `reconnect`. For `holdReconnection` alone. */
+  /** The bus connection is lost and reported, and the watcher waits for `reconnect`. Only for `holdReconnection`. */
   readonly lost: Promise<void>;
   /** Lets the watcher connect again. */
   reconnect(): void;

@@ -66,7 +66,7 @@ export async function watch(
     socket.on('error', fail);
     socket.on('close', () => fail(new Error(`the watch ended after ${seen.join(', ')}`)));
     socket.on('message', (data: Buffer) => {
-      // Whatever protocol was chosen, the API server writes watch events as plain JSON.
+      // With every protocol, the API server writes watch events as plain JSON.
       const { type } = JSON.parse(data.toString()) as { type: string };
       if (seen.push(type) === count) done();
     });

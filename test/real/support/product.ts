@@ -71,7 +71,7 @@ export interface TestGatewayOptions {
   /** Kubeconfig of the API server. */
   readonly upstream: string;
   readonly stateDirectory: string;
-  /** Who everybody is. */
+  /** Identity of every caller. */
   readonly identity: Identity;
   readonly dashboardOrigins?: readonly string[];
   /** Maximum pending bytes for a recorder. */

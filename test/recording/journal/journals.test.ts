@@ -36,17 +36,17 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-const told: string[] = [];
+const reported: string[] = [];
 const silent: LateEvents = {
-  left: (bytes) => void told.push(`left ${bytes}`),
-  delivered: ({ bytes }) => void told.push(`delivered ${bytes}`),
-  dropped: ({ reason }) => void told.push(`dropped: ${reason}`),
-  kept: ({ reason }) => void told.push(`kept: ${reason}`),
+  left: (bytes) => void reported.push(`left ${bytes}`),
+  delivered: ({ bytes }) => void reported.push(`delivered ${bytes}`),
+  dropped: ({ reason }) => void reported.push(`dropped: ${reason}`),
+  kept: ({ reason }) => void reported.push(`kept: ${reason}`),
 };
 
 /** Journals of one process; the test controls the signs of life. */
 async function open(with_: JournalKey = key, log = createSilentLogger()): Promise<Journals> {
-  told.length = 0;
+  reported.length = 0;
   const journals = await Journals.open({
     directory,
     key: with_,
@@ -101,7 +101,7 @@ describe('journals that a process left', () => {
     });
     closers.push(() => client.close());
     await expect
-      .poll(() => told)
+      .poll(() => reported)
       .toEqual([`left ${(HEADER + LINES).length}`, `delivered ${(HEADER + LINES).length}`]);
     expect(recorder.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
     expect(recorder.uploads[0]!.body.toString()).toBe(HEADER + LINES);

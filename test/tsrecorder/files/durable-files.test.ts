@@ -227,12 +227,12 @@ describe('an error of the system', () => {
     [systemError('EIO'), 'the disk reported an error'],
     [systemError('ESTRANGE'), 'ESTRANGE'],
   ])('%o is told to an uploader without paths', (error, detail) => {
-    const told = storageError(error);
-    expect(told).toBeInstanceOf(TailcastError);
-    expect(told.code).toBe('STORE_FAILED');
-    expect(told.message).toContain(detail);
-    expect(told.message).not.toContain('/a/path');
-    expect(told.cause).toBe(error);
+    const reported = storageError(error);
+    expect(reported).toBeInstanceOf(TailcastError);
+    expect(reported.code).toBe('STORE_FAILED');
+    expect(reported.message).toContain(detail);
+    expect(reported.message).not.toContain('/a/path');
+    expect(reported.cause).toBe(error);
   });
 
   it('may be none, and is told as it is then', () => {

@@ -1,4 +1,4 @@
-/** A preloaded module that makes SQLite fail as if it were compiled without FTS5. */
+/** A preloaded module that makes SQLite fail like a build without FTS5. */
 import { DatabaseSync } from 'node:sqlite';
 
 const { exec } = DatabaseSync.prototype;

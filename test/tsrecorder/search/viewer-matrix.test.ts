@@ -239,9 +239,9 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
   it('is, as a webhook, told of what it may see and of nothing else', async () => {
     const { received } = receivers[VIEWERS.findIndex((each) => each.user === user)]!;
     await until(async () => (received.length >= sees.length ? true : undefined));
-    const told = received.map(({ data }) => numbers.get(String(data.recording['id'])));
-    expect(told).toHaveLength(sees.length);
-    expect(new Set(told)).toEqual(new Set(sees));
+    const sent = received.map(({ data }) => numbers.get(String(data.recording['id'])));
+    expect(sent).toHaveLength(sees.length);
+    expect(new Set(sent)).toEqual(new Set(sees));
     for (const { raw } of received) expectNothingHidden(raw, 'webhook');
   });
 });

@@ -324,7 +324,7 @@ class Site {
   #start(name: string, failures: number): void {
     const process: Process = { name, failures, isDead: false, hasTold: false };
     this.#running.add(process);
-    void this.#tell(process).then(() => this.#running.delete(process));
+    void this.#send(process).then(() => this.#running.delete(process));
   }
 
   /** It restarts with the same name, or after it has lost its disk. */
@@ -354,7 +354,7 @@ class Site {
     return new Promise((resolve) => at.set(process, () => process.isDead || resolve()));
   }
 
-  async #tell(process: Process): Promise<void> {
+  async #send(process: Process): Promise<void> {
     const through = async <T>(act: () => Promise<T>): Promise<T> => {
       await this.#gate(process);
       const answer = await act();

@@ -94,13 +94,13 @@ describe('a recorder that is killed while it makes an alert', () => {
         expect(receiver.received).toHaveLength(kill < 4 ? 0 : 1);
         const next = (await start(directory, receiver.url, -1))!;
         started.push(next);
-        const told = step === 'settled' ? 0 : 1;
-        await next.reached('settled', told);
+        const delivered = step === 'settled' ? 0 : 1;
+        await next.reached('settled', delivered);
         // a later session is alerted later
         const other = openUpload(next);
         other.write(`${HEADER}[1.5,"o","another needle\\r\\n"]\n`);
         other.end();
-        await next.reached('settled', told + 1);
+        await next.reached('settled', delivered + 1);
         other.close();
         await end(next);
         const sessions = Map.groupBy(receiver.received, ({ data }) => data.recording['id']);
@@ -125,7 +125,7 @@ describe('a recorder that is killed while it tells an alert', () => {
   ] as const)(
     'leaves it to another of the store, under the same id: at step %d (%s)',
     { timeout: 120_000 },
-    async (kill, _step, told) => {
+    async (kill, _step, delivered) => {
       await using receiver = await openReceiver();
       const directory = await mkdtemp(join(tmpdir(), 'tailcast-alerts-'));
       const started: Recorder[] = [];
@@ -143,12 +143,12 @@ describe('a recorder that is killed while it tells an alert', () => {
         // it polled the claim until it had been unchanged for long enough
         const looks = other.steps.filter((step) => step === 'claiming').length;
         expect(looks > 1).toBe(kill < 5);
-        expect(receiver.received).toHaveLength(told);
+        expect(receiver.received).toHaveLength(delivered);
         const again = (await start(directory, receiver.url, -1, 'one'))!;
         started.push(again);
         await again.reached('settled', 1);
         expect(again.steps).not.toContain('sending');
-        expect(receiver.received).toHaveLength(told);
+        expect(receiver.received).toHaveLength(delivered);
         expect(new Set(receiver.received.map(({ id }) => id)).size).toBe(1);
       } finally {
         for (const recorder of started) await end(recorder);

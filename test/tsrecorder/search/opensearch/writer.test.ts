@@ -1,4 +1,4 @@
-/** The writer with an OpenSearch that has no space, rejects some documents, or is changed by another writer. */
+/** The writer with an OpenSearch without space, or one that rejects some documents, or is changed by another writer. */
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSearchServer } from '../../../../src/tsrecorder/search/opensearch/client.ts';
 import type { ServerIndex } from '../../../../src/tsrecorder/search/opensearch/server-index.ts';
