@@ -137,7 +137,8 @@ function startFailure(error: unknown): StatusToSend {
   const reason = error instanceof Error ? error.message : String(error);
   const message =
     error instanceof ProgramNotFound
-      ? `error executing command in container: failed to exec in container: unable to start container process: ${reason}`
+      ? `error executing command in container: failed to exec in container: unable to start container process: ` +
+        `${reason}`
       : `error executing command in container: ${reason}`;
   return {
     kind: 'failure',

@@ -17,8 +17,9 @@ const SAY_AFTER_MS = 1000;
 const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM', 'EACCES', 'EBUSY'] : [])];
 
 /**
- * Waits until no other process has the lock and takes it. The lock is the folder `path`, with an empty file for each process
- * that needs it. A rename creates it complete. After all of these processes have exited, a waiting process takes it over.
+ * Waits until no other process has the lock and takes it. The lock is the folder `path`, with an empty file for each
+ * process that needs it. A rename creates it complete. After all of these processes have exited, a waiting process
+ * takes it over.
  *
  * @param onWait called once, with the processes waited for, when it is not free after a moment
  * @returns `hold(pid)`, for a child that works under the lock and may outlive this process, and `release()`
@@ -93,7 +94,10 @@ function isAlive(entry) {
   return nameOf(pidOf(entry)) === entry;
 }
 
-/** Returns the id of a process and its start time if the OS reports it, because ids are reused. Undefined: it has exited. */
+/**
+ * Returns the id of a process and its start time if the OS reports it, because ids are reused. Undefined: it has
+ * exited.
+ */
 function nameOf(pid) {
   if (existsSync('/proc/self/stat')) {
     try {

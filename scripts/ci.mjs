@@ -56,7 +56,9 @@ const REAL_SUITES = [
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /** `kubectl`: the oldest and the newest version; all versions take three times as long. */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
-/** Searches take a fixed seed, pages are compared and not written, a failed test is tried once more, Go must be there. */
+/**
+ * Searches take a fixed seed, pages are compared and not written, a failed test is tried once more, Go must be there.
+ */
 process.env['CI'] ??= 'true';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));

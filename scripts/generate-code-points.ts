@@ -1,6 +1,6 @@
 /**
- * Writes src/terminal/code-points.ts: the code points that take no cell of a terminal, and those that emoji are made of. The
- * data are those of the Unicode version of this Node, so that every browser and every recorder uses the same.
+ * Writes src/terminal/code-points.ts: the code points that take no cell of a terminal, and those that emoji are made
+ * of. The data are those of the Unicode version of this Node, so that every browser and every recorder uses the same.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

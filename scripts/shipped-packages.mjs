@@ -88,7 +88,10 @@ function licencesText(shipped, modules) {
     const bodies = files.map((file) => readFileSync(join(folder, file), 'utf8').trim());
     return `\n${'-'.repeat(80)}\n${name}@${version}\n\n${bodies.join('\n\n') || '(the package has no licence file of its own)'}\n`;
   });
-  return `This image has these packages, in addition to Node.js and the packages of its base image.\n\n${overview}\n${texts.join('')}`;
+  return (
+    `This image has these packages, in addition to Node.js and the packages of its base ` +
+    `image.\n\n${overview}\n${texts.join('')}`
+  );
 }
 
 function sbom(shipped) {

@@ -183,8 +183,8 @@ export class TailcastError extends Error {
 }
 
 /**
- * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS it is a
- * sentence with the file or address, without the name of the errno.
+ * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS
+ * it is a sentence with the file or address, without the name of the errno.
  */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {

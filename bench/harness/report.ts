@@ -90,24 +90,33 @@ export function markdown(results: RunResults): string {
   const missing = Object.entries(results.missing).map(([name, why]) => `- ${name}: ${why}`);
   return `# Benchmark results
 
-Written by \`npm run bench${results.quick ? ' -- --quick' : ''}\` on ${results.startedAt.slice(0, 10)}. Medians of interleaved rounds, in brackets the lowest and the highest round.
-Every answer was compared byte by byte. Absolute figures are those of this machine; what can be compared is within a table.
+Written by \`npm run bench${results.quick ? ' -- --quick' : ''}\` on ${results.startedAt.slice(0, 10)}.
+A figure is the median of interleaved rounds. The brackets contain the lowest and the highest round.
+The load generator compares every response byte by byte. Compare only figures of one table.
 
 - ${results.machine.join('\n- ')}
 - ${versions.join(', ')}
 
-Peers: *direct* is no proxy at all, the ceiling of load generator and upstream. *go* is \`httputil.ReverseProxy\` with a large
-pool, every write flushed and GOMAXPROCS=2, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well.
-*tls-hop* is bare Node that ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
-*tailcast-plain* is the gateway in the same place. *-recorded*: every session goes to the recorder (fsync before each
-acknowledgement) or does not run; a figure counts only if the recorder has the bytes.
+Peers:
 
-Memory per watch or shell is all that the process has when all of them are open, divided by how many there are; *above idle* leaves
-out what it had before the first one.
+- *direct*: no proxy, the limit of load generator and upstream.
+- *go*: \`httputil.ReverseProxy\` with a large pool, flushed writes and GOMAXPROCS=2.
+- *go-default*: the same with Go's default transport. *go-h2*: the same with HTTP/2 upstream.
+- nginx and HAProxy with one thread.
+- *hop*: HAProxy that forwards bytes without TLS, the cost of one more process.
+- *tls-hop*: plain Node that ends TLS and starts it again, the minimum cost of a gateway in Node.
+- *reference*: the reference's proxy behind a PROXY header, without TLS in front and without a tailnet.
+- *tailcast-plain*: the gateway in the same place.
+- *-recorded*: a recorder syncs every session to its disk before each acknowledgement. A figure counts only if the
+  recorder has the bytes.
 
-Two peers are compared by the ratios of each round (*tailcast against go*): the geometric mean and, in brackets, where it is with a confidence of 95 %
-(Student's t over logarithms). *faster*, *slower*, *more* and *less* are said where the interval leaves out one, *cannot tell* where it does not;
-of twenty such words one may be wrong. A goal is *uncertain* where its bound lies in the interval.
+Memory per watch or shell is the memory of the process divided by their number. *above idle* leaves out the memory
+before the first one.
+
+Two peers are compared by the ratio of each round (*tailcast against go*): the geometric mean, and in brackets its
+confidence interval of 95 % (Student's t over logarithms). The words *faster*, *slower*, *more* and *less* mean that
+the interval excludes 1; otherwise the result is *cannot tell*. One of twenty such words may be wrong. A goal is
+*uncertain* if its bound is in the interval.
 ${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
 ## Goals
 

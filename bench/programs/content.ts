@@ -77,7 +77,7 @@ export class ContentCheck {
   readonly #total: number;
   #received = 0;
 
-  /** @param total bytes in all; `block` repeats until then */
+  /** @param total expected number of bytes: `block` repeated */
   constructor(block: Buffer, total: number) {
     this.#block = block;
     this.#total = total;

@@ -37,7 +37,7 @@ export async function playRecording(
   const keyed = await openKeyed(id, found, options, context);
   if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
   else await playTimed(id, found, from, options, context);
-  // again, because the keyboard player clears the screen, and a session may have ended
+  // Print the notices again: the keyboard player clears the screen, and the session may have ended meanwhile.
   if (found === undefined || (keyed === undefined && options['follow'] !== true)) return;
   if (!context.signal.aborted) await printNotices(await found.archive.find(found.recording.id), context);
 }

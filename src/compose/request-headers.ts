@@ -34,7 +34,7 @@ const ANSWER = z.object({
 const ANONYMOUS = 'system:anonymous';
 
 /**
- * Returns the API server with request headers. Starts the probe; `authorization()` rejects until the probe has passed.
+ * Returns an API server that gets the caller in request headers. `authorization()` rejects until the probe has passed.
  *
  * @throws TailcastError `CONFIG_INVALID` for unsafe settings
  */

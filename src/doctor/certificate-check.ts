@@ -11,7 +11,7 @@ export type CertificatePlan =
   | { readonly kind: 'files'; readonly certificatePath: string; readonly keyPath: string }
   /** `directory` has the layout of `tailnet/self-signed`. */
   | { readonly kind: 'self-signed'; readonly directory: string }
-  /** `load` may wait for the first issue. */
+  /** `load` may wait until the control server has issued the first certificate. */
   | { readonly kind: 'tailscale'; readonly load: () => Promise<{ readonly leaf: X509Certificate }> };
 
 export interface CertificateFacts {

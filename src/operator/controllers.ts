@@ -1,4 +1,7 @@
-/** For each controller: the resources that it reconciles, and the other objects whose changes make it reconcile them. Pure. */
+/**
+ * For each controller: the resources that it reconciles, and the other objects whose changes make it reconcile them.
+ * Pure.
+ */
 import type { ControllerSpec, Watched } from './controller.ts';
 import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
@@ -224,7 +227,7 @@ export function ingressGroupController(
         labelSelector: CERTIFICATES,
         names: labelled('tailscale.com/proxy-group'),
       },
-      // Read by the reconciler, which needs no pass when a name changes its owner.
+      // The reconciler reads these objects. A change of the owner of a name needs no new pass.
       { ...nameSelection(namespace), names: () => [] },
       classWatch(GROUPS_BY_CLASS, defaultClass, ingressGroup),
       {

@@ -44,7 +44,7 @@ const CHOICES: readonly (readonly [name: PreferenceName, title: string])[] = [
 
 function allEntries(saved: readonly SavedSearch[]): readonly PaletteEntry[] {
   const actions = registeredActions()
-    // a range of keys is no single action
+    // An entry for a range of keys, such as 0–9, has several actions.
     .filter(({ keys, isForTerminal }) => keys.length <= 4 && isForTerminal !== true)
     .map(({ keys: [key = ''], does, run }) => ({ title: does, key: keyLabel(key), run: () => run(key) }));
   const preferences = CHOICES.flatMap(([name, title]) =>

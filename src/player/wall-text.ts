@@ -2,7 +2,7 @@
 
 export type Zone = 'local' | 'utc';
 
-/** Cache of formats: creating one is slow, and a list shows many times. */
+/** Cache of date formats, because creating a format is slow and a list shows many timestamps. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 /** Wall-clock time with its zone, because even a time without a date needs one. */

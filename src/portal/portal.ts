@@ -29,7 +29,7 @@ export interface PortalDeps extends AccountDeps, Omit<ApplicationDeps, 'places' 
 export interface PortalLimits {
   /** Maximum in-flight requests to recorders, including live views. */
   readonly total: number;
-  /** Maximum of one tailnet node. */
+  /** Maximum in-flight requests of one tailnet node. */
   readonly perNode: number;
   /**
    * Maximum time without progress of a body or a live view. A recorder's live view sends data at least every 30 s.

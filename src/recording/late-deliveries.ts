@@ -212,7 +212,7 @@ export class LateDeliveries {
     await (this.#deps.sleep ?? pause)(ms, signal);
   }
 
-  /** Offers the first end, and the others if a recorder accepted the first. @returns true if the first was delivered */
+  /** Delivers the first late delivery of the line, and the others if it succeeds. @returns true if it succeeds */
   async #round(line: Line): Promise<boolean> {
     const [first, ...others] = line;
     if (first === undefined || !(await this.#deliver(line, first))) return false;

@@ -265,7 +265,7 @@ function newCell({ buffer }: Emulator): InnerCell {
 function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten: boolean): string {
   let text = '';
   let pen = '';
-  /** Number and style of blanks without content. */
+  /** Number of pending blank cells. */
   let blanks = 0;
   let hasContent = false;
   let isHalf = false;

@@ -251,7 +251,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (level === this.#level) this.#charset = charset;
   }
 
-  /** Selects the charset of another level. */
+  /** Selects G0 to G3 as the current character set (SI, SO). */
   shift(level: number): void {
     this.#level = level;
     this.#charset = this.#charsets[level];

@@ -19,7 +19,8 @@ export interface TranscriptDocument {
 
 /** Explains `isPartial`. */
 export const PARTIAL_TEXT =
-  'The transcript is incomplete. It leaves out rows beyond its maximum size, rows that were overwritten many times, and damaged lines.';
+  'The transcript is incomplete. It leaves out rows beyond its maximum size, rows that were overwritten ' +
+  'many times, and damaged lines.';
 
 /** Returns the notice about characters that never became visible. */
 export function hiddenText(characters: number): string {

@@ -58,7 +58,7 @@ const SHORT_PIECE = 16;
 const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
-/** Maximum end of a part that the next part repeats, because a word or a secret may be divided. */
+/** Maximum characters that two parts of a line share, so that no part divides a word or a secret. */
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
@@ -211,8 +211,8 @@ export class WrittenText {
 
   /**
    * Compares the cursor with the end of the last characters. In another row, or behind blank cells, the next characters
-   * are not part of the word before, as after a line feed or a space. Letters that are spread over the screen one by one
-   * may be a word.
+   * are not part of the word before, as after a line feed or a space. Letters that are spread over the screen one by
+   * one may be a word.
    */
   continueAt(seconds: number, screen: Screen): void {
     const isSameRow = screen.row(screen.y) === this.#lastRow;
@@ -326,7 +326,7 @@ export class WrittenText {
     return [this.#lineBefore, line].some((shown) => withoutBlanks(shown.slice(-MAX_TITLE)).includes(title));
   }
 
-  /** Reads titles at the end of their line: a prompt often repeats the title before it. */
+  /** Counts window titles at the end of their line, because a prompt often repeats the title before it. */
   #endTitles(): void {
     const titles = this.#titles;
     this.#titles = [];

@@ -133,7 +133,9 @@ function checkAuthority(authority: IssuedPair, directory: string, nowMs: number)
 }
 
 function damaged(directory: string, why: string, cause?: unknown): TailcastError {
-  const detail = `the CA in ${directory} is unusable (${why}): restore it, or remove the directory and give clients the new CA`;
+  const detail =
+    `the CA in ${directory} is unusable (${why}): restore it, or remove the directory and give clients the ` +
+    `new CA`;
   return new TailcastError('CERTIFICATE_UNAVAILABLE', detail, cause === undefined ? undefined : { cause });
 }
 

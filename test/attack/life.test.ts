@@ -50,7 +50,7 @@ describe('what was begun under a grant', () => {
   });
   afterAll(() => arena.close());
 
-  it('A13 ends within 15 s after the grant or the node is gone: exec, watch, port-forward, an answer without an end', async () => {
+  it('A13 exec, watch, port-forward and endless responses end within 15 s after the grant or the node is gone', async () => {
     const script = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n';
     arena.apiServer.script = (request) => (/watch=|feed/.test(request.requestLine) ? script : undefined);
     const dave = { address: '100.64.0.7', login: 'dave@example.com', groups: ['devs'] };

@@ -77,7 +77,7 @@ function frame(first: number, payload: Uint8Array): Buffer {
 }
 const channel = (id: number): Buffer => concat(Buffer.of(id), hostile);
 
-it('F9 is requested with the method of the client, of the same target, as the same user, and with nothing of the WebSocket', async () => {
+it('F9 is requested with the method, target and user of the client, and without WebSocket headers', async () => {
   await inSession(async ({ asked }) => {
     expect(asked.requestLine).toBe(`GET ${TARGET} HTTP/1.1`);
     const names = asked.headers.map(([name]) => name.toLowerCase());

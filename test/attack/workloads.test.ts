@@ -1,7 +1,7 @@
 /**
- * Commands that run without a session: objects with a pod template. A caller whose sessions must be recorded leaves an event
- * with images, commands and arguments before the request is forwarded, in every form of a body, and never a value of an
- * environment variable.
+ * Commands that run without a session: objects with a pod template. A caller whose sessions must be recorded leaves
+ * an event with images, commands and arguments before the request is forwarded, in every form of a body, and never a
+ * value of an environment variable.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ALICE, BOB, CAROL, ERIN, openArena, type Arena, type Outcome } from './arena.ts';

@@ -32,7 +32,7 @@ it('asks where uploads go, when recorders have one address for everybody', async
   expect(await ask(['tag:x', '100.64.0.5:8090'], undefined)).toEqual(['100.64.0.5:8090', '100.64.0.9:80']);
 });
 
-it('asks the port for viewers of those that tags and grants name, and takes addresses of the settings as they are', async () => {
+it('uses the port for viewers with tags and grants, and the addresses of the settings unchanged', async () => {
   expect(await ask([], 8081)).toEqual(['100.64.0.7:8081', '[fd7a::8]:8081']);
   expect(await ask(['tag:x', '100.64.0.5:8090'], 8081)).toEqual(['100.64.0.5:8090', '100.64.0.9:8081']);
 });

@@ -28,8 +28,8 @@ export interface FaultyDisk {
 }
 
 /**
- * @param folder where the library is built and its switches are.
- * @param below the disk: a folder.
+ * @param folder folder for the built library and its switches
+ * @param below folder that the library treats as the disk
  * @returns undefined when there is no C compiler, or no way to preload.
  */
 export function createFaultyDisk(folder: string, below: string): FaultyDisk | undefined {

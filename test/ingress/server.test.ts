@@ -263,7 +263,7 @@ describe('the server of Ingresses', () => {
     expect(seen.map(({ headers }) => headers.host)).toEqual(['plain.example.org']);
   });
 
-  it('takes WebSockets along, with the name of the caller, and says the refusal of a Service in its words', async () => {
+  it('forwards WebSockets with the name of the caller, and the refusal of a Service unchanged', async () => {
     const sockets = new WebSocketServer({ noServer: true });
     const logins: unknown[] = [];
     service.on('upgrade', (request, socket, head) => {

@@ -1,6 +1,7 @@
 /**
- * The seventeen attacks that an independent review demonstrated, with the rule and the tests that prevent each; and the lines that the
- * review removed without a failing test. A check names a line, how to remove it, and the test that must fail (`run.ts`).
+ * The seventeen attacks that an independent review demonstrated, with the rule and the tests that prevent each; and
+ * the lines that the review removed without a failing test. A check names a line, how to remove it, and the test that
+ * must fail (`run.ts`).
  */
 export interface Demonstration {
   readonly number: number;

@@ -93,7 +93,7 @@ describe('recorder client', () => {
     expect(() => upload.write('more\n')).toThrow(/recorder was lost/);
   });
 
-  it('keeps a silent session for longer than the window when the recorder acknowledges nothing but its life', async () => {
+  it('keeps a silent session for longer than the window if the recorder sends only signs of life', async () => {
     const double = await recorder({ acks: 'alive' });
     const upload = await client({ ackWindowMs: 1_000 }).open(
       { recorders: [double.address], sessionId: 's1' },

@@ -1,4 +1,6 @@
-/** Field rules for each resource kind of the reference operator. Sources: its CRDs, and the schemas in `src/operator`. */
+/**
+ * Field rules for each resource kind of the reference operator. Sources: its CRDs, and the schemas in `src/operator`.
+ */
 import { isForeignImage } from '../../operator/recorder/stateful-set-specs.ts';
 import { MAX_GROUP_NAME } from '../../operator/workload/workload.ts';
 import { different, unsupported, type FieldRules, type FieldVerdict } from './verdict.ts';

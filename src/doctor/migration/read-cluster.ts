@@ -23,8 +23,8 @@ const resourcesSchema = z.object({
 });
 
 /**
- * Lists all kinds of the API group `tailscale.com` that the API server serves, known or not, and Services, Ingresses and
- * Helm releases.
+ * Lists all kinds of the API group `tailscale.com` that the API server serves, known or not, and Services, Ingresses
+ * and Helm releases.
  *
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if the API server cannot be reached
  */

@@ -41,8 +41,8 @@ export type FieldVerdict = 'same' | { readonly kind: MigrationFinding['kind']; r
 export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
 
 /**
- * Rules by field path. `[]` stands for each element of a list. A path that ends with `.**` covers the field and everything
- * below it.
+ * Rules by field path. `[]` stands for each element of a list. A path that ends with `.**` covers the field and
+ * everything below it.
  */
 export type FieldRules = Readonly<Record<string, FieldRule>>;
 

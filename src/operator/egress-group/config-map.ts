@@ -18,7 +18,7 @@ export interface PortRule {
   readonly targetPort: number;
 }
 
-/** Rules in the format of the nodes. */
+/** Returns the port rules in the format that the tailscale container reads. */
 export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   return ports.map(({ protocol, port, nodePort }) => ({
     protocol: protocol.toLowerCase(),

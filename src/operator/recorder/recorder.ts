@@ -1,6 +1,6 @@
 /**
- * The `Recorder` custom resource (`tailscale.com/v1alpha1`), parsed once into the values that the operator deploys. Pure.
- * Schema: `deploy/crds/recorder.yaml`.
+ * The `Recorder` custom resource (`tailscale.com/v1alpha1`), parsed once into the values that the operator deploys.
+ * Pure. Schema: `deploy/crds/recorder.yaml`.
  */
 import type {
   V1Affinity,

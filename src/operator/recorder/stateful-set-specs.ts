@@ -47,8 +47,8 @@ const GRACE_SECONDS = 60;
 /**
  * Returns the StatefulSet of a Recorder.
  *
- * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector has the fixed labels
- * only, so pod labels can change.
+ * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector has the fixed
+ * labels only, so pod labels can change.
  *
  * @param existing immutable parts of the existing StatefulSet, which are kept.
  */
@@ -174,8 +174,8 @@ function recorderContainer(
 }
 
 /**
- * The variables of the recorder container. Values that the user sets under the reference's names determine the variables of
- * this project. Variables of the user override all others.
+ * The variables of the recorder container. Values that the user sets under the reference's names determine the
+ * variables of this project. Variables of the user override all others.
  */
 function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): readonly V1EnvVar[] {
   const { hasPlayer, storage, search, statefulSet: wanted } = recorder;

@@ -206,8 +206,8 @@ function shownIngress(
 }
 
 /**
- * Returns undefined to keep the addresses of another load balancer controller, or an empty list for a Service of another
- * type.
+ * Returns undefined to keep the addresses of another load balancer controller, or an empty list for a Service of
+ * another type.
  */
 function shownByOthers({ spec }: Service): readonly [] | undefined {
   return spec.type === 'LoadBalancer' ? undefined : [];

@@ -184,7 +184,10 @@ export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | '
   return name === undefined || namespace === undefined ? undefined : { namespace, name };
 }
 
-/** Returns the parent of an object, with its full name if it is one of `resources`. Only a shortened name needs `resources`. */
+/**
+ * Returns the parent of an object, with its full name if it is one of `resources`. Only a shortened name needs
+ * `resources`.
+ */
 export function parentAmong(
   object: KubeObject,
   resources: () => readonly KubeObject[],

@@ -80,7 +80,7 @@ export interface DirectionOptions {
   readonly insert?: InsertOutput | undefined;
   /** Called when the buffer is full and the source has to wait. */
   readonly bufferFull?: (() => void) | undefined;
-  /** Returns pings for the sink. Pings limit the output in flight to what the sink reads in a moment. */
+  /** Returns pings for the sink. They measure its speed, so that little output is in flight to a slow sink. */
   readonly nextProbe?: Tap['nextProbe'] | undefined;
   /** Returns bytes that end the output to the sink. @param backpressured see `Direction` */
   readonly lastWords?: ((backpressured: boolean) => Uint8Array | undefined) | undefined;

@@ -206,7 +206,10 @@ function withoutLeading(parts: readonly Uint8Array[], count: number): readonly U
 /** Maximum number of damaged copies of one file. */
 const MAX_DAMAGED = 100;
 
-/** Copies a file that is damaged, durably, to `<path>.damaged`, or to a name with a number: nothing that was put aside before is replaced. */
+/**
+ * Copies a file that is damaged, durably, to `<path>.damaged`, or to a name with a number: nothing that was put aside
+ * before is replaced.
+ */
 export async function keepDamaged(path: string): Promise<void> {
   for (let number = 1; number <= MAX_DAMAGED; number += 1) {
     const target = number === 1 ? `${path}.damaged` : `${path}.damaged-${number}`;

@@ -1,6 +1,6 @@
 /**
- * Rows of an index. The index names the matches. Sessions that are not in the index are read directly. The result is the
- * same as without an index.
+ * Rows of an index. The index names the matches. Sessions that are not in the index are read directly. The result is
+ * the same as without an index.
  */
 import type { FieldTerm, Term } from '../../search/query.ts';
 import type { ListAsk, ListedSession, ListPosition, ListSort } from '../../search/search-index.ts';

@@ -345,8 +345,8 @@ async function settleHolds(
 
 /**
  * Returns the statements about stored recordings in the logs of the store that are newer than the log of this recorder.
- * Another recorder may have logged a hold before its document was removed. An earlier log of this recorder may have been
- * lost together with its spool.
+ * Another recorder may have logged a hold before its document was removed. An earlier log of this recorder may have
+ * been lost together with its spool.
  */
 async function newerHolds(
   store: RecordingStore,

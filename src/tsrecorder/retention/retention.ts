@@ -32,7 +32,7 @@ export interface KeptRecording {
 export interface SignedUser {
   /** Name. A user of two uploaders is two users, because the uploader chooses the name. */
   readonly user: string;
-  /** Size that is signed. An attacker without a key can write the other bytes, for example longer notes. */
+  /** Signed size. An attacker without a key can add unsigned bytes, for example to the notes. */
   readonly bytes: number;
 }
 

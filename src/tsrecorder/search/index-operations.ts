@@ -191,7 +191,7 @@ class FedRecording {
     return this.#cast.isPartial || this.#cut.isPartial || this.#skipped;
   }
 
-  /** Adds values that only the text contains. */
+  /** Adds the number of hidden characters, which only the text reveals. */
   describe(names: SessionNames): SessionNames {
     return this.doc.text === 'off' ? names : { ...names, hidden: this.#cast.hidden };
   }

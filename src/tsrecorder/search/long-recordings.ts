@@ -1,4 +1,4 @@
-/** Recordings that are too long or too costly for a quick reading. They are read in pieces, between others. */
+/** Recordings that are too long or too costly for a quick reading. The index reads them in pieces. */
 import { FairQueue } from '../../async/fair-queue.ts';
 
 /** Result of reading a recording. `later`: it cannot be read now. */

@@ -141,8 +141,7 @@ function viewingOf(
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
-    // Further pages of a list belong to the same viewing.
-    // Every query is a separate viewing, also within one recording.
+    // All pages of a list are one viewing. Every query is a viewing of its own, also within one recording.
     action === 'search' || entry === undefined
       ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
       : entry.recording.id,

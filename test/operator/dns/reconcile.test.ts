@@ -273,7 +273,7 @@ describe('the names', () => {
     expect(records()).toMatchObject({ ip4: {}, ip6: {} });
   });
 
-  it('are those of Services that are reached from the tailnet, too: in the cluster they have their own address', async () => {
+  it('contain exposed Services, with their own addresses in the cluster', async () => {
     put();
     putService('web', { 'tailscale.com/expose': 'true' }, { type: 'ClusterIP', clusterIP: '10.96.0.10' });
     await look('web');
@@ -316,7 +316,7 @@ describe('the names', () => {
 describe('CoreDNS', () => {
   const ASKED = { 'tailcast.dev/coredns': 'kube-system/coredns' };
 
-  it('is told of the nameserver on request, follows its address, and is told nothing when the request goes', async () => {
+  it('gets a block for the nameserver on request, follows its address, and loses the block with the request', async () => {
     putCoreDns();
     put();
     await run();

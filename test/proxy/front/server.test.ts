@@ -49,7 +49,7 @@ describe('a connection', () => {
 });
 
 describe('the drain', () => {
-  it('closes idle connections at once and lets requests under way finish, each as the last on its connection', async () => {
+  it('closes idle connections at once, and lets each running request finish as the last on its connection', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
     const idle = await rawClient(rig);

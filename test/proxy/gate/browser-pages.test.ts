@@ -36,7 +36,7 @@ describe('a page of a program', () => {
     },
   );
 
-  it('is not what a script that was let in fetches, what the API server answers itself, or what no browser asks', () => {
+  it('does not include fetches of a permitted script, responses of the API server, or requests of other clients', () => {
     for (const use of ['empty', 'websocket'])
       expect(look(['Sec-Fetch-Mode', 'cors', 'Sec-Fetch-Dest', use])).not.toThrow();
     expect(look(NAVIGATES, 'plain')).not.toThrow();

@@ -104,7 +104,7 @@ function refusing(status: number): UpgradeScript {
 }
 
 describe('a recorded exec over WebSocket, with SPDY to the API server', () => {
-  it('is requested with the method of the client, in the name of the caller, and is a WebSocket to the client', async () => {
+  it('is requested with the method of the client, as the caller, and is a WebSocket to the client', async () => {
     const { recorder, apiServer, rig } = await setUp(
       spdyServer(async ({ stdin, stdout, stderr, finish }) => {
         const typed: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * Taps that accept more data while they wait: a flood with a recorder before the client, from the view of a relay.
+ * A relay whose tap accepts more output while the recorder has not acknowledged the earlier output.
  */
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -161,8 +161,8 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 }
 
 /**
- * Commands that replace the images of pods. They use a link in the rig's folder to this repository, because the kubelet
- * double replaces every mount path of a pod, for example `/tmp`, in the command.
+ * Commands that replace the images of pods. Each command uses a link in the rig's folder to this repository. The
+ * kubelet double would replace a path below `/tmp` if a pod mounts `/tmp`.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);

@@ -298,7 +298,7 @@ describe('the chart', () => {
     expect(rendered).toMatch(/secretName: evidence\n/);
   });
 
-  it('gives the operator what deploy/rbac/operator-gateways.yaml gives it for Gateways, and a class, where that is asked for', () => {
+  it('gives the operator the rights of deploy/rbac/operator-gateways.yaml, and a class, if enabled', () => {
     const on = 'operator.enabled=true,operator.gateways.enabled=true';
     const rulesOf = (list: readonly Manifest[], name: string): unknown =>
       list.find(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name.includes(name))?.rules;

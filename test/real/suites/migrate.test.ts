@@ -1,8 +1,9 @@
 /**
  * The rehearsal of a migration, step by step, with the way back at each step: the API server proxy of the reference
  * (Tailscale's operator and tsrecorder), built from its module, recordings in a bucket, a running shell and a running
- * watch. Two parts of the reference are closed or need its control server. They are doubles here: the recorder speaks the
- * upload protocol and writes the object layout of tsrecorder, and the objects of the operator are created as it leaves them.
+ * watch. Two parts of the reference are closed or need its control server. They are doubles here: the recorder speaks
+ * the upload protocol and writes the object layout of tsrecorder, and the objects of the operator are created as it
+ * leaves them.
  */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

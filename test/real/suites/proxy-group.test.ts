@@ -257,7 +257,7 @@ describe('a ProxyGroup of type kube-apiserver', () => {
     ]);
   });
 
-  it('of type ingress is told that it is not served where nothing can be given to it, and goes when it is deleted', async () => {
+  it('of type ingress reports that it is not served without addresses, and goes when it is deleted', async () => {
     const ingress = { ...PROXY_GROUP, metadata: { name: 'ingress' }, spec: { type: 'ingress' } };
     await cluster.api('POST', GROUPS, ingress);
     const object = await rig.until('a word', async () => {

@@ -1,6 +1,6 @@
 /**
- * Recordings that tsrecorder (part of *the reference*) left in a bucket of a real S3 server, and in a directory, next to
- * recordings of our recorder: listed, played, searched, verified and removed.
+ * Recordings that tsrecorder (part of *the reference*) left in a bucket of a real S3 server, and in a directory, next
+ * to recordings of our recorder: listed, played, searched, verified and removed.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

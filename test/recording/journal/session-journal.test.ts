@@ -408,7 +408,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(Buffer.from(rest.preamble.before(place.lines)).toString()).toBe(HEADER);
   });
 
-  it('is not taken for one of lines, nor lines for frames, when somebody changes what its file begins with', async () => {
+  it('is never read in another format after a change of the first bytes of its file', async () => {
     for (const [frames, other] of [
       [true, '1'],
       [true, '2'],

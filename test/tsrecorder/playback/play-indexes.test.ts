@@ -389,7 +389,7 @@ describe('the play indexes of a process', () => {
     );
   });
 
-  it('are made of whole steps of a session that goes on, and keyframes hold when it has grown and when it is over', async () => {
+  it('cover complete steps of a running session, and keyframes stay valid when it grows and when it ends', async () => {
     await using all = await open({ maxBytes: 1024 ** 3 });
     // input is not rendered, so it takes no time
     const typed = 'x'.repeat(60_000);

@@ -96,7 +96,7 @@ it('what is held stays found, and what retention removes is found no more from t
   await until(async () => (/(?:held|gone)canary/.test(await bytesOfIndex(rig)) ? undefined : true));
 });
 
-it('a cast that was replaced behind the recorder is told of, and found by its new words once it is read again', async () => {
+it('reports a replaced cast, and finds its new words after it is read again', async () => {
   await using rig = await createRig(SEARCHING);
   const path = await place(rig, '2026-01-02T00:00:00', cast('needle before'));
   await uploadWhole(rig.recorder, cast('needle other'));
@@ -117,7 +117,7 @@ it('a cast that was replaced behind the recorder is told of, and found by its ne
   expect(await run('index', 'verify', '--text', 'all', ...recorder)).toMatchObject({ code: 0 });
 });
 
-it('what can be read of a damaged cast is found, and is said to be a part; the others are found as before', async () => {
+it('finds the readable part of a damaged cast, marks it as partial, and finds the others as before', async () => {
   await using rig = await createRig(SEARCHING);
   const line = (text: string): string => `${JSON.stringify([2, 'o', `${text}\r\n`])}\n`;
   await place(

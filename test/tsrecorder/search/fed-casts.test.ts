@@ -63,7 +63,7 @@ it.each(['käferß 日本語 👍', 'kaefer ASCII'])(
   },
 );
 
-it('a word that stood there for 50 ms is found at its second, and a command as it was typed and as it was run', async () => {
+it('finds a word that was shown for 50 ms at its second, and a command as typed and as run', async () => {
   const index = await openIndex();
   await index.feed('n_1', [Buffer.from(castFixture('shell').join('\n'))]);
   const events = castFixture('shell')

@@ -16,7 +16,7 @@ const BOB_EVERY = 300;
 /** The first ones also contain a unique text. */
 const RARE = 5;
 
-it('looks for a text in the sessions that have the names, or in those that have the text when they are few', async () => {
+it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = new IndexWriter(directory);

@@ -191,7 +191,7 @@ it('the embedded index finds a session that runs by what is known of it now, in 
     reader.close();
   }));
 
-it('the embedded index has sessions of one millisecond in the order of time, whichever it was given first', async () => {
+it('the embedded index orders sessions of one millisecond by time, in any order of writing', async () => {
   const ids = ['n_a', 'n_b', 'n_c'];
   const began = (id: string): number => Date.parse('2026-02-01T00:00:00.116Z') + ids.indexOf(id) * 0.3;
   for (const order of [ids, ids.toReversed()]) {

@@ -1,4 +1,6 @@
-/** Deadlines and shares: one node cannot take the upload slots, event memory, connections or live views of the others. */
+/**
+ * Deadlines and shares: one node cannot take the upload slots, event memory, connections or live views of the others.
+ */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:http2';
