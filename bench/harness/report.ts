@@ -101,22 +101,18 @@ Peers:
 
 - *direct*: no proxy, the limit of load generator and upstream.
 - *go*: \`httputil.ReverseProxy\` with a large pool, flushed writes and GOMAXPROCS=2.
-- *go-default*: the same with Go's default transport. *go-h2*: the same with HTTP/2 upstream.
-- nginx and HAProxy with one thread.
+- *go-default*: Go's default transport. *go-h2*: HTTP/2 upstream. nginx and HAProxy: one thread.
 - *hop*: HAProxy that forwards bytes without TLS, the cost of one more process.
 - *tls-hop*: plain Node that ends TLS and starts it again, the minimum cost of a gateway in Node.
 - *reference*: the reference's proxy behind a PROXY header, without TLS in front and without a tailnet.
 - *tailcast-plain*: the gateway in the same place.
-- *-recorded*: a recorder syncs every session to its disk before each acknowledgement. A figure counts only if the
-  recorder has the bytes.
+- *-recorded*: a recorder stores every session durably. A figure counts only if the recorder has the bytes.
 
-Memory per watch or shell is the memory of the process divided by their number. *above idle* leaves out the memory
-before the first one.
+Memory per watch or shell is the memory of the process divided by their number; *above idle* without the idle memory.
 
-Two peers are compared by the ratio of each round (*tailcast against go*): the geometric mean, and in brackets its
-confidence interval of 95 % (Student's t over logarithms). The words *faster*, *slower*, *more* and *less* mean that
-the interval excludes 1; otherwise the result is *cannot tell*. One of twenty such words may be wrong. A goal is
-*uncertain* if its bound is in the interval.
+A comparison (*tailcast against go*) is the geometric mean of the ratios of the rounds, and in brackets its confidence
+interval of 95 % (Student's t over logarithms). *faster*, *slower*, *more* and *less*: the interval excludes 1, with one
+error in twenty; otherwise *cannot tell*. A goal is *uncertain* if its bound is in the interval.
 ${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
 ## Goals
 

@@ -21,8 +21,7 @@ const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
   verified: 'The recording is unchanged since its recorder signed it.',
-  unverified:
-    'The signature is from a key that this recorder does not trust. The recording can be forged.',
+  unverified: 'The signature is from a key that this recorder does not trust. The recording can be forged.',
   failed: 'The recording differs from what its recorder signed.',
   none: 'The recording has no signature, so changes cannot be detected.',
   running: 'The session is running. The recorder signs the recording at its end.',

@@ -102,18 +102,14 @@ const SPDY: Protocol = {
 };
 
 /** An API server that floods after the client's first bytes, and stores the client's later bytes. */
-async function flooding({
-  hello,
-  flood,
-  subprotocol,
-}: Protocol): Promise<{ rig: Rig; received: () => Buffer }> {
-  const received: Buffer[] = [];
+async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; shown: () => Buffer }> {
+  const shown: Buffer[] = [];
   const recorder = await startRecorderDouble();
   const apiServer = await startApiServerDouble((request, socket) => {
     socket.write(switching(request, subprotocol));
     socket.on('data', (chunk: Buffer) => {
-      const before = Buffer.concat(received).length;
-      received.push(chunk);
+      const before = Buffer.concat(shown).length;
+      shown.push(chunk);
       if (before < hello.length && before + chunk.length >= hello.length) socket.end(flood);
     });
   });
@@ -127,7 +123,7 @@ async function flooding({
     () => apiServer.close(),
     () => rig.close(),
   );
-  return { rig, received: () => Buffer.concat(received) };
+  return { rig, shown: () => Buffer.concat(shown) };
 }
 
 describe.each([
@@ -135,7 +131,7 @@ describe.each([
   ['SPDY', SPDY],
 ])('a flood on a terminal over %s', (_, protocol) => {
   it('waits for the answers of its client, which the API server never hears', async () => {
-    const { rig, received } = await flooding(protocol);
+    const { rig, shown } = await flooding(protocol);
     const { socket, reader } = await askUpgrade(rig.port, protocol.request);
     const read = protocol.reader();
     let output = 0;
@@ -159,7 +155,7 @@ describe.each([
     answer();
     await reader.untilClosed();
     expect(output).toBeGreaterThanOrEqual(BLOCKS * BLOCK.length);
-    expect(received().equals(Buffer.from(protocol.hello))).toBe(true);
+    expect(shown().equals(Buffer.from(protocol.hello))).toBe(true);
     expect(await rig.until('sessionEnded')).toMatchObject({
       outcome: 'completed',
       outputBytes: BLOCKS * BLOCK.length,

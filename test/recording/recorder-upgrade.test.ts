@@ -356,24 +356,21 @@ async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConne
 }
 
 /** Messages about a connection until it ends. */
-function watch(connection: RecorderConnection): {
-  readonly reported: unknown[];
-  readonly over: Promise<void>;
-} {
-  const reported: unknown[] = [];
+function watch(connection: RecorderConnection): { readonly seen: unknown[]; readonly over: Promise<void> } {
+  const seen: unknown[] = [];
   const over = Promise.withResolvers<void>();
   connection.attach({
-    acknowledged: (bytes, lineBytes) => void reported.push([bytes, lineBytes]),
+    acknowledged: (bytes, lineBytes) => void seen.push([bytes, lineBytes]),
     finished() {
-      reported.push('finished');
+      seen.push('finished');
       over.resolve();
     },
     lost({ message }) {
-      reported.push(message);
+      seen.push(message);
       over.resolve();
     },
   });
-  return { reported, over: over.promise };
+  return { seen, over: over.promise };
 }
 
 describe('an upgraded connection', () => {
@@ -403,11 +400,11 @@ describe('an upgraded connection', () => {
           expect([how, connection]).toEqual(['resetAndDestroy', expect.any(NotUpgradedError)]);
           continue;
         }
-        const { reported, over } = watch(connection as RecorderConnection);
+        const { seen, over } = watch(connection as RecorderConnection);
         await over;
-        expect(reported.at(-1)).toMatch(/closed|ECONNRESET/);
+        expect(seen.at(-1)).toMatch(/closed|ECONNRESET/);
         expect([[5, 7]]).toEqual(
-          expect.arrayContaining(reported.slice(0, 1).filter((one) => typeof one !== 'string')),
+          expect.arrayContaining(seen.slice(0, 1).filter((one) => typeof one !== 'string')),
         );
       }
     },
@@ -420,14 +417,14 @@ describe('an upgraded connection', () => {
         if (chunk.equals(Buffer.alloc(4))) socket.write(Buffer.alloc(4));
       });
     });
-    const { reported, over } = watch(connection);
-    await expect.poll(() => reported.length).toBe(2);
+    const { seen, over } = watch(connection);
+    await expect.poll(() => seen.length).toBe(2);
     connection.finish();
     await over;
-    expect(reported).toEqual([[0, 0], [7, 9], 'finished']);
+    expect(seen).toEqual([[0, 0], [7, 9], 'finished']);
     connection.send(Uint8Array.of(1));
     connection.destroy();
-    expect(reported).toHaveLength(3);
+    expect(seen).toHaveLength(3);
   });
 
   it('knows what has not left it while nobody reads', async () => {

@@ -62,7 +62,7 @@ describe.skipIf(problem !== undefined)(
     }
     const addressOf = (name: string): Promise<string> =>
       until(`node ${name}`, async () => (await site.node(name))?.ip_addresses[0]);
-    const fetchFrom = (what: string, url: string, pod: string): Promise<WebAnswer> =>
+    const poll = (what: string, url: string, pod: string): Promise<WebAnswer> =>
       until(what, () => site.http(pod, url));
     const uidOf = async (name: string): Promise<string> =>
       (await site.pod(NAMESPACE, podOf(name))).metadata.uid;
@@ -111,16 +111,14 @@ describe.skipIf(problem !== undefined)(
       expect(status).toBe('True');
       expect(message).toContain('not served: UDP 80 (echo)');
       const address = await addressOf('default-plain');
-      expect(await fetchFrom('the Service', `http://${address}/`, 'client')).toMatchObject({ name: 'web' });
+      expect(await poll('the Service', `http://${address}/`, 'client')).toMatchObject({ name: 'web' });
     });
 
     it('follow a port that is added, without a restart', { timeout: 180_000 }, async () => {
       const before = await uidOf('plain');
       await api('PATCH', `${DEFAULT}/services/plain`, { spec: { ports: [tcp(80), tcp(81)] } });
       const address = await addressOf('default-plain');
-      expect(await fetchFrom('the new port', `http://${address}:81/`, 'client')).toMatchObject({
-        name: 'web',
-      });
+      expect(await poll('the new port', `http://${address}:81/`, 'client')).toMatchObject({ name: 'web' });
       await condition('plain', 'ProxyCreated');
       expect(await uidOf('plain')).toBe(before);
     });
@@ -128,7 +126,7 @@ describe.skipIf(problem !== undefined)(
     it('carry connections into the tailnet, by name', { timeout: 180_000 }, async () => {
       await service('out', { 'tailscale.com/tailnet-fqdn': outside, ...CLASS }, outward([PORT]));
       await condition('out', 'ProxyCreated');
-      const answer = await fetchFrom('the node', await egressUrl('out'), 'web');
+      const answer = await poll('the node', await egressUrl('out'), 'web');
       expect(answer).toMatchObject({ name: 'outside' });
       expect(answer.from).toContain(await addressOf('default-out'));
     });
@@ -175,7 +173,7 @@ describe.skipIf(problem !== undefined)(
         await condition('fast', 'ProxyCreated');
         await condition('fast-out', 'ProxyCreated');
         const best = async (pod: string, url: string): Promise<number> => {
-          await fetchFrom('the way', url, pod);
+          await poll('the way', url, pod);
           const rates: number[] = [];
           for (let run = 0; run < 3; run += 1) rates.push(await site.fetch(pod, url, BYTES));
           return Math.max(...rates);

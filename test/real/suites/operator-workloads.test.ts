@@ -124,7 +124,7 @@ describe.skipIf(problem !== undefined)(
     }
     const podOf = (type: 'svc' | 'connector', name: string, ordinal = 0): string =>
       `${objectNameOf({ type, namespace: type === 'svc' ? 'default' : NAMESPACE, name })}-${ordinal}`;
-    const fetchFrom = (what: string, url: string, pod = 'client'): Promise<{ name: string; from: string }> =>
+    const poll = (what: string, url: string, pod = 'client'): Promise<{ name: string; from: string }> =>
       until(what, () => site.http(pod, url));
     /** Returns all objects in the operator's namespace that the operator created for a resource. */
     async function madeFor(name: string): Promise<readonly string[]> {
@@ -175,7 +175,7 @@ describe.skipIf(problem !== undefined)(
         await service('plain', {}, { 'tailscale.com/expose': 'true' });
         await ready(`${DEFAULT}/services/plain`);
         const address = await addressOf('default-plain');
-        expect(await fetchFrom('the Service over TCP', `http://${address}/`)).toMatchObject({ name: 'web' });
+        expect(await poll('the Service over TCP', `http://${address}/`)).toMatchObject({ name: 'web' });
         expect(await until('the Service over UDP', () => site.udp('client', address, 80, 'hello'))).toBe(
           'web: hello',
         );
@@ -189,9 +189,7 @@ describe.skipIf(problem !== undefined)(
           `default-balanced.${DOMAIN}`,
           addresses[0],
         ]);
-        expect(await fetchFrom('the load balancer', `http://${addresses[0]}/`)).toMatchObject({
-          name: 'web',
-        });
+        expect(await poll('the load balancer', `http://${addresses[0]}/`)).toMatchObject({ name: 'web' });
       });
 
       it('is, over IPv6, when it has that family alone or both', { timeout: 240_000 }, async () => {
@@ -202,7 +200,7 @@ describe.skipIf(problem !== undefined)(
           await service(name, { ipFamilyPolicy, ipFamilies }, { 'tailscale.com/expose': 'true' });
           await ready(`${DEFAULT}/services/${name}`);
           const address = (await nodeNamed(`default-${name}`)).ip_addresses.find((one) => one.includes(':'));
-          const answer = await fetchFrom(`${name} over TCP`, `http://[${address}]/`);
+          const answer = await poll(`${name} over TCP`, `http://[${address}]/`);
           expect(answer).toMatchObject({ name: 'web', from: expect.stringMatching(/^fd77:/) as unknown });
           const echo = await until(`${name} over UDP`, () => site.udp('client', address ?? '', 80, 'hello'));
           expect(echo).toBe('web: hello');
@@ -229,7 +227,7 @@ describe.skipIf(problem !== undefined)(
         );
         await ready(`${DEFAULT}/services/outer`);
         const address = await addressOf('default-outer');
-        expect(await fetchFrom('the outer name', `http://${address}/`)).toMatchObject({ name: 'web' });
+        expect(await poll('the outer name', `http://${address}/`)).toMatchObject({ name: 'web' });
       });
 
       it('takes another host name without a restart', { timeout: 180_000 }, async () => {
@@ -248,9 +246,7 @@ describe.skipIf(problem !== undefined)(
           const { metadata } = await site.pod(NAMESPACE, podOf('svc', 'plain'));
           return metadata.uid === before.metadata.uid ? undefined : true;
         });
-        expect(await fetchFrom('the Service again', `http://${addresses[0]}/`)).toMatchObject({
-          name: 'web',
-        });
+        expect(await poll('the Service again', `http://${addresses[0]}/`)).toMatchObject({ name: 'web' });
         await ready(`${DEFAULT}/services/plain`);
         expect(await nodeNamed('shop')).toMatchObject({ id, ip_addresses: addresses });
       });
@@ -520,7 +516,7 @@ describe.skipIf(problem !== undefined)(
           const object = await ready(`${TAILSCALE}/connectors/lab`);
           expect(object.status).toMatchObject({ subnetRoutes: SERVICE_NETWORK, isExitNode: false });
           expect((await nodeNamed('lab-connector')).approved_routes).toEqual([SERVICE_NETWORK]);
-          expect(await fetchFrom('the cluster address by the route', target)).toMatchObject({ name: 'web' });
+          expect(await poll('the cluster address by the route', target)).toMatchObject({ name: 'web' });
           const pod = await site.pod(NAMESPACE, podOf('connector', 'lab'));
           await api('PATCH', `${TAILSCALE}/connectors/lab`, { spec: routes(['192.0.2.0/24']) });
           await until('the route to go', async () => {
@@ -561,7 +557,7 @@ describe.skipIf(problem !== undefined)(
                 given_name.startsWith('twin-') && routes?.includes(SERVICE_NETWORK),
             ),
           );
-        await fetchFrom('the cluster by the route', target);
+        await poll('the cluster by the route', target);
         for (const [end, limitMs] of [
           ['killed', OTHER_NODE_MS.killed],
           ['lost', OTHER_NODE_MS.lost],
@@ -573,7 +569,7 @@ describe.skipIf(problem !== undefined)(
           await site.http('client', target);
           if (end === 'killed') site.kill(NAMESPACE, pod);
           else await site.cut(NAMESPACE, pod);
-          await fetchFrom('the cluster by the other node', target);
+          await poll('the cluster by the other node', target);
           const { done, failed, silentMs } = await load.end();
           process.stderr.write(
             `operator-workloads: a Connector's node ${end}: ${done} connections, ${failed} failed, at most ` +
@@ -720,7 +716,7 @@ describe.skipIf(problem !== undefined)(
           given_name.startsWith('default-survivor'),
         );
         expect(nodes.map(({ given_name }) => given_name)).toEqual(['default-survivor']);
-        expect(await fetchFrom('the survivor', `http://${nodes[0]?.ip_addresses[0]}/`)).toMatchObject({
+        expect(await poll('the survivor', `http://${nodes[0]?.ip_addresses[0]}/`)).toMatchObject({
           name: 'web',
         });
       });
