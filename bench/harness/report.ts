@@ -101,8 +101,7 @@ Peers:
 
 - *direct*: no proxy, the limit of load generator and upstream.
 - *go*: \`httputil.ReverseProxy\` with a large pool, flushed writes and GOMAXPROCS=2.
-- *go-default*: Go's default transport. *go-h2*: HTTP/2 upstream. nginx and HAProxy: one thread.
-- *hop*: HAProxy that forwards bytes without TLS, the cost of one more process.
+- *go-default*: Go's default transport. *go-h2*: HTTP/2 upstream.
 - *tls-hop*: plain Node that ends TLS and starts it again, the minimum cost of a gateway in Node.
 - *reference*: the reference's proxy behind a PROXY header, without TLS in front and without a tailnet.
 - *tailcast-plain*: the gateway in the same place.

@@ -287,9 +287,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
   })
     .argument(
       '[store-or-id...]',
-      'directories of recorders, or s3://bucket/prefix: name all recorders that take sessions over from each ' +
-        'other. Ids of recordings, or latest: only these are reported. Default: the store of TAILCAST_STORE or ' +
-        'of the demo. Nothing is changed',
+      'directories of recorders, or s3://bucket/prefix: name all recorders that take sessions over from each other. Ids of recordings, or latest: only these are reported. Default: the store of TAILCAST_STORE or of the demo. Nothing is changed',
     )
     .option(
       '--key <key...>',
@@ -307,8 +305,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 unverified (no --key, or no log of these keys), 4 ' +
-        'acknowledged bytes are lost.',
+      '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 unverified (no --key, or no log of these keys), 4 acknowledged bytes are lost.',
     )
     .action(async (words: readonly string[], options: Record<string, unknown>) => {
       const { verifyArchive, splitWords } = await import('./verify.ts');
@@ -329,8 +326,7 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
     .option('--json', 'one JSON object per session and line')
     .addHelpText(
       'after',
-      '\nExit code: 0 every session is recorded, 1 recordings are missing or the command failed, 2 wrong ' +
-        'usage, 3 an audit log is empty, cut off or invalid.',
+      '\nExit code: 0 every session is recorded, 1 recordings are missing or the command failed, 2 wrong usage, 3 an audit log is empty, cut off or invalid.',
     )
     .action(async (auditLogs: string[], options: Record<string, unknown>) => {
       const { reportCoverage } = await import('./coverage.ts');
@@ -359,8 +355,7 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nThis command removes nothing. Recorders remove recordings and log each removal.\nHolds and releases ' +
-        'are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
+      '\nThis command removes nothing. Recorders remove recordings and log each removal.\nHolds and releases are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
     )
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
