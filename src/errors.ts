@@ -82,6 +82,7 @@ export const ERROR_TABLE = {
   UPGRADE_REFUSED: entry(400, 'the upgrade request is invalid and cannot be recorded'),
   ACCESS_ENDED: entry(403, 'the access to this cluster has ended'),
   SESSION_ENDED: entry(403, 'the session was ended on request'),
+  SESSION_REFUSED: entry(403, 'the API server refused the session'),
   SESSION_LIMIT: entry(403, 'the session has reached a limit of the gateway'),
   IMPERSONATION_REFUSED: entry(
     403,
@@ -128,7 +129,7 @@ export const ERROR_TABLE = {
   VIEW_REFUSED: entry(403, 'you may not see recordings of this recorder'),
   RECORDING_UNKNOWN: entry(404, 'there is no such recording'),
   PLAY_INDEX_UNAVAILABLE: entry(404, 'the recording can be played from its start only'),
-  ORDER_REFUSED: entry(403, 'you may not end, pause or resume sessions of this recorder'),
+  ORDER_REFUSED: entry(403, 'you may not control this session'),
   ORDER_IMPOSSIBLE: entry(409, 'the recorder cannot reach the gateway of this session'),
   ORDER_UNCONFIRMED: entry(503, 'the gateway did not confirm the order; the session may continue'),
   HOST_REFUSED: entry(421, 'the recorder does not serve this host name'),

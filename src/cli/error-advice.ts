@@ -55,6 +55,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'its recordings exist.',
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
   SESSION_ENDED: 'Ask the person or the owner of the rule in the message before you start the session again.',
+  SESSION_REFUSED: 'Read the message of the API server: the pod may be gone, or you may lack a right.',
   SESSION_LIMIT:
     'The policy limits the length or the silence of a session. Connect again. See `docs/identity.md`.',
   ACCESS_REQUEST_PENDING:
@@ -93,7 +94,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   RECORDING_UNKNOWN: 'List the recordings with `tailcast ls`.',
   PLAY_INDEX_UNAVAILABLE:
     'The page plays the recording without an index. The log of the recorder has the reason.',
-  ORDER_REFUSED: 'Add a rule with =end for the viewer to `--viewers` of the recorder.',
+  ORDER_REFUSED:
+    'Add a rule with =end for the viewer to `--viewers` of the recorder, or add the moderator to the rule of the user.',
   ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways do not follow orders.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use a host name from the settings, or add this name there.',

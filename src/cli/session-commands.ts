@@ -2,12 +2,18 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
-import { ORDER_ACTIONS, type OrderAction } from '../wire/recorder-api/session-order.ts';
+import { errorText } from '../errors.ts';
+import {
+  CONTROL_ACTIONS,
+  WATCH_INTERVAL_MS,
+  type ControlAction,
+  type OrderAction,
+} from '../wire/recorder-api/session-order.ts';
 import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { RECORDER_OPTION } from './index-commands.ts';
 import { print } from './output.ts';
 
-const DESCRIPTIONS: Readonly<Record<OrderAction, string>> = {
+const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   end: 'end a running session; its user sees the reason',
   pause: 'pause output and input of a running session, for at most 5 minutes',
   resume: 'resume a paused session',
@@ -27,13 +33,20 @@ export function addSessions(
     .action(async (options: Record<string, unknown>) =>
       (await import('./ls.ts')).printRecordings({ ...options, state: 'running' }, context),
     );
-  addArchiveOptions(command('watch', 'watch a running session in this terminal'))
+  addArchiveOptions(
+    command('watch', 'watch a running session in this terminal; a moderated session then runs'),
+  )
     .argument('<id>', 'id from `sessions` (or its beginning), or `latest`')
     .action(async (id: string, options: Record<string, unknown>) => {
       const { playRecording } = await import('./play.ts');
-      await playRecording(id, { ...options, follow: true, from: NOW, speed: 1 }, context);
+      const moderation = await moderate(id, options, context);
+      try {
+        await playRecording(id, { ...options, follow: true, from: NOW, speed: 1 }, context);
+      } finally {
+        moderation.abort();
+      }
     });
-  for (const action of ORDER_ACTIONS) {
+  for (const action of CONTROL_ACTIONS) {
     addContextOptions(command(action, DESCRIPTIONS[action]))
       .argument('<id>', 'id from `sessions` (or its beginning), or `latest`')
       .option(...RECORDER_OPTION)
@@ -42,19 +55,61 @@ export function addSessions(
   }
 }
 
+/** Lets a moderated session run until the returned controller aborts. */
+async function moderate(
+  given: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<AbortController> {
+  const over = new AbortController();
+  if (options['store'] !== undefined) return over;
+  const { orders, post } = await openOrders(given, options, context);
+  const { isModerated } = await orders();
+  if (!isModerated) return over;
+  const warn = (error: unknown): Promise<void> => print(context.stderr, `tailcast: ${errorText(error)}\n`);
+  const repeat = (): void => void post('watch').catch(warn);
+  await post('watch').then(() => {
+    const timer = setInterval(repeat, WATCH_INTERVAL_MS);
+    over.signal.addEventListener('abort', () => clearInterval(timer));
+  }, warn);
+  return over;
+}
+
+/** Finds the session, and returns the requests about its control. */
+async function openOrders(
+  given: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<{
+  readonly id: string;
+  readonly orders: () => Promise<{ readonly isModerated: boolean }>;
+  /** Resolves when the gateway confirmed the order. */
+  readonly post: (action: OrderAction, query?: Readonly<Record<string, string>>) => Promise<void>;
+}> {
+  const { recorderOrContextAddress } = await import('./open-archive.ts');
+  const { decodeDocument, fetchJson, openRecorderArchive, requestApi } =
+    await import('./recorder-archive.ts');
+  const base = await recorderOrContextAddress(options, context);
+  const { signal } = context;
+  const { id } = await openRecorderArchive(base, signal).find(given);
+  const path = `recordings/${encodeURIComponent(id)}/orders`;
+  return {
+    id,
+    orders: () => fetchJson(base, path, {}, signal, z.object({ isModerated: z.boolean() })),
+    async post(action, query = {}) {
+      const response = await requestApi(base, `${path}/${action}`, query, signal, { method: 'POST' });
+      decodeDocument(await response.json(), base, z.object({ confirmed: z.literal(true) }));
+    },
+  };
+}
+
 async function order(
-  action: OrderAction,
+  action: ControlAction,
   given: string,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  const { recorderOrContextAddress } = await import('./open-archive.ts');
-  const { decodeDocument, openRecorderArchive, requestApi } = await import('./recorder-archive.ts');
-  const base = await recorderOrContextAddress(options, context);
-  const { id } = await openRecorderArchive(base, context.signal).find(given);
-  const reason = typeof options['reason'] === 'string' ? { reason: options['reason'] } : {};
-  const path = `recordings/${encodeURIComponent(id)}/orders/${action}`;
-  const response = await requestApi(base, path, reason, context.signal, { method: 'POST' });
-  decodeDocument(await response.json(), base, z.object({ confirmed: z.literal(true) }));
+  const { id, post } = await openOrders(given, options, context);
+  await post(action, typeof options['reason'] === 'string' ? { reason: options['reason'] } : {});
   await print(context.stdout, `${id}: the gateway confirmed: ${action}\n`);
 }

@@ -12,6 +12,7 @@ import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
 import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
+import { holdSession } from '../proxy/session/moderated.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
@@ -93,6 +94,7 @@ export async function openServer(parts: {
       ...common,
       openAccount: (inbound) => new Account('upgrade', inbound, common),
       connect: upstream.connect,
+      holdSession,
       ...(config.execUpstream === 'spdy' ? { translateExec: translateToSpdy } : {}),
       recorders,
       findRecorders: (recording, during) => findRecorders(recording, tailnet, during),

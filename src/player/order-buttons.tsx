@@ -1,24 +1,67 @@
-/** Buttons that end, pause and resume a running session. */
-import { CircleStop, Pause, Play } from 'lucide';
+/** Buttons that end, pause and resume a running session, and let a moderated one run. */
+import { CircleStop, Eye, EyeOff, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
-import { MAX_REASON_LENGTH, type OrderAction } from '../wire/recorder-api/session-order.ts';
+import {
+  MAX_REASON_LENGTH,
+  WATCH_INTERVAL_MS,
+  type ControlAction,
+} from '../wire/recorder-api/session-order.ts';
 import { Icon } from './icon.tsx';
-import { giveOrder, mayOrder } from './orders.ts';
+import { giveOrder, readControl, type Control } from './orders.ts';
 import { Recorder } from './recorder-context.ts';
+
+const NOTHING: Control = { mayGive: false, isModerated: false };
+
+/** Lets a moderated session run while the page is open. */
+function WatchButton({ id }: { readonly id: string }): JSX.Element {
+  const { ask } = useContext(Recorder);
+  const [isWatching, setIsWatching] = useState(false);
+  const [outcome, setOutcome] = useState('');
+  useEffect(() => {
+    if (!isWatching) return undefined;
+    const repeat = (): void =>
+      void giveOrder(ask, id, 'watch', '').then(
+        () => setOutcome('The session runs while you watch it.'),
+        (error: unknown) => {
+          setIsWatching(false);
+          setOutcome(error instanceof Error ? error.message : String(error));
+        },
+      );
+    repeat();
+    const timer = setInterval(repeat, WATCH_INTERVAL_MS);
+    return () => clearInterval(timer);
+  }, [id, isWatching]);
+  const toggle = (): void => {
+    setIsWatching(!isWatching);
+    setOutcome(
+      isWatching ? 'The session ends soon, because no moderator watches it.' : 'Waiting for the gateway…',
+    );
+  };
+  return (
+    <>
+      <button type="button" aria-pressed={isWatching} onClick={toggle}>
+        <Icon icon={isWatching ? EyeOff : Eye} /> {isWatching ? 'Stop watching' : 'Watch, and let it run'}
+      </button>
+      <span class="soft" role="status">
+        {outcome}
+      </span>
+    </>
+  );
+}
 
 export function OrderButtons({ id }: { readonly id: string }): JSX.Element | null {
   const { ask } = useContext(Recorder);
-  const [mayGive, setMayGive] = useState(false);
+  const [{ mayGive, isModerated }, setControl] = useState(NOTHING);
   const [reason, setReason] = useState('');
   const [outcome, setOutcome] = useState('');
   useEffect(() => {
     const gone = new AbortController();
-    mayOrder(ask, id, gone.signal).then(setMayGive, () => setMayGive(false));
+    readControl(ask, id, gone.signal).then(setControl, () => setControl(NOTHING));
     return () => gone.abort();
   }, [id]);
-  if (!mayGive) return null;
-  const give = (action: OrderAction): void => {
+  if (!mayGive) return isModerated ? <WatchButton id={id} /> : null;
+  const give = (action: ControlAction): void => {
     setOutcome('Waiting for the gateway…');
     giveOrder(ask, id, action, reason).then(
       () => setOutcome(`The gateway confirmed: ${action}.`),
@@ -27,6 +70,7 @@ export function OrderButtons({ id }: { readonly id: string }): JSX.Element | nul
   };
   return (
     <>
+      {isModerated ? <WatchButton id={id} /> : null}
       <input
         type="text"
         aria-label="Reason"

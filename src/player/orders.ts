@@ -1,12 +1,20 @@
-/** Requests of the page that end, pause and resume sessions. */
+/** Requests of the page that control running sessions. */
 import type { OrderAction } from '../wire/recorder-api/session-order.ts';
 import { bytesAt, failureOf, readJson, isRecord } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
-/** Returns true if the viewer may end, pause and resume this session. */
-export async function mayOrder(ask: Ask, id: string, signal: AbortSignal): Promise<boolean> {
+/** Rights of a viewer about a running session. */
+export interface Control {
+  /** True if the viewer may end, pause and resume it. */
+  readonly mayGive: boolean;
+  /** True if it runs only while a moderator watches it. */
+  readonly isModerated: boolean;
+}
+
+export async function readControl(ask: Ask, id: string, signal: AbortSignal): Promise<Control> {
   const orders = await readJson(ask, bytesAt(id, 'orders'), signal);
-  return isRecord(orders) && orders['isPossible'] === true && orders['mayGive'] === true;
+  const found = isRecord(orders) && orders['isPossible'] === true ? orders : {};
+  return { mayGive: found['mayGive'] === true, isModerated: found['isModerated'] === true };
 }
 
 /** Resolves when the gateway of the session confirmed the order. */

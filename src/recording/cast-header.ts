@@ -33,6 +33,8 @@ export interface SessionBeginning {
   readonly subprotocol: string;
   /** Name of the cluster at a gateway with several clusters. */
   readonly cluster?: string | undefined;
+  /** True if the session runs only while a moderator watches it. */
+  readonly moderated?: boolean;
 }
 
 /** Returns the header line. `size` has 0 columns and rows for a session without a terminal. */
@@ -82,5 +84,6 @@ export function sessionAnnotation(facts: SessionBeginning): SessionAnnotation {
     ...(subprotocol === '' ? {} : { subprotocol }),
     path: facts.info.path,
     ...(facts.cluster === undefined ? {} : { cluster: facts.cluster }),
+    ...(facts.moderated === true ? { moderated: true } : {}),
   };
 }

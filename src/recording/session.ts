@@ -22,9 +22,9 @@ import { errorText, TailcastError } from '../errors.ts';
 import {
   type Annotation,
   type EndAnnotation,
+  type OrderAnnotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
-import type { SessionOrder } from '../wire/recorder-api/session-order.ts';
 import type { FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
@@ -204,9 +204,9 @@ export class RecordingSession {
   }
 
   /** Records that the gateway followed an order. */
-  order(order: SessionOrder): void {
+  order({ id, action, by, reason }: Omit<OrderAnnotation, 'kind'>): void {
     if (this.#state !== 'open' && this.#state !== 'awaitingSize') return;
-    this.#batch.annotate({ kind: 'order', ...order });
+    this.#batch.annotate({ kind: 'order', id, action, by, reason });
     // The next flush reports a lost recorder.
     handOver(this);
   }

@@ -1,6 +1,7 @@
 /**
- * Rules of the capability for access on request. The parser is as strict as that of the reference's capability, and
- * also rejects unknown fields: a misspelled `approvers` would otherwise give access without an approval. Pure.
+ * Rules of the capability for access on request and for moderated sessions. The parser is as strict as that of the
+ * reference's capability, and also rejects unknown fields: a misspelled `approvers` would otherwise give access without
+ * an approval. Pure.
  */
 import { grantFlag, isTag, malformed, members, texts } from './capabilities.ts';
 import type { CapabilityMap } from './identity.ts';
@@ -51,6 +52,17 @@ export interface AccessWindow {
   readonly timeZone: string;
 }
 
+/** Kinds of sessions that a rule can moderate, by their class. */
+const MODERATED = ['exec', 'attach', 'portForward'] as const;
+export type ModeratedClass = (typeof MODERATED)[number];
+
+/** An element of the capability's list with `moderate`: the sessions run only while a moderator watches them. */
+export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespaces'> {
+  readonly moderate: readonly ModeratedClass[];
+  /** The user of the session never is a moderator. */
+  readonly moderators: Pick<Approvers, 'users' | 'tags'>;
+}
+
 const MAX_RULES = 100;
 const MAX_DURATION_MS = 30 * 86_400_000;
 const DEFAULT_DURATION = '1h';
@@ -59,13 +71,58 @@ const DAYS = ['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'] as const;
 
 /** @throws TailcastError `GRANT_MALFORMED` */
 export function parseAccessRules(capabilities: CapabilityMap): readonly AccessRule[] {
-  const rules = capabilities.get(ACCESS_CAPABILITY) ?? [];
-  if (rules.length > MAX_RULES) throw malformed(`${ACCESS_CAPABILITY} has more than ${MAX_RULES} rules`);
-  return rules.map((rule, index) => parseRule(rule, `${ACCESS_CAPABILITY}[${index}]`));
+  return elements(capabilities).flatMap(({ rule, at }) =>
+    rule.has('moderate') ? [] : [parseRule(onlyKnown(rule, at, RULE_FIELDS), at)],
+  );
 }
 
-function parseRule(value: unknown, at: string): AccessRule {
-  const rule = known(value, at, RULE_FIELDS);
+/** @throws TailcastError `GRANT_MALFORMED` */
+export function parseModerationRules(capabilities: CapabilityMap): readonly ModerationRule[] {
+  return elements(capabilities).flatMap(({ rule, at }) =>
+    rule.has('moderate') ? [parseModeration(onlyKnown(rule, at, MODERATION_FIELDS), at)] : [],
+  );
+}
+
+interface Element {
+  readonly rule: ReadonlyMap<string, unknown>;
+  readonly at: string;
+}
+
+function elements(capabilities: CapabilityMap): readonly Element[] {
+  const rules = capabilities.get(ACCESS_CAPABILITY) ?? [];
+  if (rules.length > MAX_RULES) throw malformed(`${ACCESS_CAPABILITY} has more than ${MAX_RULES} rules`);
+  return rules.map((value, index) => {
+    const at = `${ACCESS_CAPABILITY}[${index}]`;
+    return { rule: members(value, at), at };
+  });
+}
+
+const MODERATION_FIELDS = ['moderate', 'moderators', 'clusters', 'namespaces'] as const;
+
+function parseModeration(rule: Element['rule'], at: string): ModerationRule {
+  const moderate = texts(rule.get('moderate'), `${at}.moderate`).map((name) => {
+    const known = MODERATED.find((one) => one === name);
+    if (known === undefined)
+      throw malformed(`${at}.moderate names ${name} instead of ${MODERATED.join(', ')}`);
+    return known;
+  });
+  const fields = known(rule.get('moderators'), `${at}.moderators`, ['users', 'tags']);
+  const moderators = {
+    users: texts(fields.get('users'), `${at}.moderators.users`, isName),
+    tags: texts(fields.get('tags'), `${at}.moderators.tags`, isTag),
+  };
+  if (moderate.length === 0) throw malformed(`${at}.moderate is empty`);
+  if (moderators.users.length + moderators.tags.length === 0)
+    throw malformed(`${at}.moderators names no users or tags`);
+  return {
+    moderate,
+    moderators,
+    clusters: texts(rule.get('clusters'), `${at}.clusters`),
+    namespaces: texts(rule.get('namespaces'), `${at}.namespaces`, isNamespace),
+  };
+}
+
+function parseRule(rule: Element['rule'], at: string): AccessRule {
   const request = known(rule.get('request'), `${at}.request`, ['groups', 'users', 'writes']);
   const approvers = rule.get('approvers');
   const windows = listOf(rule.get('windows'), `${at}.windows`);
@@ -129,7 +186,10 @@ function parseWindow(value: unknown, at: string): AccessWindow {
 
 /** Returns the fields of an object that has only fields with these folded names. */
 function known(value: unknown, at: string, names: readonly string[]): ReadonlyMap<string, unknown> {
-  const fields = members(value, at);
+  return onlyKnown(members(value, at), at, names);
+}
+
+function onlyKnown(fields: Element['rule'], at: string, names: readonly string[]): Element['rule'] {
   for (const name of fields.keys())
     if (!names.includes(name)) throw malformed(`${at} has the unknown field ${name}`);
   return fields;

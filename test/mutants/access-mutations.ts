@@ -1,7 +1,35 @@
-/** The checks of access on request. */
+/** The checks of access on request, moderated sessions and recorders of sessions. */
 import { inFile, type Mutation } from './mutation.ts';
 
 export const ACCESS: readonly Mutation[] = [
+  ...inFile(
+    'src/proxy/session/upgrade-recorder.ts',
+    [
+      'no recorder, no session',
+      "if (mode === 'failClosed') {",
+      "if (mode === 'failClosed' && recording.recorders.length === 0) {",
+    ],
+    [
+      'WebSocket extensions agreed',
+      ".some((value) => value.trim() !== '')",
+      '.some((value) => value === "never")',
+    ],
+  ),
+  ...inFile(
+    'src/proxy/session/moderation.ts',
+    ['the user as moderator', 'return !isOwner && users.includes(user);', 'return users.includes(user);'],
+    ['moderators of every rule', 'return rules.every((rule)', 'return rules.some((rule)'],
+    [
+      'the last moderator',
+      "if (this.#state === 'running' && !this.#isWatched)",
+      "if (this.#state === 'over')",
+    ],
+  ),
+  ...inFile(
+    'src/proxy/gate/moderation.ts',
+    ['requests without a recording', 'UNWATCHABLE.has(requestClass)', "requestClass === 'never'"],
+    ['recordings of moderated sessions', "mode: 'failClosed'", 'mode: recording.mode'],
+  ),
   ...inFile(
     'src/access/record.ts',
     [
@@ -33,9 +61,6 @@ export const ACCESS: readonly Mutation[] = [
   ...inFile(
     'src/access/request-store.ts',
     ['rollback', 'if (record.revision >= newest) return record;', 'if (newest >= 0) return record;'],
-    ['new object', 'if (isRefused(record)) await this.#renew(uid, record);', ''],
-    ['objects in deletion', 'metadata.deletionTimestamp !== undefined && !isRefused(record)', 'false'],
-    ['removed refusals', 'if (isRefused(known.record)) setTimeout', 'if (RENEWAL_MS < 0) setTimeout'],
     ['version of a write', 'metadata: { resourceVersion: version }', 'metadata: {}'],
     ['confirmation by the API server', '< FRESH_MS) return;', '< 1e12) return;'],
     ['sessions of revoked access', "if (record.state !== 'granted') this.#endAll(id, record);", ''],
@@ -65,3 +90,8 @@ export const ACCESS: readonly Mutation[] = [
     ['unknown headers', 'checkImpersonation(name);', ''],
   ),
 ];
+
+export const ACCESS_SUITES: Readonly<Record<string, readonly string[]>> = {
+  'src/proxy/session/moderation.ts': ['test/proxy/session/moderation.test.ts'],
+  'src/proxy/gate/moderation.ts': ['test/proxy/gate/moderation.test.ts'],
+};

@@ -7,7 +7,7 @@
  * written. The removal of one of those has no visible effect.
  */
 import { inFile, type Mutation } from './mutation.ts';
-import { ACCESS } from './access-mutations.ts';
+import { ACCESS, ACCESS_SUITES } from './access-mutations.ts';
 import { CLUSTERS, CLUSTER_SUITES } from './cluster-mutations.ts';
 import { PORTAL, PORTAL_SUITES } from './portal-mutations.ts';
 import { REQUESTS } from './request-mutations.ts';
@@ -374,11 +374,6 @@ const FRONT = [
       "if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {",
       'if (upgrade.value === "never") {',
     ],
-    [
-      'WebSocket extensions agreed',
-      ".some((value) => value.trim() !== '')",
-      '.some((value) => value === "never")',
-    ],
     ['sessions recorded', 'if (admission.record) return record(', 'if (admission.id === "") return record('],
     ['events of upgrades', 'const event = admission.event', 'const event = admission.id === ""'],
     ['number of sessions', 'leave = await deps.counts?.enter(callerName(admission.identity));', ''],
@@ -386,11 +381,6 @@ const FRONT = [
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
   ),
-  ...inFile('src/proxy/session/upgrade-recorder.ts', [
-    'no recorder, no session',
-    "if (mode === 'failClosed') {",
-    "if (mode === 'failClosed' && recording.recorders.length === 0) {",
-  ]),
   ...inFile(
     'src/proxy/session/tunnel.ts',
     [
@@ -670,6 +660,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/roads.test.ts',
     'test/attack/portal.test.ts',
   ],
+  ...ACCESS_SUITES,
   'src/proxy/session/upgrade.ts': [
     'test/proxy/session/upgrade.test.ts',
     'test/proxy/session-life.test.ts',

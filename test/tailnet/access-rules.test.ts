@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { ACCESS_CAPABILITY, parseAccessRules, parseDuration } from '../../src/tailnet/access-rules.ts';
+import {
+  ACCESS_CAPABILITY,
+  parseAccessRules,
+  parseDuration,
+  parseModerationRules,
+} from '../../src/tailnet/access-rules.ts';
 
 const parse = (...rules: readonly unknown[]) => parseAccessRules(new Map([[ACCESS_CAPABILITY, rules]]));
 const SRE = { request: { groups: ['sre'] } };
@@ -97,4 +102,35 @@ it('parses durations', () => {
     undefined,
     undefined,
   ]);
+});
+
+describe('a rule about moderated sessions', () => {
+  const moderators = { users: ['bob@example.com'] };
+  const parseModeration = (...rules: readonly unknown[]) =>
+    parseModerationRules(new Map([[ACCESS_CAPABILITY, rules]]));
+
+  it('is separate from rules about access', () => {
+    const rules = [SRE, { Moderate: ['exec', 'attach', 'portForward'], moderators, namespaces: ['prod'] }];
+    expect(parse(...rules)).toHaveLength(1);
+    expect(parseModeration(...rules)).toEqual([
+      {
+        moderate: ['exec', 'attach', 'portForward'],
+        moderators: { users: ['bob@example.com'], tags: [] },
+        clusters: [],
+        namespaces: ['prod'],
+      },
+    ]);
+  });
+
+  it.each([
+    [{ moderate: [], moderators }, 'moderate is empty'],
+    [{ moderate: ['Exec'], moderators }, 'moderate names Exec instead of exec, attach, portForward'],
+    [{ moderate: ['exec'] }, 'moderators is not an object'],
+    [{ moderate: ['exec'], moderators: {} }, 'moderators names no users or tags'],
+    [{ moderate: ['exec'], moderators: { groups: ['sre'] } }, 'the unknown field groups'],
+    [{ moderate: ['exec'], moderators: { tags: ['pager'] } }, 'moderators.tags[0]'],
+    [{ moderate: ['exec'], moderators, approvers: {} }, 'the unknown field approvers'],
+  ])('%j is refused', (rule, problem) => {
+    expect(() => parseModeration(rule)).toThrow(problem);
+  });
 });

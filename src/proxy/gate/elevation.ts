@@ -12,7 +12,7 @@ import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { RecordingPolicy } from '../../recording/policy.ts';
-import type { AccessRule } from '../../tailnet/access-rules.ts';
+import type { AccessRule, ModerationRule } from '../../tailnet/access-rules.ts';
 import type { Identity } from '../../tailnet/identity.ts';
 
 /** Access that a caller asks for: groups, a user, or writes. */
@@ -81,6 +81,8 @@ export interface CallerStanding {
   readonly recording: RecordingPolicy;
   /** Rules of access on request; absent without rules. */
   readonly access?: readonly AccessRule[];
+  /** Rules of moderated sessions; absent without rules. */
+  readonly moderation?: readonly ModerationRule[];
 }
 
 /** A caller with its standing. */
@@ -90,7 +92,7 @@ export interface Standee extends CallerStanding {
 }
 
 /** The rights with which a request runs. */
-export interface Elevated extends Omit<CallerStanding, 'access'> {
+export interface Elevated extends Omit<CallerStanding, 'access' | 'moderation'> {
   readonly elevation: Elevation | undefined;
   /** True if the impersonation headers of the client are already judged. */
   readonly judged: boolean;

@@ -19,13 +19,19 @@ import { parseTarget, queryValues, refuseLongTarget, type Target } from '../../k
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
-import { parseAccessRules, type AccessRule } from '../../tailnet/access-rules.ts';
+import {
+  parseAccessRules,
+  parseModerationRules,
+  type AccessRule,
+  type ModerationRule,
+} from '../../tailnet/access-rules.ts';
 import { parseClusterRules, parseKubernetesRules } from '../../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
 import { questionOf, type AccessQuestion, type AccessReviews } from './access-review.ts';
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import type { GatewayCluster } from './cluster.ts';
+import { moderate, type ModeratedSession } from './moderation.ts';
 import { upstreamIdentity } from './upstream-identity.ts';
 import {
   confirmElevation,
@@ -33,6 +39,7 @@ import {
   type Elevation,
   type Elevations,
   type CallerStanding,
+  type Standee,
 } from './elevation.ts';
 import {
   decide,
@@ -90,6 +97,8 @@ export interface Admission {
   readonly cluster?: GatewayCluster;
   /** Access on request with which the request runs. */
   readonly elevation?: Elevation;
+  /** Rules of a moderated session. */
+  readonly moderation?: readonly ModerationRule[];
 }
 
 /** Identity of the caller, for services of the gateway itself. */
@@ -229,7 +238,7 @@ export function createGate(deps: GateDeps): Gate {
       const asked = { rawHeaders, info, requestClass, target, host: fields.host };
       const standee = { identity, cluster: deps.cluster?.name, ...standing };
       const { elevation, judged, ...rights } = await elevate(deps.elevations, standee, asked, signal);
-      const { impersonation, recording } = rights;
+      const { impersonation } = rights;
       const caller = { id, identity, request, access: standing.access };
       const headers = buildUpstreamHeaders({
         rawHeaders,
@@ -240,10 +249,10 @@ export function createGate(deps: GateDeps): Gate {
       });
       const shown = isShownByBrowser(rawHeaders);
       refusePages({ rawHeaders, shown, requestClass }, policy.programPages);
-      const decided = applyPolicy(
+      const decided = decideSession(
         policy,
         { requestClass, info, target, upgrade: request.upgrade },
-        recording,
+        { ...standee, recording: rights.recording },
       );
       const review = deps.reviews === undefined ? undefined : questionOf(decided.policyClass, info);
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
@@ -259,7 +268,6 @@ export function createGate(deps: GateDeps): Gate {
         },
         impersonation,
         ...auditNames(headers, { id, isOurs: impersonation !== undefined, record: decided.record }),
-        recording,
         shown,
         ...decided,
         ...(review === undefined ? {} : { review }),
@@ -370,8 +378,10 @@ function assess(
   // with several clusters, a name or tag without a rule must not give access to all of them
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
   const access = mode === 'auth' ? parseAccessRules(capabilities) : [];
+  const moderation = parseModerationRules(capabilities);
   return {
     ...(access.length === 0 ? {} : { access }),
+    ...(moderation.length === 0 ? {} : { moderation }),
     impersonation: mode === 'auth' ? resolveTarget(identity, rules.impersonation) : undefined,
     recording: decideRecording(rules.recording),
   };
@@ -417,6 +427,22 @@ const OWN_SEGMENT = '-';
 const MAX_WARNINGS = 100;
 
 const NO_NAMES: ReadonlySet<string> = new Set();
+
+/** Returns the decisions about a request. @throws TailcastError `POLICY_REFUSED` */
+function decideSession(
+  policy: Policy,
+  request: Parameters<typeof applyPolicy>[1] & { readonly requestClass: RequestClass },
+  { moderation: rules = [], cluster, recording }: Pick<Standee, 'moderation' | 'cluster' | 'recording'>,
+): ModeratedSession & ReturnType<typeof applyPolicy> {
+  const moderated = moderate(rules, { ...request, cluster }, recording);
+  const decided = applyPolicy(policy, request, moderated.recording);
+  if (moderated.moderation !== undefined && !decided.record)
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'a moderator must watch your sessions, but they are not recorded',
+    );
+  return { ...decided, ...moderated };
+}
 
 /** @throws TailcastError `POLICY_REFUSED` */
 function applyPolicy(

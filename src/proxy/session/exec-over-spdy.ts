@@ -96,7 +96,13 @@ interface Message {
  * Returns the streams for which a server waits. The server refuses other streams, and starts no session if one is
  * missing.
  */
-function rolesOf({ stdin, stdout, stderr, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
+export function rolesOf({
+  stdin,
+  stdout,
+  stderr,
+  tty,
+  version,
+}: Pick<ExecOverSpdyOptions, 'stdin' | 'stdout' | 'stderr' | 'tty' | 'version'>): readonly SpdyRole[] {
   return [
     'error',
     ...(stdin ? (['stdin'] as const) : []),

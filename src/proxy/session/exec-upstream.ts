@@ -45,9 +45,8 @@ export function translateToSpdy(
   if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
   // Other APIs may support only the protocol of their clients.
   if (info.apiGroup !== '') return undefined;
-  const key = handshakeKey(dial.headers);
-  const chosen = chooseSubprotocol(headerLines(dial.headers, SUBPROTOCOL));
-  if (key === undefined || chosen === undefined) return undefined;
+  const chosen = earlyHandshake(dial.headers);
+  if (chosen === undefined) return undefined;
   const asked = spdyVersionOf(chosen.version);
   const name = asked === 1 ? 'channel.k8s.io' : `v${asked}.channel.k8s.io`;
   const { stdin, stdout, stderr, tty } = exec;
@@ -70,13 +69,7 @@ export function translateToSpdy(
         provesEnd: true,
         socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, stdout, stderr, tty }),
         head: Buffer.alloc(0),
-        rawHeaders: [
-          ...withoutHeader(rawHeaders, STREAM_PROTOCOL),
-          'Sec-WebSocket-Accept',
-          acceptKey(key),
-          'Sec-WebSocket-Protocol',
-          chosen.name,
-        ],
+        rawHeaders: [...withoutHeader(rawHeaders, STREAM_PROTOCOL), ...chosen.rawHeaders],
         subprotocol: chosen.name,
       };
     },
@@ -87,6 +80,27 @@ const SUBPROTOCOL = 'sec-websocket-protocol';
 const STREAM_PROTOCOL = 'x-stream-protocol-version';
 /** Headers of a WebSocket handshake (RFC 6455 §11.3). */
 const HANDSHAKE = [SUBPROTOCOL, 'sec-websocket-key', 'sec-websocket-version', 'sec-websocket-extensions'];
+
+/**
+ * Returns the headers of a 101 response that the gateway sends before the API server gets the request, and the
+ * subprotocol in it. Undefined if the gateway cannot choose one.
+ */
+export function earlyHandshake(headers: readonly string[]): EarlyHandshake | undefined {
+  const key = handshakeKey(headers);
+  const chosen = chooseSubprotocol(headerLines(headers, SUBPROTOCOL));
+  if (key === undefined || chosen === undefined) return undefined;
+  return {
+    ...chosen,
+    rawHeaders: ['Sec-WebSocket-Accept', acceptKey(key), 'Sec-WebSocket-Protocol', chosen.name],
+  };
+}
+
+export interface EarlyHandshake {
+  /** Name of the subprotocol. */
+  readonly name: string;
+  readonly version: ChannelVersion;
+  readonly rawHeaders: readonly string[];
+}
 
 /** Returns the key of a valid handshake. Undefined for an invalid one, which the API server refuses. */
 function handshakeKey(headers: readonly string[]): string | undefined {

@@ -1,12 +1,13 @@
 /**
- * Follows the orders of a recorder: ends a recorded session with a reason for its user, or pauses its output and input.
- * A pause is limited, so that a lost recorder cannot block a session. A recorder can only end or delay sessions.
+ * Follows the orders of a recorder: ends a recorded session with a reason for its user, pauses its output and input, or
+ * tells its moderation who watches it. A pause is limited, so that a lost recorder cannot block a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import { safeLine } from '../../safe-text.ts';
 import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
+import type { Moderation } from './moderation.ts';
 import type { Relay } from './relay.ts';
 
 /** Maximum duration of one pause. */
@@ -17,6 +18,8 @@ const MAX_ORDERS = 256;
 export interface OrderedSession {
   readonly session: Pick<RecordingSession, 'order'>;
   readonly upload: Pick<RecorderUpload, 'onOrder' | 'lost'>;
+  /** Undefined if the session is not moderated. */
+  readonly moderation?: Pick<Moderation, 'watch'> | undefined;
 }
 
 /**
@@ -24,7 +27,7 @@ export interface OrderedSession {
  * @returns a function that stops following orders
  */
 export function followOrders(
-  { session, upload }: OrderedSession,
+  { session, upload, moderation }: OrderedSession,
   relay: Pick<Relay, 'setPaused'>,
   end: (error: TailcastError) => void,
   maxPauseMs: number = MAX_PAUSE_MS,
@@ -46,6 +49,10 @@ export function followOrders(
     if (isStopped || (count > MAX_ORDERS && given.action !== 'end')) return;
     // The user sees this text, and the recorder may be compromised.
     const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
+    if (order.action === 'watch') {
+      if (moderation !== undefined) return moderation.watch(order);
+      return session.order({ ...order, action: 'leave', reason: 'this session is not moderated' });
+    }
     session.order(order);
     switch (order.action) {
       case 'end':

@@ -3,9 +3,16 @@ import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
+import { headerLines } from '../../kube/header-lines.ts';
+import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
+import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
+import type { StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
+import type { UpgradeAnswer } from './dial.ts';
+import { createNotedTap } from './notice.ts';
+import type { SessionRecording } from './upgrade-session.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
@@ -65,6 +72,57 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
   };
 }
 
+export interface RecordingDeps {
+  /** Line at the start of recorded terminal sessions. */
+  readonly notice?: string | undefined;
+  readonly unixMs: () => number;
+  readonly monotonicMs: () => number;
+  readonly limits: Partial<RecordingLimits>;
+}
+
+/**
+ * Starts the recording of an upgraded connection, if a recorder accepted it.
+ * @throws TailcastError `UPSTREAM_BROKEN` if the connection uses an extension, `SESSION_VIOLATED` if no tap can read it
+ */
+export function beginRecording(
+  deps: RecordingDeps,
+  admission: Admission,
+  protocol: StreamProtocol,
+  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
+  upload: RecorderUpload | undefined,
+): SessionRecording | undefined {
+  if (headerLines(answer.rawHeaders, 'sec-websocket-extensions').some((value) => value.trim() !== '')) {
+    throw new TailcastError('UPSTREAM_BROKEN', 'it uses a WebSocket extension that was not offered');
+  }
+  if (upload === undefined) return undefined;
+  const { identity, info, exec, impersonation } = admission;
+  const facts: SessionBeginning = {
+    sessionId: admission.id,
+    identity,
+    info,
+    exec,
+    timestamp: Math.floor(deps.unixMs() / 1000),
+    user: impersonation?.user,
+    auditId: admission.auditId,
+    groups: impersonation?.groups ?? [],
+    protocol,
+    subprotocol: answer.subprotocol,
+    cluster: admission.cluster?.name,
+    moderated: admission.moderation !== undefined,
+  };
+  const enforce = admission.recording.mode === 'failClosed';
+  const session = new RecordingSession(upload, {
+    tty: exec.tty,
+    enforce,
+    header: (size) => castHeaderLine(facts, size),
+    about: sessionAnnotation(facts),
+    nowMs: deps.monotonicMs,
+    limits: deps.limits,
+  });
+  const notice = exec.tty && exec.stdout ? deps.notice : undefined;
+  return { session, upload, enforce, ...createNotedTap(session, protocol, answer.subprotocol, notice) };
+}
+
 /** Returns the fields that each event about a session contains. Pure. */
 export function sessionFields(admission: Admission): SessionFields {
   const { info, identity } = admission;
@@ -81,7 +139,7 @@ export function sessionFields(admission: Admission): SessionFields {
   };
 }
 
-/** Aborts the upload as soon as it is open. */
+/** Aborts the upload immediately after it opens. */
 export function abortWhenOpen(opening: ReturnType<typeof openRecorder>): void {
   opening.then(
     ({ upload }) => upload?.abort(),

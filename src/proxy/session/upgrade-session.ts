@@ -10,6 +10,7 @@ import type { RecordingSession } from '../../recording/session.ts';
 import type { Tap } from '../../recording/tap.ts';
 import type { BufferDepth, BufferEvents, ElasticBuffers, SessionBuffer } from './elastic-buffers.ts';
 import type { InsertOutput } from './notice.ts';
+import type { StartModeration } from './moderated.ts';
 import { followOrders } from './orders.ts';
 import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
@@ -39,6 +40,8 @@ export interface SessionRecording {
   readonly enforce: boolean;
   /** Inserts the notice of a terminal session into the output of the API server. */
   readonly insert?: InsertOutput;
+  /** Starts the moderation of a moderated session, which is not connected to the API server yet. */
+  readonly moderate?: StartModeration | undefined;
 }
 
 export interface SessionDeps {
@@ -121,12 +124,14 @@ async function run(
   });
   void relay.done.then((end) => wanted.resolve(judgeRelay(end, live, relay.backpressured)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
-  const stopOrders =
-    recording && followOrders(recording, relay, (error) => wanted.resolve(interrupted(error)));
-  const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
-  const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
+  const endWith = (error: TailcastError): void => wanted.resolve(interrupted(error));
+  const moderation = recording?.moderate?.(recording.session, endWith);
+  const stopOrders = recording && followOrders({ ...recording, moderation }, relay, endWith);
+  const stopWatching = deps.watch?.(endWith);
+  const stopClocks = limitTime(live, relay, deps, endWith);
   const end = await wanted.promise;
   stopWatching?.();
+  moderation?.stop();
   stopOrders?.();
   stopClocks();
   relay.stop();

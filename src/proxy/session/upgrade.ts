@@ -19,10 +19,8 @@ import { cleanResponseHeaders, handshakeForBrowser } from '../../kube/headers.ts
 import { rawStatusResponse } from '../../kube/status.ts';
 import { responseWarnings } from '../../kube/warning.ts';
 import type { Events } from '../../observe/events.ts';
-import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
-import type { RecorderUpload } from '../../recording/recorder-upload.ts';
-import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
-import { recordableHeaders, SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
+import type { RecordingLimits } from '../../recording/session.ts';
+import { recordableHeaders, SUBPROTOCOL_HEADER } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import type { TranslateExec } from './exec-upstream.ts';
 import {
@@ -37,7 +35,13 @@ import type { AccountRefusals } from '../gate/account-refusals.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
-import { abortWhenOpen, openRecorder, sessionFields, type RecorderDeps } from './upgrade-recorder.ts';
+import {
+  abortWhenOpen,
+  beginRecording,
+  openRecorder,
+  sessionFields,
+  type RecorderDeps,
+} from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import {
   encodeChunks,
@@ -47,7 +51,7 @@ import {
   warningLines,
   type UpgradeRequest,
 } from './upgrade-http.ts';
-import { createNotedTap } from './notice.ts';
+import type { HoldSession, ModeratedDial, StartModeration } from './moderated.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
@@ -80,6 +84,8 @@ export interface UpgradeDeps
    * client.
    */
   readonly translateExec?: TranslateExec;
+  /** Holds a moderated session back until a moderator watches it. Without this setting such sessions are refused. */
+  readonly holdSession?: HoldSession;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -270,16 +276,24 @@ async function record(
       subprotocol: { header, offered },
       responseTimeoutMs: limits.responseTimeoutMs,
     };
-    const answer = await askExec(attempt, admission, dial);
+    const { answer, moderate } = await askOrHold(attempt, admission, { protocol: upgrade.protocol, dial });
     if (answer.kind === 'refused') {
       opened.upload?.abort();
       return relayRefusal(attempt, admission, answer);
     }
     try {
-      const recording = beginRecording(attempt, admission, upgrade.protocol, answer, opened.upload);
+      const recording = beginRecording(
+        { ...deps, limits },
+        admission,
+        upgrade.protocol,
+        answer,
+        opened.upload,
+      );
       return start(attempt, admission, answer, {
         protocol: upgrade.value,
-        carried: recording ?? createTunnel(admission, upgrade.protocol, answer.rawHeaders),
+        carried:
+          (recording && { ...recording, moderate }) ??
+          createTunnel(admission, upgrade.protocol, answer.rawHeaders),
         warnings: opened.warnings,
       });
     } catch (error) {
@@ -293,43 +307,19 @@ async function record(
   }
 }
 
-/** Starts the recording of an upgraded connection, if a recorder accepted it. */
-function beginRecording(
-  { deps, limits }: Attempt,
+/** Asks the API server, or prepares a moderated session. */
+async function askOrHold(
+  attempt: Attempt,
   admission: Admission,
-  protocol: StreamProtocol,
-  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
-  upload: RecorderUpload | undefined,
-): SessionRecording | undefined {
-  if (headerLines(answer.rawHeaders, 'sec-websocket-extensions').some((value) => value.trim() !== '')) {
-    throw new TailcastError('UPSTREAM_BROKEN', 'it uses a WebSocket extension that was not offered');
-  }
-  if (upload === undefined) return undefined;
-  const { identity, info, exec, impersonation } = admission;
-  const facts: SessionBeginning = {
-    sessionId: admission.id,
-    identity,
-    info,
-    exec,
-    timestamp: Math.floor(deps.unixMs() / 1000),
-    user: impersonation?.user,
-    auditId: admission.auditId,
-    groups: impersonation?.groups ?? [],
-    protocol,
-    subprotocol: answer.subprotocol,
-    cluster: admission.cluster?.name,
-  };
-  const enforce = admission.recording.mode === 'failClosed';
-  const session = new RecordingSession(upload, {
-    tty: exec.tty,
-    enforce,
-    header: (size) => castHeaderLine(facts, size),
-    about: sessionAnnotation(facts),
-    nowMs: deps.monotonicMs,
-    limits,
-  });
-  const notice = exec.tty && exec.stdout ? deps.notice : undefined;
-  return { session, upload, enforce, ...createNotedTap(session, protocol, answer.subprotocol, notice) };
+  { protocol, dial }: Pick<ModeratedDial, 'protocol' | 'dial'>,
+): Promise<{ readonly answer: UpgradeAnswer; readonly moderate?: StartModeration }> {
+  const { moderation: rules } = admission;
+  const { holdSession, translateExec } = attempt.deps;
+  if (rules === undefined) return { answer: await askExec(attempt, admission, dial) };
+  if (holdSession === undefined) throw new TailcastError('INTERNAL', 'this gateway moderates no sessions');
+  const isTranslated = translateExec?.(admission, dial) !== undefined;
+  const ask = (later: UpgradeDial): Promise<UpgradeAnswer> => askExec(attempt, admission, later);
+  return holdSession({ admission, rules, protocol, dial, isTranslated, ask });
 }
 
 /** Sends the request, translated to SPDY if possible. */

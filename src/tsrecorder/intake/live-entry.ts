@@ -2,6 +2,7 @@
 import { describeHead } from '../library/describe-head.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
+import { jsonField, parseJsonObject } from '../../wire/json-value.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describePart } from './finisher.ts';
 import type { UploadSession } from './upload-session.ts';
@@ -27,6 +28,10 @@ export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
     resizeOrder: started.head.resizeOrder,
     part: describePart(started.meta),
     orders: session.orders,
+    get isModerated() {
+      const { session: about = '{}' } = started.facts;
+      return jsonField(parseJsonObject(about), 'moderated') === true;
+    },
     durable: () => session.durable,
     isOpen: () => entry.over === undefined,
     stored: entry.gone.promise,

@@ -1,15 +1,23 @@
 /** The orders of one running session, from the recorder to its gateway. */
 import { randomUUID } from 'node:crypto';
+import { BoundedMap } from '../../bounded-map.ts';
 import { createDeadline } from '../../async/deadline.ts';
 import { TailcastError } from '../../errors.ts';
 import type { LiveOrders } from '../library/live-recording.ts';
-import { jsonOrUndefined } from '../../wire/json-value.ts';
-import { MAX_REASON_LENGTH, type SessionOrder } from '../../wire/recorder-api/session-order.ts';
+import { parseAnnotation, type OrderAnnotation } from '../../wire/recorder-api/annotation.ts';
+import {
+  MAX_REASON_LENGTH,
+  WATCH_INTERVAL_MS,
+  type SessionOrder,
+  type SessionWatcher,
+} from '../../wire/recorder-api/session-order.ts';
 
 /** Maximum time until the gateway confirms an order. Shorter than the timeout of the portal. */
 const CONFIRM_MS = 5_000;
 /** Maximum number of unconfirmed orders of one session. */
 const MAX_PENDING = 16;
+/** Maximum number of remembered watchers of one session. The oldest is dropped first. */
+const MAX_WATCHERS = 64;
 
 interface Pending {
   readonly resolve: () => void;
@@ -18,12 +26,16 @@ interface Pending {
 
 export class SessionOrders implements LiveOrders {
   readonly #pending = new Map<string, Pending>();
+  /** Orders of watchers that the gateway confirmed, by viewer. */
+  readonly #watchers = new BoundedMap<{ readonly order: SessionOrder; repeatedMs: number }>(MAX_WATCHERS);
   readonly #confirmMs: number;
+  readonly #nowMs: () => number;
   #isConnected = false;
   #send: ((order: SessionOrder) => void) | undefined;
 
-  constructor(confirmMs: number = CONFIRM_MS) {
+  constructor(confirmMs: number = CONFIRM_MS, nowMs: () => number = () => performance.now()) {
     this.#confirmMs = confirmMs;
+    this.#nowMs = nowMs;
   }
 
   get isPossible(): boolean {
@@ -40,6 +52,7 @@ export class SessionOrders implements LiveOrders {
   detach(): void {
     this.#isConnected = false;
     this.#send = undefined;
+    for (const viewer of this.#watchers.keys()) this.#watchers.delete(viewer);
     for (const { reject } of this.#pending.values())
       reject(new TailcastError('ORDER_UNCONFIRMED', 'its connection was lost'));
   }
@@ -47,28 +60,50 @@ export class SessionOrders implements LiveOrders {
   /** Called with each annotation of the gateway. Some of them confirm an order. */
   note(line: string): void {
     if (!line.startsWith('{"kind":"order",')) return;
-    const order = jsonOrUndefined(line);
-    if (typeof order === 'object' && order !== null && 'id' in order)
-      this.#pending.get(String(order.id))?.resolve();
+    const confirmed = orderIn(line);
+    if (confirmed === undefined) return;
+    const { id, action, reason } = confirmed;
+    const pending = this.#pending.get(id);
+    if (action !== 'leave') return pending?.resolve();
+    pending?.reject(new TailcastError('ORDER_REFUSED', reason));
+    for (const [viewer, watching] of this.#watchers)
+      if (watching.order.id === id) this.#watchers.delete(viewer);
   }
 
-  async give({ action, by, reason }: Omit<SessionOrder, 'id'>): Promise<void> {
+  async watch(by: string, watcher: SessionWatcher): Promise<void> {
+    const key = `${watcher.nodeId} ${by}`;
+    const known = this.#watchers.get(key);
+    if (known === undefined) {
+      const order = await this.#confirmed({ action: 'watch', by, reason: '', watcher });
+      this.#watchers.set(key, { order, repeatedMs: this.#nowMs() });
+    } else if (this.#nowMs() - known.repeatedMs > WATCH_INTERVAL_MS / 2) {
+      known.repeatedMs = this.#nowMs();
+      this.#send?.(known.order);
+    }
+  }
+
+  async give({ action, by, reason }: Parameters<LiveOrders['give']>[0]): Promise<void> {
+    await this.#confirmed({ action, by, reason: reason.slice(0, MAX_REASON_LENGTH) });
+  }
+
+  async #confirmed(wanted: Omit<SessionOrder, 'id'>): Promise<SessionOrder> {
     const send = this.#send;
     if (send === undefined) throw this.#refusal();
     if (this.#pending.size >= MAX_PENDING)
       throw new TailcastError('ORDER_UNCONFIRMED', `${MAX_PENDING} orders wait for the gateway already`);
-    const id = randomUUID();
+    const order = { ...wanted, id: randomUUID() };
     const confirmed = Promise.withResolvers<void>();
     const deadline = createDeadline(this.#confirmMs, () =>
       confirmed.reject(new TailcastError('ORDER_UNCONFIRMED', `no answer for ${this.#confirmMs / 1000} s`)),
     );
-    this.#pending.set(id, confirmed);
+    this.#pending.set(order.id, confirmed);
     try {
-      send({ id, action, by, reason: reason.slice(0, MAX_REASON_LENGTH) });
+      send(order);
       await confirmed.promise;
+      return order;
     } finally {
       deadline.clear();
-      this.#pending.delete(id);
+      this.#pending.delete(order.id);
     }
   }
 
@@ -77,5 +112,15 @@ export class SessionOrders implements LiveOrders {
       'ORDER_IMPOSSIBLE',
       this.#isConnected ? 'the gateway does not follow orders' : 'the gateway is not connected',
     );
+  }
+}
+
+/** Returns the order of an annotation. Undefined for other and malformed ones. */
+function orderIn(line: string): OrderAnnotation | undefined {
+  try {
+    const annotation = parseAnnotation(line);
+    return annotation.kind === 'order' ? annotation : undefined;
+  } catch {
+    return undefined;
   }
 }

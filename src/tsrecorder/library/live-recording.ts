@@ -2,7 +2,7 @@
 import type { SpoolPaths, SpoolPosition } from '../spool/spool-file.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
-import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
+import type { ControlAction, SessionWatcher } from '../../wire/recorder-api/session-order.ts';
 import type { SessionPart } from './session-part.ts';
 
 /** Control of a running session. */
@@ -14,7 +14,17 @@ export interface LiveOrders {
    * @param order `by`: the viewer or rule, a line for the user; `reason`: at most `MAX_REASON_LENGTH` characters
    * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
    */
-  give(order: Omit<SessionOrder, 'id'>): Promise<void>;
+  give(order: {
+    readonly action: ControlAction;
+    readonly by: string;
+    readonly reason: string;
+  }): Promise<void>;
+  /**
+   * Tells the gateway that a viewer watches a moderated session. Viewers repeat it every `WATCH_INTERVAL_MS`.
+   * @param by the viewer, for the recording
+   * @throws TailcastError `ORDER_REFUSED` if the viewer may not moderate the session; as `give`
+   */
+  watch(by: string, watcher: SessionWatcher): Promise<void>;
 }
 
 /** A recording that is not in the store yet. */
@@ -26,6 +36,8 @@ export interface LiveRecording {
   readonly part: SessionPart;
   /** Undefined if this recorder does not receive the session. */
   readonly orders?: LiveOrders;
+  /** True if the session runs only while a moderator watches it. */
+  readonly isModerated?: boolean;
   /** Returns the durable length. */
   durable(): SpoolPosition;
   /** True while the recording may grow. */

@@ -1,9 +1,10 @@
 /**
- * API to end, pause and resume running sessions.
+ * API to end, pause and resume running sessions, and to let moderated sessions run.
  *
  * ```
- * /api/v1/recordings/:id/orders                     {isPossible, mayGive}
+ * /api/v1/recordings/:id/orders                     {isPossible, mayGive, isModerated}
  * POST /api/v1/recordings/:id/orders/end?reason=…   also pause and resume; requires the viewer right `end`
+ * POST /api/v1/recordings/:id/orders/watch          repeated while the viewer watches a moderated session
  * ```
  *
  * The response arrives when the gateway of the session has confirmed the order. Parameters are in the query, because
@@ -12,8 +13,13 @@
 import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
-import { MAX_REASON_LENGTH, ORDER_ACTIONS } from '../../wire/recorder-api/session-order.ts';
+import {
+  MAX_REASON_LENGTH,
+  ORDER_ACTIONS,
+  type SessionWatcher,
+} from '../../wire/recorder-api/session-order.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
+import type { Viewer } from './viewing.ts';
 
 /** Target of the routes that change something. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
@@ -30,20 +36,27 @@ export function addOrderApi(
     reply.header('cache-control', 'no-store');
     const { live } = await find(request, reply, 'play');
     const isPossible = live?.isOpen() === true && live.orders?.isPossible === true;
-    return { isPossible, mayGive: access.mayEnd(await viewerOf(request, reply)) };
+    const mayGive = access.mayEnd(await viewerOf(request, reply));
+    return { isPossible, mayGive, isModerated: isPossible && live.isModerated === true };
   });
   app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
-    if (!access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
+    if (action !== 'watch' && !access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
     // The event is durable before the order, so that every order has an event.
     const { live } = await find(request, reply, `order-${action}`);
     if (live?.isOpen() !== true) throw new TailcastError('ORDER_IMPOSSIBLE', 'the session has ended');
     if (live.orders === undefined)
       throw new TailcastError('ORDER_IMPOSSIBLE', 'another recorder receives the session');
-    await live.orders.give({ action, by: viewer.user ?? viewer.node, reason });
+    const by = viewer.user ?? viewer.node;
+    if (action === 'watch') await live.orders.watch(by, watcherOf(viewer));
+    else await live.orders.give({ action, by, reason });
     return { action, confirmed: true };
   });
+}
+
+function watcherOf({ nodeId, user, tags }: Viewer): SessionWatcher {
+  return { nodeId, ...(user === undefined ? {} : { user }), ...(tags === undefined ? {} : { tags }) };
 }

@@ -136,7 +136,9 @@ function viewingOf(
   path: string,
   entry: CatalogEntry | undefined,
 ): string | undefined {
-  if (action === 'download' || action === 'events' || isChange(action)) return undefined;
+  if (action === 'download' || action === 'events') return undefined;
+  // a watching viewer repeats its order
+  if (isChange(action) && action !== 'order-watch') return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],

@@ -3,9 +3,9 @@
  * them. They contain the number of received bytes of the upload, and perhaps a final error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
-import { isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
+import { isJsonObject, jsonField, parseJsonObject, type JsonObject, type JsonValue } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
-import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder } from './session-order.ts';
+import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder, type SessionWatcher } from './session-order.ts';
 
 export interface Ack {
   /** Received bytes of the upload. `{}` is 0. */
@@ -28,6 +28,7 @@ export interface AckParser {
 
 export const MAX_ACK_BYTES = 64 * 1024;
 const MAX_BY_LENGTH = 300;
+const MAX_TAGS = 100;
 const ID = /^[a-z0-9-]{1,64}$/;
 
 /**
@@ -95,7 +96,24 @@ function parseOrder(value: JsonObject): SessionOrder {
     isText(by, MAX_BY_LENGTH) &&
     isText(reason, MAX_REASON_LENGTH);
   if (!isOrder) throw new WireError('malformed', 'an order is not complete');
-  return { id, action, by, reason };
+  if (action !== 'watch') return { id, action, by, reason };
+  return { id, action, by, reason, watcher: parseWatcher(jsonField(value, 'watcher')) };
+}
+
+/** @throws WireError `malformed` */
+function parseWatcher(value: JsonValue | undefined): SessionWatcher {
+  const fields = isJsonObject(value) ? value : {};
+  const nodeId = jsonField(fields, 'nodeId');
+  const user = jsonField(fields, 'user');
+  const tags = jsonField(fields, 'tags') ?? [];
+  const isWatcher =
+    isText(nodeId, MAX_BY_LENGTH) &&
+    (user === undefined || isText(user, MAX_BY_LENGTH)) &&
+    Array.isArray(tags) &&
+    tags.length <= MAX_TAGS &&
+    tags.every((tag) => isText(tag, MAX_BY_LENGTH));
+  if (!isWatcher) throw new WireError('malformed', 'an order does not name the watcher');
+  return { nodeId, tags, ...(user === undefined ? {} : { user }) };
 }
 
 function isText(value: unknown, most: number): value is string {

@@ -9,7 +9,7 @@
 import { decodeBase64 } from '../base64.ts';
 import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
-import { ORDER_ACTIONS, type SessionOrder } from './session-order.ts';
+import { CONFIRMED_ACTIONS, type SessionOrder } from './session-order.ts';
 
 /** Sent once, first: the session. */
 export interface SessionAnnotation {
@@ -29,6 +29,8 @@ export interface SessionAnnotation {
   readonly path: string;
   /** Name of the cluster at a gateway with several clusters. */
   readonly cluster?: string;
+  /** True if the session runs only while a moderator watches it. */
+  readonly moderated?: boolean;
 }
 
 /** Stream of the following output; initially stdout. */
@@ -57,9 +59,10 @@ export interface ExitAnnotation {
   readonly message?: string;
 }
 
-/** The gateway followed an order of the recorder, or ended a pause. See `session-order.ts`. */
-export interface OrderAnnotation extends SessionOrder {
+/** The gateway followed an order of the recorder, ended a pause, or lost a watcher. See `session-order.ts`. */
+export interface OrderAnnotation extends Omit<SessionOrder, 'action' | 'watcher'> {
   readonly kind: 'order';
+  readonly action: (typeof CONFIRMED_ACTIONS)[number];
 }
 
 /** `completed`: the end of the session was proven. The other sessions ended before that. */
@@ -111,6 +114,7 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
     subprotocol: optional('text'),
     path: required('text'),
     cluster: optional('text'),
+    moderated: optional('flag'),
   },
   stream: { name: required(['stdout', 'stderr']) },
   raw: { base64: required('base64') },
@@ -118,7 +122,7 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   exit: { code: optional('integer'), message: optional('text') },
   order: {
     id: required('text'),
-    action: required(ORDER_ACTIONS),
+    action: required(CONFIRMED_ACTIONS),
     by: required('text'),
     reason: required('text'),
   },

@@ -1,11 +1,30 @@
 /**
- * Orders of a recorder to the gateway of a running session: end it, pause or resume its output. An order is a field of
- * an acknowledgement, so a recorder sends orders only to a gateway that offers to follow them (`upload-headers.ts`).
- * The gateway confirms an order with an annotation in the upload, which is part of the recording.
+ * Orders of a recorder to the gateway of a running session: end it, pause or resume its output, or let a moderated
+ * session run because a viewer watches it. An order is a field of an acknowledgement, so a recorder sends orders only
+ * to a gateway that offers to follow them (`upload-headers.ts`). The gateway confirms an order with an annotation in
+ * the upload, which is part of the recording.
  */
 
-export const ORDER_ACTIONS = ['end', 'pause', 'resume'] as const;
+export const CONTROL_ACTIONS = ['end', 'pause', 'resume'] as const;
+export type ControlAction = (typeof CONTROL_ACTIONS)[number];
+
+/** `watch` is repeated every {@link WATCH_INTERVAL_MS} with the same id while the viewer watches. */
+export const ORDER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
+
+/** Actions in annotations. `leave`: the viewer watches no more, or may not moderate the session. */
+export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave'] as const;
+
+/** Interval in which a watching viewer repeats its order. */
+export const WATCH_INTERVAL_MS = 3_000;
+
+/** A viewer of a moderated session, as the recorder identified it. */
+export interface SessionWatcher {
+  readonly nodeId: string;
+  /** Login; absent for a tagged node. */
+  readonly user?: string;
+  readonly tags?: readonly string[];
+}
 
 export interface SessionOrder {
   /** Name of the order, for its confirmation. */
@@ -14,6 +33,8 @@ export interface SessionOrder {
   /** The viewer or the rule that gave the order. */
   readonly by: string;
   readonly reason: string;
+  /** Only with `watch`. */
+  readonly watcher?: SessionWatcher;
 }
 
 /** Maximum length of a reason, in UTF-16 code units. */

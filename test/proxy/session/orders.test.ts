@@ -131,7 +131,7 @@ describe('an order to a running session', () => {
   it('ends it with a reason that the user sees and that the recording contains', async () => {
     const { recorder, gateway, client, shown, id } = await openShell();
     expect((await recorder.get(`/api/v1/recordings/${id}/orders`)).body).toBe(
-      '{"isPossible":true,"mayGive":true}',
+      '{"isPossible":true,"mayGive":true,"isModerated":false}',
     );
     const reason = 'frozen\u001b[31m';
     const answer = await post(recorder, `${id}/orders/end?reason=${encodeURIComponent(reason)}`);

@@ -1,0 +1,67 @@
+/**
+ * Moderated sessions in the gate: finds the rules of a session, and refuses what no moderator could watch. Pure.
+ */
+import { TailcastError } from '../../errors.ts';
+import type { RequestClass } from '../../kube/interactive.ts';
+import type { RequestInfo } from '../../kube/request-info.ts';
+import type { RecordingPolicy } from '../../recording/policy.ts';
+import type { ModeratedClass, ModerationRule } from '../../tailnet/access-rules.ts';
+import { matchesName } from '../../tailnet/capabilities.ts';
+
+/** Requests that could run a command without a recording, or carry any protocol. */
+const UNWATCHABLE: ReadonlySet<RequestClass> = new Set([
+  'nodeProxy',
+  'otherProxy',
+  'opaqueUpgrade',
+  'unknownSubresource',
+]);
+
+export interface ModeratedRequest {
+  readonly info: Pick<RequestInfo, 'namespace'>;
+  readonly requestClass: RequestClass;
+  readonly cluster: string | undefined;
+}
+
+/** The rules of a session, and its recording policy. */
+export interface ModeratedSession {
+  /** Absent for a request that no rule moderates. */
+  readonly moderation?: readonly ModerationRule[];
+  readonly recording: RecordingPolicy;
+}
+
+/**
+ * Returns the rules of a session. A moderated session must be recorded, because moderators watch the recording.
+ * @throws TailcastError `POLICY_REFUSED` for a session that cannot be watched
+ */
+export function moderate(
+  rules: readonly ModerationRule[],
+  { info, requestClass, cluster }: ModeratedRequest,
+  recording: RecordingPolicy,
+): ModeratedSession {
+  const here = rules.filter(
+    ({ clusters }) =>
+      clusters.length === 0 || (cluster !== undefined && clusters.some((name) => matchesName(name, cluster))),
+  );
+  if (here.some((rule) => rule.moderate.includes('exec')) && UNWATCHABLE.has(requestClass))
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'a moderator must watch your sessions, and this request has no recording',
+    );
+  const applied = here.filter(
+    ({ moderate: classes, namespaces }) =>
+      classes.some((name: ModeratedClass) => name === requestClass) &&
+      (namespaces.length === 0 || namespaces.includes(info.namespace)),
+  );
+  if (applied.length === 0) return { recording };
+  if (requestClass === 'portForward')
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'a moderator must watch your port-forwards, and they show nothing to watch',
+    );
+  if (recording.mode === 'off')
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'a moderator must watch your sessions, and your grants name no recorder',
+    );
+  return { moderation: applied, recording: { ...recording, mode: 'failClosed' } };
+}

@@ -1,0 +1,135 @@
+/** Prepares a moderated session: the client gets its 101 response now, and the API server its request later. */
+import { errorText, TailcastError } from '../../errors.ts';
+import { SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
+import { safeLine } from '../../safe-text.ts';
+import type { ModerationRule } from '../../tailnet/access-rules.ts';
+import { callerName } from '../../tailnet/identity.ts';
+import { jsonField, parseJsonObject } from '../../wire/json-value.ts';
+import { parseSubprotocol } from '../../wire/remotecommand/channel.ts';
+import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
+import { bearerSubprotocols } from '../../kube/headers.ts';
+import type { Admission } from '../gate/gate.ts';
+import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
+import { earlyHandshake, type EarlyHandshake } from './exec-upstream.ts';
+import { Moderation, moderatorText } from './moderation.ts';
+import type { RecordingSession } from '../../recording/session.ts';
+import { WaitingRoom } from './waiting-room.ts';
+
+type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
+
+export interface ModeratedDial {
+  readonly admission: Pick<Admission, 'exec' | 'identity' | 'recording'>;
+  readonly rules: readonly ModerationRule[];
+  readonly protocol: StreamProtocol;
+  /** The client's own request. */
+  readonly dial: UpgradeDial;
+  /** True if the API server gets SPDY, which proves the end of the output. */
+  readonly isTranslated: boolean;
+  readonly ask: (dial: UpgradeDial) => Promise<UpgradeAnswer>;
+}
+
+/**
+ * Starts the moderation. The session begins when a moderator watches it.
+ * @param end called with the reason for the user
+ */
+export type StartModeration = (
+  session: Pick<RecordingSession, 'order'>,
+  end: (error: TailcastError) => void,
+) => Pick<Moderation, 'watch' | 'stop'>;
+
+/** Holds a session back; see {@link holdSession}. */
+export type HoldSession = typeof holdSession;
+
+/**
+ * Returns the response for the client, and the moderation of the session.
+ * @throws TailcastError `UPGRADE_REFUSED` if the client offers no protocol that the gateway can speak itself
+ */
+export function holdSession({ admission, rules, protocol, dial, isTranslated, ask }: ModeratedDial): {
+  readonly answer: Switched;
+  readonly moderate: StartModeration;
+} {
+  const { exec, identity } = admission;
+  const handshake = protocol === 'spdy' ? spdyHandshake(dial) : earlyHandshake(dial.headers);
+  if (handshake === undefined)
+    throw new TailcastError('UPGRADE_REFUSED', 'a moderated session needs a newer version of the protocol');
+  const { name, version, rawHeaders } = handshake;
+  const left = Promise.withResolvers<never>();
+  const room = new WaitingRoom({
+    protocol,
+    version,
+    exec,
+    text: safeLine(
+      `tailcast: this session starts when ${moderatorText(rules)} watches it ` +
+        `(kubectl tailcast sessions --user ${callerName(identity)}); Ctrl-C cancels.`,
+    ),
+    left: () => left.reject(new TailcastError('SESSION_ENDED', 'you cancelled it')),
+  });
+  const header = SUBPROTOCOL_HEADER[protocol];
+  // In noauth mode, a browser sends its token in this header.
+  const credentials = headerLines(dial.headers, header).flatMap(bearerSubprotocols);
+  const only: UpgradeDial = {
+    ...dial,
+    headers: [...withoutHeader(dial.headers, header), header, [...credentials, name].join(', ')],
+    subprotocol: { header, offered: [name] },
+  };
+  const start = async (): Promise<void> => {
+    await room.ready;
+    const answer = await ask(only);
+    if (answer.kind === 'refused') throw new TailcastError('SESSION_REFUSED', await reasonOf(answer));
+    if (answer.subprotocol !== name) {
+      answer.socket.destroy();
+      throw new TailcastError('UPSTREAM_BROKEN', `it did not choose ${name}`);
+    }
+    room.enter(answer.socket, answer.head);
+  };
+  return {
+    answer: {
+      kind: 'switched',
+      socket: room,
+      head: Buffer.alloc(0),
+      statusMessage: 'Switching Protocols',
+      rawHeaders,
+      subprotocol: name,
+      provesEnd: isTranslated,
+    },
+    moderate(session, end) {
+      const fail = (error: unknown): void =>
+        end(
+          error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error }),
+        );
+      left.promise.catch(fail);
+      const begin = (): void => void start().catch(fail);
+      return new Moderation({ rules, owner: identity, session, end, start: begin });
+    },
+  };
+}
+
+/** The API server chooses the first version of the client that it knows. It has no version 5 over SPDY. */
+function spdyHandshake({ subprotocol }: UpgradeDial): EarlyHandshake | undefined {
+  for (const name of subprotocol?.offered ?? []) {
+    const version = parseSubprotocol(name)?.version;
+    if (version !== undefined && version < 5)
+      return { name, version, rawHeaders: ['X-Stream-Protocol-Version', name] };
+  }
+  return undefined;
+}
+
+const MAX_REASON_BYTES = 16 * 1024;
+
+/** Returns the message of a refusal. */
+async function reasonOf({ status, body }: Extract<UpgradeAnswer, { kind: 'refused' }>): Promise<string> {
+  try {
+    const pieces: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const piece of body.iterator({ destroyOnReturn: true })) {
+      if (!(piece instanceof Uint8Array)) continue;
+      bytes += piece.length;
+      if (bytes > MAX_REASON_BYTES) break;
+      pieces.push(piece);
+    }
+    const message = jsonField(parseJsonObject(Buffer.concat(pieces).toString()), 'message');
+    return typeof message === 'string' ? safeLine(message) : `status ${status}`;
+  } catch (error) {
+    return `status ${status} (${errorText(error)})`;
+  }
+}

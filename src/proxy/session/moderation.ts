@@ -1,0 +1,140 @@
+/**
+ * A moderated session runs only while a moderator of each of its rules watches it.
+ *
+ * ```
+ *   waiting ── every rule has a watcher ──► running ── a rule has none ──► ended
+ *      └────────── no moderator in time, or the user leaves ─────────────────┘
+ * ```
+ *
+ * The recorder names the watchers, and repeats it. A watcher that is not repeated for
+ * {@link ModerationLimits.leaseMs} has left. An attacker who controls the recorder could invent a watcher, but not one
+ * who is the user of the session.
+ */
+import { TailcastError } from '../../errors.ts';
+import type { RecordingSession } from '../../recording/session.ts';
+import type { ModerationRule } from '../../tailnet/access-rules.ts';
+import type { Identity } from '../../tailnet/identity.ts';
+import {
+  WATCH_INTERVAL_MS,
+  type SessionOrder,
+  type SessionWatcher,
+} from '../../wire/recorder-api/session-order.ts';
+
+export interface ModerationLimits {
+  /** Maximum time in which no moderator watches before the session starts. */
+  readonly waitMs: number;
+  /** Time after which a watcher has left. */
+  readonly leaseMs: number;
+}
+
+const LIMITS: ModerationLimits = { waitMs: 15 * 60_000, leaseMs: 3 * WATCH_INTERVAL_MS };
+/** Maximum number of watchers; further ones are refused. */
+const MAX_WATCHERS = 32;
+
+export interface ModerationOptions {
+  readonly rules: readonly ModerationRule[];
+  readonly owner: Identity;
+  readonly session: Pick<RecordingSession, 'order'>;
+  /** Starts the session. Called once. */
+  readonly start: () => void;
+  /** Ends the session. Called once. */
+  readonly end: (error: TailcastError) => void;
+  readonly limits?: Partial<ModerationLimits>;
+}
+
+interface Watching {
+  readonly order: SessionOrder;
+  readonly watcher: SessionWatcher;
+  readonly lease: NodeJS.Timeout;
+}
+
+export class Moderation {
+  readonly #options: ModerationOptions;
+  readonly #limits: ModerationLimits;
+  readonly #watching = new Map<string, Watching>();
+  readonly #wait: NodeJS.Timeout;
+  #state: 'waiting' | 'running' | 'over' = 'waiting';
+
+  constructor(options: ModerationOptions) {
+    this.#options = options;
+    this.#limits = { ...LIMITS, ...options.limits };
+    const { waitMs } = this.#limits;
+    this.#wait = setTimeout(
+      () => this.#end(`no moderator watched it for ${waitMs / 60_000} minutes`),
+      waitMs,
+    );
+  }
+
+  /** Follows an order with the action `watch`. */
+  watch(order: SessionOrder): void {
+    const { watcher } = order;
+    if (this.#state === 'over' || watcher === undefined) return;
+    const key = `${watcher.nodeId} ${watcher.user ?? ''}`;
+    const known = this.#watching.get(key);
+    if (known?.order.id === order.id) {
+      known.lease.refresh();
+      return;
+    }
+    const { rules, owner, session } = this.#options;
+    if (!rules.some((rule) => isModerator(rule, owner, watcher)))
+      return session.order({ ...order, action: 'leave', reason: 'you are no moderator of this session' });
+    if (known === undefined && this.#watching.size >= MAX_WATCHERS)
+      return session.order({ ...order, action: 'leave', reason: `${MAX_WATCHERS} viewers watch it already` });
+    clearTimeout(known?.lease);
+    const lease = setTimeout(() => this.#left(key), this.#limits.leaseMs);
+    this.#watching.set(key, { order, watcher, lease });
+    session.order(order);
+    if (this.#state !== 'waiting' || !this.#isWatched) return;
+    this.#state = 'running';
+    clearTimeout(this.#wait);
+    this.#options.start();
+  }
+
+  /** Ends the moderation with the session. */
+  stop(): void {
+    this.#state = 'over';
+    clearTimeout(this.#wait);
+    for (const { lease } of this.#watching.values()) clearTimeout(lease);
+    this.#watching.clear();
+  }
+
+  get #isWatched(): boolean {
+    const { rules, owner } = this.#options;
+    const watchers = [...this.#watching.values()];
+    return rules.every((rule) => watchers.some(({ watcher }) => isModerator(rule, owner, watcher)));
+  }
+
+  #left(key: string): void {
+    const left = this.#watching.get(key);
+    if (left === undefined) return;
+    this.#watching.delete(key);
+    this.#options.session.order({ ...left.order, action: 'leave', reason: '' });
+    if (this.#state === 'running' && !this.#isWatched) this.#end('no moderator watches it any more');
+  }
+
+  #end(reason: string): void {
+    this.stop();
+    this.#options.end(new TailcastError('SESSION_ENDED', reason));
+  }
+}
+
+/** True if the watcher is a moderator by this rule, and not the user of the session, also at another node. */
+function isModerator(
+  { moderators: { users, tags } }: Pick<ModerationRule, 'moderators'>,
+  owner: Identity,
+  { nodeId, user, tags: watcherTags = [] }: SessionWatcher,
+): boolean {
+  if (nodeId === owner.nodeId) return false;
+  if (user === undefined) return watcherTags.some((tag) => tags.includes(tag));
+  const isOwner = owner.kind === 'user' && user.toLowerCase() === owner.login.toLowerCase();
+  return !isOwner && users.includes(user);
+}
+
+/** Returns the moderators of each rule, for the user. */
+export function moderatorText(rules: readonly ModerationRule[]): string {
+  return rules
+    .map(({ moderators: { users, tags } }) => [...users, ...tags].slice(0, MAX_NAMED).join(' or '))
+    .join(', and ');
+}
+
+const MAX_NAMED = 5;

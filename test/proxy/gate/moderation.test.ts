@@ -1,0 +1,67 @@
+import { describe, expect, it } from 'vitest';
+import { moderate } from '../../../src/proxy/gate/moderation.ts';
+import type { RequestClass } from '../../../src/kube/interactive.ts';
+import type { RecordingPolicy } from '../../../src/recording/policy.ts';
+import type { ModerationRule } from '../../../src/tailnet/access-rules.ts';
+
+const RECORDED: RecordingPolicy = {
+  mode: 'failOpen',
+  recorders: ['100.64.0.2:80'],
+  recorderTags: [],
+  events: false,
+};
+const RULE: ModerationRule = {
+  moderate: ['exec', 'portForward'],
+  moderators: { users: ['bob@example.com'], tags: [] },
+  clusters: [],
+  namespaces: [],
+};
+
+function decide(
+  requestClass: RequestClass,
+  {
+    rule = {},
+    namespace = 'prod',
+    cluster,
+    recording = RECORDED,
+  }: {
+    readonly rule?: Partial<ModerationRule>;
+    readonly namespace?: string;
+    readonly cluster?: string;
+    readonly recording?: RecordingPolicy;
+  } = {},
+) {
+  return moderate([{ ...RULE, ...rule }], { info: { namespace }, requestClass, cluster }, recording);
+}
+
+describe('a rule about moderated sessions', () => {
+  it('applies to its classes, and enforces the recording', () => {
+    expect(decide('exec')).toEqual({ moderation: [RULE], recording: { ...RECORDED, mode: 'failClosed' } });
+    expect(decide('attach')).toEqual({ recording: RECORDED });
+    expect(decide('plain')).toEqual({ recording: RECORDED });
+  });
+
+  it('applies to its namespaces and clusters', () => {
+    expect(decide('exec', { rule: { namespaces: ['prod'] } }).moderation).toHaveLength(1);
+    expect(decide('exec', { rule: { namespaces: ['dev'] } }).moderation).toBeUndefined();
+    expect(decide('exec', { rule: { clusters: ['eu-*'] }, cluster: 'eu-1' }).moderation).toHaveLength(1);
+    expect(decide('exec', { rule: { clusters: ['eu-*'] }, cluster: 'us-1' }).moderation).toBeUndefined();
+    expect(decide('exec', { rule: { clusters: ['eu-*'] } }).moderation).toBeUndefined();
+  });
+
+  it.each<RequestClass>(['nodeProxy', 'otherProxy', 'opaqueUpgrade', 'unknownSubresource'])(
+    'refuses %s, which could run a command without a recording, in every namespace',
+    (requestClass) => {
+      expect(() => decide(requestClass, { rule: { namespaces: ['dev'] } })).toThrow(
+        'this request has no recording',
+      );
+      expect(decide(requestClass, { rule: { moderate: ['attach'] } })).toEqual({ recording: RECORDED });
+    },
+  );
+
+  it('refuses port-forwards, and sessions without a recorder', () => {
+    expect(() => decide('portForward')).toThrow('they show nothing to watch');
+    const off: RecordingPolicy = { mode: 'off' };
+    expect(() => decide('exec', { recording: off })).toThrow('your grants name no recorder');
+  });
+});
