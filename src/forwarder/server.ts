@@ -20,8 +20,6 @@ export interface ForwarderOptions {
   readonly log: Logger;
   /** Maximum concurrent connections; one more is reset. */
   readonly maxConnections?: number;
-  /** Maximum silence of a target after the client has ended its direction, in milliseconds. */
-  readonly lingerMs?: number;
 }
 
 export interface Forwarder {
@@ -71,7 +69,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
           target.destroy();
           return options.onEnd('broken');
         }
-        carry(socket, target, options.lingerMs ?? LINGER_MS, options.onEnd);
+        carry(socket, target, options.onEnd);
         socket.resume();
       },
       (error: unknown) => {
@@ -105,20 +103,15 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
 /**
  * Relays both directions. A client that has ended its direction still expects the response, but ending the
  * direction to the target would also end the response. The target therefore gets the end after it has been silent
- * for `lingerMs`.
+ * for `LINGER_MS`.
  */
-function carry(
-  client: Socket,
-  target: Duplex,
-  lingerMs: number,
-  onEnd: (outcome: ForwardOutcome) => void,
-): void {
+function carry(client: Socket, target: Duplex, onEnd: (outcome: ForwardOutcome) => void): void {
   let isComplete = true;
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
     // a target with back-pressure from its client is not silent
-    linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), lingerMs);
+    linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), LINGER_MS);
   };
   target.on('data', () => {
     if (client.readableEnded) wait();

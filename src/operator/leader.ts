@@ -11,15 +11,11 @@ import type { Clock } from './clock.ts';
 import { KINDS, type KubeObject } from './kube-object.ts';
 import type { KubeClient } from './kube-client.ts';
 
-export interface LeaderTiming {
-  /** Time that other processes wait after the last observed renewal. */
-  readonly leaseMs: number;
-  /** Time in which a renewal must succeed; otherwise the process stops leading. Less than `leaseMs`. */
-  readonly renewDeadlineMs: number;
-  readonly retryMs: number;
-}
-
-const LEADER_TIMING: LeaderTiming = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
+/** Time that other processes wait after the last observed renewal. */
+const LEASE_SECONDS = 15;
+/** Time in which a renewal must succeed; otherwise the process stops leading. Less than the lease. */
+const RENEW_DEADLINE_MS = 10_000;
+const RETRY_MS = 2_000;
 
 export interface LeaderOptions {
   readonly client: Pick<KubeClient, 'get' | 'create' | 'patch'>;
@@ -29,7 +25,6 @@ export interface LeaderOptions {
   readonly identity: string;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly timing?: LeaderTiming;
 }
 
 export const leaseSchema = z.object({
@@ -60,17 +55,16 @@ export async function runWhileLeading(
   signal: AbortSignal,
 ): Promise<void> {
   const { clock, log, identity } = options;
-  const timing = options.timing ?? LEADER_TIMING;
-  const candidate = createCandidate(options, timing);
+  const candidate = createCandidate(options);
   while (!signal.aborted) {
     if (!(await candidate.attempt(signal))) {
-      await pause(timing.retryMs, signal, clock);
+      await pause(RETRY_MS, signal, clock);
       continue;
     }
     log.info({ identity, lease: options.name }, 'leading');
     const lost = new AbortController();
     const work = lead(AbortSignal.any([signal, lost.signal])).finally(() => lost.abort());
-    await renew(candidate, options, timing, AbortSignal.any([signal, lost.signal]));
+    await renew(candidate, clock, AbortSignal.any([signal, lost.signal]));
     const ended = lost.signal.aborted;
     lost.abort(new Error('the lease is lost'));
     await work;
@@ -83,17 +77,12 @@ export async function runWhileLeading(
 }
 
 /** Returns if the Lease could not be renewed in time, or at the signal. */
-async function renew(
-  candidate: Candidate,
-  { clock }: LeaderOptions,
-  timing: LeaderTiming,
-  signal: AbortSignal,
-): Promise<void> {
+async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): Promise<void> {
   let renewedAtMs = clock.now();
   while (!signal.aborted) {
-    await pause(timing.retryMs, signal, clock);
+    await pause(RETRY_MS, signal, clock);
     if (signal.aborted) return;
-    const left = timing.renewDeadlineMs - (clock.now() - renewedAtMs);
+    const left = RENEW_DEADLINE_MS - (clock.now() - renewedAtMs);
     if (left <= 0) return;
     const attempt = new AbortController();
     const cancel = clock.schedule(left, () =>
@@ -113,7 +102,7 @@ interface Candidate {
   release(): Promise<void>;
 }
 
-function createCandidate(options: LeaderOptions, timing: LeaderTiming): Candidate {
+function createCandidate(options: LeaderOptions): Candidate {
   const { client, namespace, name, identity, clock, log } = options;
   const reference = { namespace, name };
   let sighting: Sighting | undefined;
@@ -133,7 +122,7 @@ function createCandidate(options: LeaderOptions, timing: LeaderTiming): Candidat
     if (!ours && spec.holderIdentity !== '' && !expired) return false;
     const next = {
       holderIdentity: identity,
-      leaseDurationSeconds: Math.ceil(timing.leaseMs / 1000),
+      leaseDurationSeconds: LEASE_SECONDS,
       renewTime: now,
       acquireTime: ours ? spec.acquireTime : now,
       leaseTransitions: spec.leaseTransitions + (ours ? 0 : 1),
@@ -149,7 +138,7 @@ function createCandidate(options: LeaderOptions, timing: LeaderTiming): Candidat
       metadata: { name, namespace },
       spec: {
         holderIdentity: identity,
-        leaseDurationSeconds: Math.ceil(timing.leaseMs / 1000),
+        leaseDurationSeconds: LEASE_SECONDS,
         renewTime: now,
         acquireTime: now,
         leaseTransitions: 0,

@@ -25,11 +25,9 @@ interface CommonOptions {
   readonly port: number;
   /**
    * `require`: every connection must start with a PROXY header (v1 or v2), which names the peer. Headers are accepted
-   * from this machine and from `trustedProxies` only; other connections are rejected.
+   * from this machine only; other connections are rejected.
    */
   readonly proxyProtocol: 'off' | 'require';
-  /** IP addresses whose PROXY headers are accepted, in addition to loopback. */
-  readonly trustedProxies?: readonly string[];
   readonly log: Logger;
   /** Maximum time from accept to the end of the PROXY header. */
   readonly headerTimeoutMs?: number;
@@ -80,7 +78,6 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
   let handler: ConnectionHandler | undefined;
   const reception = createReception({
     proxyProtocol: options.proxyProtocol,
-    trustedProxies: options.trustedProxies ?? [],
     certificates: options.tls === 'none' ? undefined : options.certificates,
     log,
     headerTimeoutMs: options.headerTimeoutMs ?? 10_000,

@@ -11,10 +11,6 @@ export interface LocalApiCertificatesOptions {
   readonly log: Logger;
   /** Cancels requests. */
   readonly signal: AbortSignal;
-  /** Age after which a certificate is requested again; tailscaled may have renewed it. */
-  readonly refreshAfterMs?: number;
-  /** Minimum time between a failure and the next attempt. */
-  readonly retryAfterMs?: number;
   /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
   /** Wall clock in milliseconds since 1970, for validity dates. */
@@ -22,6 +18,8 @@ export interface LocalApiCertificatesOptions {
 }
 
 const HOUR_MS = 3_600_000;
+/** Minimum time between a failure and the next attempt. */
+const RETRY_AFTER_MS = 5000;
 /** Minimum remaining validity that is requested from tailscaled. */
 const MIN_VALIDITY_HOURS = 24;
 
@@ -33,7 +31,6 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
   const { localApi, log, signal } = options;
   const now = options.now ?? (() => performance.now());
   const wallClock = options.wallClock ?? Date.now;
-  const retryAfterMs = options.retryAfterMs ?? 5000;
   const certificates = new Map<string, Refreshing<LoadedCertificate>>();
   const onBackgroundFailure = (error: unknown): void =>
     log.warn({ error: errorText(error) }, 'certificate not renewed, the last good one stays');
@@ -42,7 +39,7 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
     load: () => readDomains(localApi, signal),
     usable: () => true,
     refreshAfterMs: 60_000,
-    retryAfterMs,
+    retryAfterMs: RETRY_AFTER_MS,
     now,
     onBackgroundFailure,
   });
@@ -61,8 +58,8 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
         return kept?.leaf.raw.equals(next.leaf.raw) === true ? kept : next;
       },
       usable: (kept) => kept.notAfterMs > wallClock(),
-      refreshAfterMs: options.refreshAfterMs ?? HOUR_MS,
-      retryAfterMs,
+      refreshAfterMs: HOUR_MS,
+      retryAfterMs: RETRY_AFTER_MS,
       now,
       onBackgroundFailure,
     });

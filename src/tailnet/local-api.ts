@@ -99,17 +99,16 @@ export interface LocalApi {
 
 export interface LocalApiOptions {
   readonly socketPath: string;
-  /** Maximum concurrent requests; more are queued. */
-  readonly maxSockets?: number;
   /** Maximum requests, including queued ones; more are rejected. */
   readonly maxPending?: number;
   readonly whoisTimeoutMs?: number;
-  readonly statusTimeoutMs?: number;
-  readonly certificateTimeoutMs?: number;
   readonly dialTimeoutMs?: number;
   readonly maxStatusBytes?: number;
 }
 
+/** Maximum concurrent requests; more are queued. */
+const MAX_SOCKETS = 8;
+const STATUS_TIMEOUT_MS = 10_000;
 const MAX_WHOIS_BYTES = 4 * 1024 * 1024;
 const MAX_CERTIFICATE_BYTES = 1024 * 1024;
 const MAX_STATUS_BYTES = 64 * 1024 * 1024;
@@ -119,12 +118,11 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
   const { socketPath } = options;
   const agent = new Agent({
     keepAlive: true,
-    maxSockets: options.maxSockets ?? 8,
+    maxSockets: MAX_SOCKETS,
     maxFreeSockets: 4,
     timeout: 60_000,
   });
   const ask = boundedAsk(socketPath, agent, options.maxPending ?? 512);
-  const statusTimeoutMs = options.statusTimeoutMs ?? 10_000;
   return {
     socketPath,
     whois(address, signal, service) {
@@ -133,7 +131,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
     async status(signal, { peers = true } = {}) {
       const answer = await ask('TAILNET_UNAVAILABLE', {
         path: `/localapi/v0/status${peers ? '' : '?peers=false'}`,
-        timeoutMs: statusTimeoutMs,
+        timeoutMs: STATUS_TIMEOUT_MS,
         maxBytes: options.maxStatusBytes ?? MAX_STATUS_BYTES,
         signal,
       });
@@ -142,7 +140,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
     certificate(domain, signal, { minValidityHours } = {}) {
       const validity = minValidityHours === undefined ? '' : `&min_validity=${minValidityHours}h`;
       const path = `/localapi/v0/cert/${encodeURIComponent(domain)}?type=pair${validity}`;
-      return askCertificate(ask, path, { timeoutMs: options.certificateTimeoutMs ?? 75_000, signal });
+      return askCertificate(ask, path, { timeoutMs: 75_000, signal });
     },
     dial(host, port, signal) {
       const timeoutMs = options.dialTimeoutMs ?? 10_000;
@@ -151,19 +149,19 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
       );
     },
     watchBus(mask, signal) {
-      return watchBus(socketPath, mask, { signal, answerTimeoutMs: statusTimeoutMs });
+      return watchBus(socketPath, mask, { signal, answerTimeoutMs: STATUS_TIMEOUT_MS });
     },
     async serveConfig(signal) {
       const answer = await ask('TAILNET_UNAVAILABLE', {
         path: '/localapi/v0/serve-config',
-        timeoutMs: statusTimeoutMs,
+        timeoutMs: STATUS_TIMEOUT_MS,
         maxBytes: MAX_WHOIS_BYTES,
         signal,
       });
       return { etag: answer.headers.etag ?? '', config: parseJson(answer, socketPath) };
     },
     async login(authKey, preferences, signal) {
-      const common = { timeoutMs: statusTimeoutMs, maxBytes: MAX_WHOIS_BYTES, signal };
+      const common = { timeoutMs: STATUS_TIMEOUT_MS, maxBytes: MAX_WHOIS_BYTES, signal };
       for (const [method, path, body] of [
         ['PATCH', 'prefs', preferences],
         ['POST', 'start', { AuthKey: authKey }],

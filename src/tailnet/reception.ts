@@ -16,7 +16,6 @@ export type Alpn = 'h2' | 'http/1.1';
 
 export interface ReceptionOptions {
   readonly proxyProtocol: 'off' | 'require';
-  readonly trustedProxies: readonly string[];
   /** `undefined` without TLS. */
   readonly certificates: CertificateSource | undefined;
   readonly log: Logger;
@@ -40,7 +39,6 @@ export interface Reception {
 export function createReception(options: ReceptionOptions): Reception {
   const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
   const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
-  const trusted = new Set(options.trustedProxies.map(normaliseAddress));
   const halfOpen = new Set<Socket>();
 
   function refuse(raw: Socket, error: unknown, message: string): void {
@@ -78,7 +76,7 @@ export function createReception(options: ReceptionOptions): Reception {
   }
 
   function admitProxied(raw: Socket, direct: Peer): void {
-    if (!isLoopback(direct.address) && !trusted.has(direct.address)) {
+    if (!isLoopback(direct.address)) {
       refuse(raw, 'not a trusted proxy', 'PROXY header refused');
       return;
     }
