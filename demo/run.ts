@@ -33,6 +33,8 @@ import { openSettingDirectory } from '../src/compose/setting-directory.ts';
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
 const DEMO_POD = { namespace: 'default', pod: 'shell' };
+/** Login name of every caller. */
+const LOGIN = 'demo@example.com';
 /** A second user, who approves access requests. */
 const APPROVER = 'approver@example.com';
 const CLI = 'scripts/tailcast.mjs';
@@ -72,7 +74,7 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   const common = { config, context, directory, log, upstream, recorder, token, isApprover: false };
   const gateway = await openGateway(common);
   stack.defer(() => gateway.close(DRAIN_MS));
-  step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${config.login ?? ''}`);
+  step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${LOGIN}`);
   const names = upstream.clusters?.names ?? [];
   const kubeconfig = await writeClientKubeconfig(directory, 'kubeconfig', gateway, { token, names });
   const approver = randomBytes(TOKEN_BYTES).toString('base64url');
@@ -224,7 +226,6 @@ function openGateway(parts: {
       ['opsListen', 'off'],
       ['accessLog', false],
       // the account belongs to the user of the demo, and usually is an administrator
-      ['checkRights', false],
       // the group of `demoIdentity`
       ['claimableGroups', 'system:masters,sre'],
     ]),
@@ -237,7 +238,7 @@ function openGateway(parts: {
     log,
     accessSink: context.stderr,
     callerToken: token,
-    identity: demoIdentity(isApprover ? APPROVER : (config.login ?? 'demo@example.com'), recorder.address),
+    identity: demoIdentity(isApprover ? APPROVER : LOGIN, recorder.address),
   });
 }
 

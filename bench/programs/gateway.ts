@@ -48,7 +48,6 @@ const config = readSettings(GATEWAY_SETTINGS, {
     ['stateDirectory', options.stateDirectory],
     ['policy', options.policy],
     ['opsListen', 'off'],
-    ['checkRights', false],
     ['logLevel', 'error'],
     ...(options.durableFirst === true ? [['recorderWindow', 0] as const] : []),
   ]),

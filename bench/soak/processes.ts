@@ -173,7 +173,6 @@ export function gatewayArguments(directory: string, pki: Certificates, port: num
     identity: 'static',
     'static-identity': file('identity.json'),
     'state-directory': file('gateway-state'),
-    'check-rights': 'false',
     tls: 'files',
     'tls-cert': pki.certificate,
     'tls-key': pki.key,

@@ -17,7 +17,6 @@ import { assertServiceWhois } from '../tailnet/local-api.ts';
 import { openAccountRefusals } from './account-refusals.ts';
 import { openClusters, type Clusters } from './clusters.ts';
 import { openGate } from './gateway-gate.ts';
-import { warnOfRights } from './gateway-rights.ts';
 import type { Tailnet } from './tailnet.ts';
 
 /** Interval of the checks for new certificates, in milliseconds. */
@@ -29,8 +28,6 @@ export interface GatewayUpstream extends Omit<ClusterUpstream, 'enter'> {
   /** Undefined with one cluster. */
   readonly clusters: Clusters | undefined;
   describe(): string;
-  /** Logs a warning if the gateway's account has too many rights. */
-  warnOfRights(signal: AbortSignal): void;
 }
 
 export interface UpstreamParts {
@@ -68,7 +65,6 @@ async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
   const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
   signal.addEventListener('abort', () => clearInterval(following), { once: true });
   const connector = createUpstreamConnector(apiServer);
-  const podName = environment.get('POD_NAME') ?? environment.get('HOSTNAME');
   return {
     gate: openGate({ ...parts, apiServer }),
     basePath: apiServer.basePath,
@@ -79,7 +75,6 @@ async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
     check: { name: 'api server', check: async () => void (await connector.connect()).destroy() },
     clusters: undefined,
     describe: () => apiServer.describe(),
-    warnOfRights: (stop) => void warnOfRights({ apiServer, mode: config.mode, podName, log }, stop),
   };
 }
 
@@ -111,7 +106,6 @@ async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayU
     check: clusters.check,
     clusters,
     describe: () => [...clusters.current().byName.keys()].join(', '),
-    warnOfRights: () => {},
   };
 }
 

@@ -158,7 +158,6 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   for (const listener of listeners) {
     listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
   }
-  if (config.checkRights) upstream.warnOfRights(abort.signal);
   const [{ address }] = listeners;
   return {
     host: address.address,

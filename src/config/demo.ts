@@ -1,7 +1,7 @@
 import { logLevelSetting } from './role-settings.ts';
 import { readableFiles } from './readable-files.ts';
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, optionalText, textSetting, wholeNumber } from './values.ts';
+import { listenAddress, loopback, textSetting, wholeNumber } from './values.ts';
 
 /** Settings of `tailcast demo` (`npm start`). All listeners are on loopback. */
 export const DEMO_SETTINGS = {
@@ -14,7 +14,6 @@ export const DEMO_SETTINGS = {
     'directory for recordings, certificate and kubeconfig; default: the state directory',
     '<directory>',
   ),
-  login: setting('login name of every caller', optionalText, 'demo@example.com', '<login>'),
   logLevel: logLevelSetting('warn'),
 };
 

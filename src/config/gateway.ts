@@ -76,11 +76,6 @@ export const GATEWAY_SETTINGS = {
     'groups that grants may give to callers; a name may end with *; default: all groups',
     '<groups>',
   ),
-  checkRights: setting(
-    'log a warning at the start if the gateway’s account may do more than impersonate',
-    flag,
-    true,
-  ),
   hostNames: listSetting(
     'host names that clients may use for the gateway; default: all; with identity=static: this machine and tlsNames',
     '<names>',

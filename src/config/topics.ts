@@ -37,7 +37,6 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
     'staticIdentity',
     'socket',
     'vpnAuth',
-    'login',
     'recorderDial',
     'tailnetDomain',
   ],
@@ -86,14 +85,7 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
   Portal: ['portal', 'portalRecorders', 'portalPort'],
   Operation: ['opsListen', 'logLevel', 'accessLog', 'drainSeconds', 'lease'],
   Actions: ['cleanup', 'dryRun'],
-  Advanced: [
-    'checkRights',
-    'execUpstream',
-    'maxRequests',
-    'requestsPerUser',
-    'outputBufferMemory',
-    'outputBufferDisk',
-  ],
+  Advanced: ['execUpstream', 'maxRequests', 'requestsPerUser', 'outputBufferMemory', 'outputBufferDisk'],
 };
 
 /** The topics of a table that have settings, in order. */

@@ -105,7 +105,6 @@ export async function openArena(
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
         // without check requests, so that the API server receives only the attacks
-        ['checkRights', false],
         // bytes are compared, so nothing is translated; translated-sessions.test.ts covers translation
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),

@@ -41,7 +41,6 @@ export async function openProcessArena(
     listen: '127.0.0.77:0',
     tls: 'self-signed',
     'tls-names': GATEWAY_HOST,
-    'check-rights': 'false',
     'access-log': 'false',
     'drain-seconds': '0',
   };

@@ -102,7 +102,6 @@ async function start(flags: Readonly<Record<string, unknown>>, user: object): Pr
     opsListen: '127.0.0.1:0',
     tls: 'self-signed',
     stateDirectory: join(directory, 'state'),
-    checkRights: false,
     portal: false,
     ...flags,
   };

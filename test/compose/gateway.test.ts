@@ -4,7 +4,6 @@ import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { warnOfRights } from '../../src/compose/gateway-rights.ts';
 import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
 import { openPortal } from '../../src/compose/portal.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
@@ -83,7 +82,7 @@ async function statusOf(
 
 describe('a gateway', () => {
   it('brings requests to the API server as the caller, from the start to the end', async () => {
-    const { gateway, upstream } = await start({ checkRights: false, portal: false });
+    const { gateway, upstream } = await start({ portal: false });
     expect(gateway.opsAddress).toBeUndefined();
     expect(await statusOf(gateway, '/version')).toBe(200);
     expect(upstream.requests).toEqual(['GET /version']);
@@ -93,7 +92,7 @@ describe('a gateway', () => {
   });
 
   it('responds with 429 to a connection above the limit of its user', async () => {
-    const { gateway, upstream } = await start({ checkRights: false, portal: false, requestsPerUser: 2 });
+    const { gateway, upstream } = await start({ portal: false, requestsPerUser: 2 });
     const agents = [1, 2].map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
     closers.push(() => agents.forEach((agent) => agent.destroy()));
     for (const agent of agents) expect(await statusOf(gateway, '/version', agent)).toBe(200);
@@ -103,9 +102,9 @@ describe('a gateway', () => {
   });
 
   it('that cannot listen is none, and leaves nothing open', async () => {
-    const { gateway, start: another } = await start({ checkRights: false });
+    const { gateway, start: another } = await start({});
     const listen = `127.0.0.1:${gateway.port}`;
-    await expect(another({ checkRights: false, listen })).rejects.toMatchObject({
+    await expect(another({ listen })).rejects.toMatchObject({
       code: 'START_FAILED',
       message: expect.stringContaining(`gateway: ${listen}: the address is in use`),
     });
@@ -113,12 +112,12 @@ describe('a gateway', () => {
   });
 
   it('leaves a folder alone that a newer version wrote', async () => {
-    const { start: another } = await start({ checkRights: false });
+    const { start: another } = await start({});
     const stateDirectory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
     closers.push(() => rm(stateDirectory, { recursive: true, force: true }));
     const { kind, format } = GATEWAY_STATE_FORMAT;
     await markFormat(stateDirectory, { kind, format: format + 1 });
-    await expect(another({ checkRights: false, stateDirectory })).rejects.toMatchObject({
+    await expect(another({ stateDirectory })).rejects.toMatchObject({
       code: 'CONFIG_INVALID',
       message: expect.stringContaining('was written by tailcast'),
     });
@@ -126,60 +125,12 @@ describe('a gateway', () => {
   });
 
   it('has a portal only where the settings want one', async () => {
-    const { gateway, start: another } = await start({ checkRights: false, portal: false });
+    const { gateway, start: another } = await start({ portal: false });
     expect(await statusOf(gateway, '/-/recordings')).toBe(404);
-    expect(await statusOf(await another({ checkRights: false, portal: true }), '/-/recordings')).not.toBe(
-      404,
+    expect(await statusOf(await another({ portal: true }), '/-/recordings')).not.toBe(404);
+    await expect(another({ portal: false, portalRecorders: 'rec.ts.net' })).rejects.toThrow(
+      'rec.ts.net is neither a tag nor ip:port',
     );
-    await expect(
-      another({ checkRights: false, portal: false, portalRecorders: 'rec.ts.net' }),
-    ).rejects.toThrow('rec.ts.net is neither a tag nor ip:port');
-  });
-});
-
-describe('a gateway whose own account may do too much', () => {
-  it('says so when it starts, and goes on', async () => {
-    const { gateway, upstream, log } = await start({ checkRights: true });
-    // the double's account has exactly the rights that it needs
-    await expect.poll(() => upstream.requests.join()).toContain('selfsubjectrulesreviews');
-    expect(await statusOf(gateway, '/version')).toBe(200);
-    expect(log()).not.toContain('own account');
-  });
-
-  it.each(['POD_NAME', 'HOSTNAME'])('knows what its pod keeps by %s', async (variable) => {
-    const {
-      upstream,
-      start: another,
-      log,
-    } = await start({ checkRights: false }, new Map([[variable, 'gateway-0']]));
-    const own = {
-      verbs: ['get', 'patch'],
-      apiGroups: [''],
-      resources: ['secrets'],
-      resourceNames: ['gateway-0'],
-    };
-    const more = { verbs: ['get'], apiGroups: [''], resources: ['pods'] };
-    upstream.rules = [...upstream.rules, own, more];
-    await another({ checkRights: true });
-    await expect.poll(log).toContain('the account may also get pods');
-    expect(log()).not.toContain('secrets');
-  });
-
-  it.each([
-    ['may everything', () => true, 'may-nothing-else'],
-    ['may not impersonate', () => false, 'may-impersonate'],
-  ])('names the check: it %s', async (_, allowed, check) => {
-    const upstream = await startApiServerDouble();
-    closers.push(() => upstream.close());
-    upstream.allowed = allowed;
-    const lines: string[] = [];
-    const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
-    const about = { apiServer: upstream.apiServer, podName: undefined, log };
-    const { signal } = new AbortController();
-    await warnOfRights({ ...about, mode: 'noauth' }, signal);
-    expect(upstream.requests).toEqual([]);
-    await warnOfRights({ ...about, mode: 'auth' }, signal);
-    expect(lines.map((line) => (JSON.parse(line) as { check: string }).check)).toEqual([check]);
   });
 });
 

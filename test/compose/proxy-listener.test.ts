@@ -66,7 +66,6 @@ describe('a listener that believes PROXY headers', () => {
           ['listen', '[::ffff:127.0.0.1]:0'],
           ['opsListen', 'off'],
           ['tls', 'none'],
-          ['checkRights', false],
         ]),
         environment: new Map(),
         file: undefined,

@@ -80,7 +80,6 @@ beforeAll(async () => {
     'tls-cert': file('tls.crt'),
     'tls-key': file('tls.key'),
     listen: '127.0.0.1:0',
-    'check-rights': 'false',
   };
   gateway = await startRole(
     ['gateway', ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value])],

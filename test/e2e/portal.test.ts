@@ -71,7 +71,6 @@ beforeAll(async () => {
   const common = {
     kubeconfig: upstream,
     'state-directory': join(directory, 'gateway'),
-    'check-rights': 'false',
     'drain-seconds': '1',
   };
   forAlice = await startRole([
@@ -268,7 +267,6 @@ describe('a portal that is off', () => {
         'static-identity': join(directory, 'identity.json'),
         listen: '127.0.0.1:0',
         'state-directory': join(directory, 'gateway'),
-        'check-rights': 'false',
         portal: 'false',
       }),
     ]);

@@ -70,7 +70,6 @@ export async function startSite(): Promise<Site> {
         'static-identity': identity,
         listen: '127.0.0.1:0',
         'state-directory': state,
-        'check-rights': 'false',
       };
       return started(startRole(['gateway', ...words({ ...own, ...flags })], environment, checkout));
     },

@@ -108,7 +108,7 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
     writeFileSync(identity, JSON.stringify({ ...node, capabilities }));
     const state = join(rig.folder, `gateway-${name}`);
     const flags = ['--kubeconfig', upstream, '--identity', 'static', '--static-identity', identity];
-    const more = ['--listen', '127.0.0.1:0', '--state-directory', state, '--check-rights', 'false'];
+    const more = ['--listen', '127.0.0.1:0', '--state-directory', state];
     const window = way === 'window-0' ? ['--recorder-window', '0'] : [];
     const upstreamKind = way === 'same-upstream' ? ['--exec-upstream', 'same'] : [];
     const buffer = condition === 'beyond' ? SMALL_BUFFER : [];

@@ -48,7 +48,6 @@ async function gatewayOf(login: string, token: string): Promise<RunningGateway> 
         ['lateKeyFile', join(rig.folder, 'late.key')],
         ['opsListen', 'off'],
         ['accessLog', false],
-        ['checkRights', false],
       ]),
       environment: new Map(),
       file: undefined,

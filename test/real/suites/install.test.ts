@@ -323,7 +323,6 @@ describe('the image, as a container', () => {
         '--identity=static',
         '--static-identity=/data/identity.json',
         '--state-directory=/data/gateway',
-        '--check-rights=false',
         `--listen=127.0.0.1:${door}`,
         `--ops-listen=127.0.0.1:${health}`,
       ],
@@ -374,7 +373,7 @@ describe('the packages for hosts', () => {
       says recorder.log 'is ready'
       echo '${JSON.stringify(recordedAt(RECORDER_LISTEN))}' > /tmp/identity.json
       tailcast gateway --kubeconfig /tmp/demo/upstream.kubeconfig --identity static --static-identity /tmp/identity.json \\
-        --state-directory /tmp/gateway --check-rights false --listen ${GATEWAY_LISTEN} > /tmp/gateway.log 2>&1 &
+        --state-directory /tmp/gateway --listen ${GATEWAY_LISTEN} > /tmp/gateway.log 2>&1 &
       gateway=$!
       says gateway.log 'is ready'
       ${[kubectl, ...throughGateway(GATEWAY_LISTEN, '/tmp/gateway/ca/ca.crt')].join(' ')}
