@@ -104,6 +104,7 @@ export async function openServer(parts: {
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
       notice: policy.sessions.notice,
+      asksReason: policy.sessions.askReason,
       isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
       unixMs: Date.now,
       signal,

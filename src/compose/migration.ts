@@ -91,7 +91,9 @@ function contentOf(document: Document, path: string): unknown {
     if (problem !== undefined) throw problem;
     return document.toJS({ maxAliasCount: 100 });
   } catch (error) {
-    throw invalid(path, `not valid YAML: ${errorText(error)}`, error);
+    throw new TailcastError('CONFIG_INVALID', `${path}: not valid YAML: ${errorText(error)}`, {
+      cause: error,
+    });
   }
 }
 
@@ -103,7 +105,9 @@ function objectsIn(value: unknown, path: string): readonly KubeObject[] {
   try {
     return [parseObject(value)];
   } catch (error) {
-    throw invalid(path, 'a document is not an object with apiVersion, kind and metadata.name', error);
+    throw new TailcastError('CONFIG_INVALID', `${path}: not a Kubernetes object: ${errorText(error)}`, {
+      cause: error,
+    });
   }
 }
 
@@ -111,10 +115,6 @@ function readText(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw invalid(path, errorReason(error), error);
+    throw new TailcastError('CONFIG_INVALID', `${path}: ${errorReason(error)}`, { cause: error });
   }
-}
-
-function invalid(path: string, detail: string, cause: unknown): TailcastError {
-  return new TailcastError('CONFIG_INVALID', `${path}: ${detail}`, { cause });
 }

@@ -98,16 +98,18 @@ function parseRange(item: unknown): PortRange | undefined {
 
 function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): SessionPolicy {
   const found = new Map<string, number>();
-  let { notice } = DEFAULT_POLICY.sessions;
+  let start: Pick<SessionPolicy, 'notice' | 'askReason'> = DEFAULT_POLICY.sessions;
   for (const [name, value] of members) {
-    if (name === 'notice') {
-      if (typeof value === 'string' && NOTICE.test(value)) notice = value;
-      else say('sessions.notice', 'one line of up to 200 characters without control characters is expected');
+    if (name === 'notice' || name === 'askReason') {
+      start = { ...start, ...parseStart(name, value, say) };
       continue;
     }
     const known = ['perUser', 'total', 'maxMinutes', 'idleMinutes'].includes(name);
     if (!known)
-      say(`sessions.${name}`, 'no such key; there are perUser, total, maxMinutes, idleMinutes, notice');
+      say(
+        `sessions.${name}`,
+        'no such key; there are perUser, total, maxMinutes, idleMinutes, notice, askReason',
+      );
     else if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1_000_000)
       say(`sessions.${name}`, 'a whole number from 1 to 1000000 is expected');
     else found.set(name, value);
@@ -122,8 +124,25 @@ function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): Session
     total: found.get('total') ?? sessions.total,
     maxDurationMs: minutes('maxMinutes') ?? sessions.maxDurationMs,
     idleMs: minutes('idleMinutes') ?? sessions.idleMs,
-    notice,
+    notice: start.notice,
+    askReason: start.askReason,
   };
+}
+
+/** Parses the keys about the start of a terminal session. */
+function parseStart(
+  name: 'notice' | 'askReason',
+  value: unknown,
+  say: Say,
+): Partial<Pick<SessionPolicy, 'notice' | 'askReason'>> {
+  if (name === 'askReason') {
+    if (typeof value === 'boolean') return { askReason: value };
+    say('sessions.askReason', 'true or false is expected');
+    return {};
+  }
+  if (typeof value === 'string' && NOTICE.test(value)) return { notice: value };
+  say('sessions.notice', 'one line of up to 200 characters without control characters is expected');
+  return {};
 }
 
 function parseWorkloads(members: ReadonlyMap<string, unknown>, say: Say): UnreadableWorkloads {

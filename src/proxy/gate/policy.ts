@@ -104,6 +104,8 @@ export interface SessionPolicy {
   readonly idleMs: number | undefined;
   /** Line at the start of recorded terminal sessions. */
   readonly notice: string | undefined;
+  /** True if users of recorded terminal sessions must type a reason before the session starts. */
+  readonly askReason: boolean;
 }
 
 export const DEFAULT_POLICY: Policy = {
@@ -148,7 +150,14 @@ export const DEFAULT_POLICY: Policy = {
     opaqueUpgrade: 'allow',
   },
   refusedPorts: [],
-  sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined, notice: undefined },
+  sessions: {
+    perUser: 200,
+    total: 10_000,
+    maxDurationMs: undefined,
+    idleMs: undefined,
+    notice: undefined,
+    askReason: false,
+  },
   unreadableWorkloads: 'refuse',
   programPages: 'refuse',
 };

@@ -1,4 +1,7 @@
-/** Prepares a moderated session: the client gets its 101 response now, and the API server its request later. */
+/**
+ * Prepares a session that must wait for a reason or a moderator: the client gets its 101 response now, and the API
+ * server its request later.
+ */
 import { errorText, TailcastError } from '../../errors.ts';
 import { SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { safeLine } from '../../safe-text.ts';
@@ -12,14 +15,18 @@ import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
 import { earlyHandshake, type EarlyHandshake } from './exec-upstream.ts';
 import { Moderation, moderatorText } from './moderation.ts';
+import { notModerated } from './orders.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
 type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
 
-export interface ModeratedDial {
+export interface HeldDial {
   readonly admission: Pick<Admission, 'exec' | 'identity' | 'recording'>;
+  /** Rules of a moderated session. */
   readonly rules: readonly ModerationRule[];
+  /** True if the user of a terminal must type a reason first. */
+  readonly asksReason: boolean;
   readonly protocol: StreamProtocol;
   /** The client's own request. */
   readonly dial: UpgradeDial;
@@ -29,7 +36,8 @@ export interface ModeratedDial {
 }
 
 /**
- * Starts the moderation. The session begins when a moderator watches it.
+ * Starts the wait. The session begins when the user gave a reason, if one is needed, and when a moderator of each rule
+ * watches.
  * @param end called with the reason for the user
  */
 export type StartModeration = (
@@ -41,27 +49,27 @@ export type StartModeration = (
 export type HoldSession = typeof holdSession;
 
 /**
- * Returns the response for the client, and the moderation of the session.
+ * Returns the response for the client, and the start of the session.
  * @throws TailcastError `UPGRADE_REFUSED` if the client offers no protocol that the gateway can speak itself
  */
-export function holdSession({ admission, rules, protocol, dial, isTranslated, ask }: ModeratedDial): {
+export function holdSession(held: HeldDial): {
   readonly answer: Switched;
   readonly moderate: StartModeration;
 } {
+  const { admission, rules, protocol, dial, isTranslated } = held;
   const { exec, identity } = admission;
   const handshake = protocol === 'spdy' ? spdyHandshake(dial) : earlyHandshake(dial.headers);
   if (handshake === undefined)
-    throw new TailcastError('UPGRADE_REFUSED', 'a moderated session needs a newer version of the protocol');
+    throw new TailcastError('UPGRADE_REFUSED', 'a session that waits needs a newer version of the protocol');
   const { name, version, rawHeaders } = handshake;
   const left = Promise.withResolvers<never>();
+  const reason = Promise.withResolvers<string>();
   const room = new WaitingRoom({
     protocol,
     version,
     exec,
-    text: safeLine(
-      `tailcast: this session starts when ${moderatorText(rules)} watches it ` +
-        `(kubectl tailcast sessions --user ${callerName(identity)}); Ctrl-C cancels.`,
-    ),
+    text: rules.length === 0 ? undefined : waitText(rules, callerName(identity)),
+    question: held.asksReason ? { text: REASON_QUESTION, answered: reason.resolve } : undefined,
     left: () => left.reject(new TailcastError('SESSION_ENDED', 'you cancelled it')),
   });
   const header = SUBPROTOCOL_HEADER[protocol];
@@ -74,7 +82,7 @@ export function holdSession({ admission, rules, protocol, dial, isTranslated, as
   };
   const start = async (): Promise<void> => {
     await room.ready;
-    const answer = await ask(only);
+    const answer = await held.ask(only);
     if (answer.kind === 'refused') throw new TailcastError('SESSION_REFUSED', await reasonOf(answer));
     if (answer.subprotocol !== name) {
       answer.socket.destroy();
@@ -98,10 +106,30 @@ export function holdSession({ admission, rules, protocol, dial, isTranslated, as
           error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error }),
         );
       left.promise.catch(fail);
+      const by = callerName(identity);
+      void reason.promise.then((text) => session.order({ id: 'reason', action: 'reason', by, reason: text }));
       const begin = (): void => void start().catch(fail);
-      return new Moderation({ rules, owner: identity, session, end, start: begin });
+      if (rules.length > 0) return new Moderation({ rules, owner: identity, session, end, start: begin });
+      begin();
+      const late = setTimeout(
+        () => fail(new TailcastError('SESSION_ENDED', 'you gave no reason')),
+        REASON_MS,
+      );
+      void room.ready.then(() => clearTimeout(late));
+      return { watch: (order) => session.order(notModerated(order)), stop: () => clearTimeout(late) };
     },
   };
+}
+
+const REASON_QUESTION = 'Reason for this session: ';
+/** Maximum time until the user has typed a reason. */
+const REASON_MS = 15 * 60_000;
+
+function waitText(rules: readonly ModerationRule[], user: string): string {
+  return safeLine(
+    `tailcast: this session starts when ${moderatorText(rules)} watches it ` +
+      `(kubectl tailcast sessions --user ${user}); Ctrl-C cancels.`,
+  );
 }
 
 /** The API server chooses the first version of the client that it knows. It has no version 5 over SPDY. */

@@ -6,6 +6,7 @@ import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import { safeLine } from '../../safe-text.ts';
+import type { OrderAnnotation } from '../../wire/recorder-api/annotation.ts';
 import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { Moderation } from './moderation.ts';
 import type { Relay } from './relay.ts';
@@ -51,7 +52,7 @@ export function followOrders(
     const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
     if (order.action === 'watch') {
       if (moderation !== undefined) return moderation.watch(order);
-      return session.order({ ...order, action: 'leave', reason: 'this session is not moderated' });
+      return session.order(notModerated(order));
     }
     session.order(order);
     switch (order.action) {
@@ -72,4 +73,9 @@ export function followOrders(
     isStopped = true;
     clearTimeout(pause);
   };
+}
+
+/** Refuses an order to watch a session that is not moderated. */
+export function notModerated({ id, by }: SessionOrder): Omit<OrderAnnotation, 'kind'> {
+  return { id, action: 'leave', by, reason: 'this session is not moderated' };
 }

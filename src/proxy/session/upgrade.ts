@@ -51,7 +51,7 @@ import {
   warningLines,
   type UpgradeRequest,
 } from './upgrade-http.ts';
-import type { HoldSession, ModeratedDial, StartModeration } from './moderated.ts';
+import type { HeldDial, HoldSession, StartModeration } from './moderated.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
@@ -84,7 +84,9 @@ export interface UpgradeDeps
    * client.
    */
   readonly translateExec?: TranslateExec;
-  /** Holds a moderated session back until a moderator watches it. Without this setting such sessions are refused. */
+  /** True if users of terminals must type a reason. */
+  readonly asksReason?: boolean;
+  /** Holds back sessions that must wait. Without this setting such sessions are refused. */
   readonly holdSession?: HoldSession;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
@@ -307,19 +309,21 @@ async function record(
   }
 }
 
-/** Asks the API server, or prepares a moderated session. */
+/** Asks the API server, or prepares a session that must wait. */
 async function askOrHold(
   attempt: Attempt,
   admission: Admission,
-  { protocol, dial }: Pick<ModeratedDial, 'protocol' | 'dial'>,
+  { protocol, dial }: Pick<HeldDial, 'protocol' | 'dial'>,
 ): Promise<{ readonly answer: UpgradeAnswer; readonly moderate?: StartModeration }> {
-  const { moderation: rules } = admission;
+  const { moderation: rules = [], exec } = admission;
   const { holdSession, translateExec } = attempt.deps;
-  if (rules === undefined) return { answer: await askExec(attempt, admission, dial) };
-  if (holdSession === undefined) throw new TailcastError('INTERNAL', 'this gateway moderates no sessions');
+  const asksReason = attempt.deps.asksReason === true && exec.tty && exec.stdin && exec.stdout;
+  if (rules.length === 0 && !asksReason) return { answer: await askExec(attempt, admission, dial) };
+  if (holdSession === undefined)
+    throw new TailcastError('INTERNAL', 'this gateway cannot hold sessions back');
   const isTranslated = translateExec?.(admission, dial) !== undefined;
   const ask = (later: UpgradeDial): Promise<UpgradeAnswer> => askExec(attempt, admission, later);
-  return holdSession({ admission, rules, protocol, dial, isTranslated, ask });
+  return holdSession({ admission, rules, asksReason, protocol, dial, isTranslated, ask });
 }
 
 /** Sends the request, translated to SPDY if possible. */

@@ -27,23 +27,32 @@ import {
   unmaskPiece,
 } from '../../wire/websocket/frame.ts';
 import { rolesOf } from './exec-over-spdy.ts';
+import { ReasonPrompt } from './reason-prompt.ts';
 
 export interface WaitingRoomOptions {
   readonly protocol: StreamProtocol;
   readonly version: ChannelVersion;
   readonly exec: Pick<ExecOptions, 'stdin' | 'stdout' | 'stderr' | 'tty'>;
   /** Line for the user. It is shown on the terminal, or on stderr. */
-  readonly text: string;
+  readonly text?: string | undefined;
+  /** Question that the user of a terminal must answer first. */
+  readonly question?: { readonly text: string; readonly answered: (line: string) => void } | undefined;
   /** Called when the user presses Ctrl-C or Ctrl-D in a terminal, or the client says that it leaves. */
   readonly left: () => void;
 }
 
 /** Parsed chunk of the client. */
 interface Seen {
-  /** Answers for the client. */
+  /** Replies for the client. */
   readonly replies: readonly Uint8Array[];
+  /** Input of the program, by frame. */
+  readonly typed: readonly Uint8Array[];
+  /** Other complete frames for the API server. */
+  readonly frames: readonly Uint8Array[];
   readonly hasLeft: boolean;
 }
+
+type Frames = Record<'replies' | 'typed' | 'frames', Uint8Array[]>;
 
 /** The parts that depend on the protocol. */
 interface Side {
@@ -51,6 +60,10 @@ interface Side {
   readonly isReady: boolean;
   /** @throws WireError, TailcastError `SESSION_VIOLATED` */
   read(chunk: Uint8Array): Seen;
+  /** True if the client's bytes end at a frame boundary. */
+  readonly atBoundary: boolean;
+  /** Returns a frame with input of the program. */
+  input(bytes: Uint8Array): Uint8Array;
   /** Returns output of the gateway. */
   say(stream: 'stdout' | 'stderr', text: Uint8Array): Uint8Array;
   /** Returns output of the API server for the client. */
@@ -72,17 +85,18 @@ export class WaitingRoom extends Duplex {
   /** Callback of the write that waits for `enter` or for the API server. */
   #writing: Done | undefined;
   #inner: Duplex | undefined;
-  #hasSpoken = false;
+  #state: 'opening' | 'asking' | 'answered' | 'waiting' = 'opening';
+  readonly #prompt = new ReasonPrompt();
 
   constructor(options: WaitingRoomOptions) {
     super({ allowHalfOpen: false, autoDestroy: false });
     this.#options = options;
     const { protocol, exec } = options;
     this.#side = protocol === 'spdy' ? createSpdySide(options) : createWebSocketSide(exec);
-    if (this.#side.isReady) this.#speak();
+    this.#advance();
   }
 
-  /** Resolves when the client has opened all streams. */
+  /** Resolves when the client has opened all streams, and the user answered the question. */
   get ready(): Promise<void> {
     return this.#ready.promise;
   }
@@ -119,19 +133,42 @@ export class WaitingRoom extends Duplex {
       return;
     }
     try {
-      const { replies, hasLeft } = this.#side.read(chunk);
-      for (const reply of replies) this.push(reply);
-      if (hasLeft) this.#options.left();
+      const seen = this.#side.read(chunk);
+      for (const reply of seen.replies) this.push(reply);
+      if (seen.hasLeft) this.#options.left();
+      if (this.#isAsking) this.#answer(seen);
+      else this.#kept.push(chunk.slice());
     } catch (error) {
       done(asError(error));
       this.destroy(asError(error));
       return;
     }
-    if (this.#side.isReady && !this.#hasSpoken) this.#speak();
-    this.#kept.push(chunk.slice());
+    this.#advance();
     this.#keptBytes += chunk.length;
     if (this.#keptBytes <= MAX_KEPT_BYTES) done();
     else this.#writing = done;
+  }
+
+  /** True until the question is answered. Input until then is not for the program. */
+  get #isAsking(): boolean {
+    return this.#options.question !== undefined && this.#state !== 'waiting';
+  }
+
+  #answer({ typed, frames }: Seen): void {
+    this.#kept.push(...frames);
+    for (const bytes of typed) {
+      let rest = bytes;
+      if (this.#state === 'asking') {
+        const { echo, reason, rest: after } = this.#prompt.read(bytes);
+        if (echo !== '') this.push(this.#side.say('stdout', Buffer.from(echo)));
+        rest = after;
+        if (reason !== undefined) {
+          this.#state = 'answered';
+          this.#options.question?.answered(reason);
+        }
+      }
+      if (this.#state === 'answered' && rest.length > 0) this.#kept.push(this.#side.input(rest));
+    }
   }
 
   override _final(done: Done): void {
@@ -146,12 +183,19 @@ export class WaitingRoom extends Duplex {
     done(error);
   }
 
-  #speak(): void {
-    this.#hasSpoken = true;
-    const { exec, text } = this.#options;
+  /** Asks the question when all streams are open, and shows the line when the question is answered. */
+  #advance(): void {
+    const { exec, text, question } = this.#options;
+    if (this.#state === 'opening' && this.#side.isReady) {
+      this.#state = question === undefined ? 'answered' : 'asking';
+      if (question !== undefined) this.push(this.#side.say('stdout', Buffer.from(question.text)));
+    }
+    // an incomplete frame could still be input before the end of the line
+    if (this.#state !== 'answered' || (question !== undefined && !this.#side.atBoundary)) return;
+    this.#state = 'waiting';
     // A program may read the stdout of a session without a terminal.
     const stream = exec.tty ? 'stdout' : 'stderr';
-    if (exec[stream]) this.push(this.#side.say(stream, Buffer.from(`${text}\r\n`)));
+    if (text !== undefined && exec[stream]) this.push(this.#side.say(stream, Buffer.from(`${text}\r\n`)));
     this.#ready.resolve();
   }
 
@@ -180,29 +224,32 @@ export class WaitingRoom extends Duplex {
 
 function createWebSocketSide({ tty }: Pick<ExecOptions, 'tty'>): Side {
   const scanner = createWebSocketScanner({ expectMask: true });
-  let channel: number | undefined;
-  let ping: Uint8Array = new Uint8Array(0);
+  let payload: Uint8Array[] = [];
+  const encode = (opcode: number, bytes: Uint8Array): Uint8Array =>
+    encodeWebSocketFrame({ opcode, fin: true, payload: bytes, mask: NO_MASK });
   return {
     isReady: true,
+    get atBoundary() {
+      return scanner.atBoundary;
+    },
     read(chunk) {
-      const replies: Uint8Array[] = [];
+      const seen: Frames = { replies: [], typed: [], frames: [] };
       let hasLeft = false;
       for (const piece of scanner.push(chunk)) {
-        const bytes = unmaskPiece(piece);
-        if (piece.opcode === OPCODE.ping) {
-          ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
-          if (piece.last)
-            replies.push(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
-        } else if (piece.opcode === OPCODE.close) {
-          hasLeft = true;
-        } else if (piece.opcode !== OPCODE.pong) {
-          if (piece.first) channel = bytes[0];
-          const data = piece.first ? bytes.subarray(1) : bytes;
-          hasLeft ||= tty && channel === CHANNEL.stdin && cancels(data);
-        }
+        payload.push(unmaskPiece(piece));
+        if (!piece.last) continue;
+        const bytes = Buffer.concat(payload);
+        payload = [];
+        if (piece.opcode === OPCODE.ping)
+          seen.replies.push(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: bytes }));
+        else if (piece.opcode === OPCODE.close) hasLeft = true;
+        else if (piece.opcode === OPCODE.pong) continue;
+        else if (bytes[0] === CHANNEL.stdin) seen.typed.push(bytes.subarray(1));
+        else seen.frames.push(encode(piece.opcode, bytes));
       }
-      return { replies, hasLeft };
+      return { ...seen, hasLeft: hasLeft || (tty && seen.typed.some(cancels)) };
     },
+    input: (bytes) => encode(OPCODE.binary, Buffer.concat([Uint8Array.of(CHANNEL.stdin), bytes])),
     say: (stream, text) =>
       encodeWebSocketFrame({
         opcode: OPCODE.binary,
@@ -213,40 +260,58 @@ function createWebSocketSide({ tty }: Pick<ExecOptions, 'tty'>): Side {
   };
 }
 
+/** A mask that changes no bytes. */
+const NO_MASK = new Uint8Array(4);
+
 function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 'version'>): Side {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
   const expected = rolesOf({ ...exec, version }).length;
-  /** Streams that were answered here, whose answers of the API server are dropped. */
+  /** Streams that were answered here, whose replies of the API server are dropped. */
   const answered = new Set<number>();
   const server = createSpdyParser();
+  let payload: Uint8Array[] = [];
+  const dataFrame = (streamId: number, bytes: Uint8Array, fin = false): Uint8Array =>
+    encodeSpdyFrame({ kind: 'data', streamId, fin, payload: bytes });
+  const open = (event: Extract<SpdyEvent, { kind: 'synStream' }>): Uint8Array => {
+    const { streamId } = event;
+    streams.open(streamId, headers.decode(event.block).get('streamtype'));
+    answered.add(streamId);
+    return encodeSpdyFrame({ kind: 'synReply', streamId, fin: false, block: deflater.encode([]) });
+  };
   return {
     get isReady() {
       return answered.size >= expected;
     },
+    get atBoundary() {
+      return parser.atBoundary;
+    },
     read(chunk) {
-      const replies: Uint8Array[] = [];
+      const seen: Frames = { replies: [], typed: [], frames: [] };
       let hasLeft = false;
       for (const event of parser.push(chunk)) {
-        if (event.kind === 'synStream') {
-          const { streamId } = event;
-          streams.open(streamId, headers.decode(event.block).get('streamtype'));
-          answered.add(streamId);
-          const block = deflater.encode([]);
-          replies.push(encodeSpdyFrame({ kind: 'synReply', streamId, fin: false, block }));
-        } else if (event.kind === 'ping' && event.id % 2 === 1) {
-          replies.push(encodeSpdyFrame(event));
-        } else if (event.kind === 'data') {
-          const isTyped = exec.tty && streams.idOf('stdin') === event.streamId;
-          hasLeft ||= isTyped && cancels(event.payload);
-        } else if (event.kind === 'goaway') hasLeft = true;
+        if (event.kind === 'data') {
+          payload.push(event.payload.slice());
+          if (!event.last) continue;
+          const bytes = Buffer.concat(payload);
+          payload = [];
+          const isInput = streams.idOf('stdin') === event.streamId;
+          if (isInput && bytes.length > 0) seen.typed.push(bytes);
+          if (!isInput || event.fin)
+            seen.frames.push(dataFrame(event.streamId, isInput ? NO_BYTES : bytes, event.fin));
+          continue;
+        }
+        if (event.kind === 'synStream') seen.replies.push(open(event));
+        if (event.kind === 'ping' && event.id % 2 === 1) seen.replies.push(encodeSpdyFrame(event));
+        else seen.frames.push(encodeSpdyFrame(event));
+        if (event.kind === 'goaway') hasLeft = true;
       }
-      return { replies, hasLeft };
+      return { ...seen, hasLeft: hasLeft || (exec.tty && seen.typed.some(cancels)) };
     },
-    say: (stream, payload) =>
-      encodeSpdyFrame({ kind: 'data', streamId: streams.idOf(stream) ?? 0, fin: false, payload }),
+    input: (bytes) => dataFrame(streams.idOf('stdin') ?? 0, bytes),
+    say: (stream, bytes) => dataFrame(streams.idOf(stream) ?? 0, bytes),
     filter(chunk) {
       if (answered.size === 0 && server.atBoundary) return chunk;
       // a piece of a DATA frame becomes a frame
@@ -255,6 +320,8 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
     },
   };
 }
+
+const NO_BYTES = new Uint8Array(0);
 
 /** True for the reply of the API server to a stream that was answered already. */
 function isDropped(event: SpdyEvent, answered: Set<number>): boolean {

@@ -12,8 +12,11 @@ export type ControlAction = (typeof CONTROL_ACTIONS)[number];
 export const ORDER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
-/** Actions in annotations. `leave`: the viewer watches no more, or may not moderate the session. */
-export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave'] as const;
+/**
+ * Actions in annotations. `leave`: the viewer watches no more, or may not moderate the session. `reason`: the user gave
+ * a reason for the session.
+ */
+export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 
 /** Interval in which a watching viewer repeats its order. */
 export const WATCH_INTERVAL_MS = 3_000;

@@ -143,7 +143,14 @@ describe('a policy file', () => {
       portForward: { refusePorts: [22, '10250-10259'] },
       workloads: { unreadable: 'event' },
       browsers: { programPages: 'sandbox' },
-      sessions: { perUser: 3, total: 9, maxMinutes: 60, idleMinutes: 15, notice: 'Recorded – é' },
+      sessions: {
+        perUser: 3,
+        total: 9,
+        maxMinutes: 60,
+        idleMinutes: 15,
+        notice: 'Recorded – é',
+        askReason: true,
+      },
     });
     expect(policy.enforced).toEqual({
       ...DEFAULT_POLICY.enforced,
@@ -159,6 +166,7 @@ describe('a policy file', () => {
       maxDurationMs: 3_600_000,
       idleMs: 900_000,
       notice: 'Recorded – é',
+      askReason: true,
     });
     expect([21, 22, 10249, 10250, 10259, 10260].map((port) => refusedPort(policy, [port]))).toEqual([
       undefined,

@@ -2,7 +2,7 @@
  * Moderated sessions with a real API server and the oldest and newest kubectl: a shell waits until a moderator watches,
  * and ends when no moderator watches any more.
  */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { ACCESS_CAPABILITY } from '../../../src/tailnet/access-rules.ts';
@@ -30,6 +30,9 @@ let rig: Rig;
 let cluster: Kubernetes;
 let archive: Archive;
 let kubeconfig: string;
+/** Kubeconfigs of gateways that ask for a reason: without a rule, and with one. */
+let asking: string;
+let both: string;
 let pod: string;
 let counter = 0;
 let terminal: Terminal | undefined;
@@ -45,18 +48,26 @@ beforeAll(async () => {
   rig.onStop(() => recorder.close());
   archive = openArchive(recorder.url);
   const alice = identityOf({ login: 'alice@example.com' }, recorder.address);
-  const gateway = await startTestGateway({
-    mode: 'auth',
-    upstream: cluster.kubeconfig('gateway-moderated', { token: cluster.tokens.impersonator }),
-    stateDirectory: join(folder, 'state'),
-    identity: { ...alice, capabilities: new Map([...alice.capabilities, [ACCESS_CAPABILITY, [RULE]]]) },
-  });
-  rig.onStop(() => gateway.close(500));
-  kubeconfig = cluster.kubeconfig('through-moderated', {
-    server: `https://127.0.0.1:${gateway.port}`,
-    ca: gateway.caPem ?? '',
-    token: 'unused',
-  });
+  const policy = join(folder, 'policy.yaml');
+  writeFileSync(policy, 'sessions:\n  askReason: true\n');
+  const start = async (name: string, rules: readonly object[], policyFile?: string): Promise<string> => {
+    const gateway = await startTestGateway({
+      mode: 'auth',
+      upstream: cluster.kubeconfig(`gateway-${name}`, { token: cluster.tokens.impersonator }),
+      stateDirectory: join(folder, name),
+      identity: { ...alice, capabilities: new Map([...alice.capabilities, [ACCESS_CAPABILITY, rules]]) },
+      ...(policyFile === undefined ? {} : { policy: policyFile }),
+    });
+    rig.onStop(() => gateway.close(500));
+    return cluster.kubeconfig(`through-${name}`, {
+      server: `https://127.0.0.1:${gateway.port}`,
+      ca: gateway.caPem ?? '',
+      token: 'unused',
+    });
+  };
+  kubeconfig = await start('moderated', [RULE]);
+  asking = await start('asking', [], policy);
+  both = await start('both', [RULE], policy);
 });
 
 afterAll(() => rig.stop());
@@ -182,5 +193,46 @@ describe.each(clients)('$name', (client) => {
     const refused = await runKubectl(client.kubectl, ['port-forward', `pod/${pod}`, ':80'], run);
     expect(refused.code).not.toBe(0);
     expect(refused.stderr.toString()).toContain('a moderator must watch your port-forwards');
+  });
+
+  it('asks for a reason, which the recording contains', async () => {
+    const env = environmentFor({ kubeconfig: asking, transport: client.transport });
+    terminal = openTerminal(client.kubectl.path, ['exec', '-it', pod, '--', 'env', 'PS1=ready> ', 'sh'], {
+      env,
+    });
+    const shell = terminal;
+    await shell.expect('Reason for this session: ');
+    shell.type('\rdiks\u007f\u007fsk is full\r');
+    await shell.expect('ready> ');
+    shell.type('stty size; exit 7\r');
+    await shell.expect('24 80');
+    expect(await shell.ended).toBe(7);
+    const [recording] = await archive.whole([pod], 1);
+    const { text } = await archive.read(recording!.id);
+    expect(text).toContain('Reason for this session: ');
+    const notes = await (await fetch(`${archive.url}/api/v1/recordings/${recording!.id}/notes`)).text();
+    expect(notes).toContain('"action":"reason","by":"alice@example.com","reason":"disk is full"');
+    expect(
+      await runKubectl(client.kubectl, ['exec', pod, '--', 'echo', 'data'], { kubeconfig: asking }),
+    ).toMatchObject({
+      code: 0,
+      stdout: Buffer.from('data\n'),
+      stderr: Buffer.alloc(0),
+    });
+  });
+
+  it('asks for a reason before it waits for a moderator', async () => {
+    const env = environmentFor({ kubeconfig: both, transport: client.transport });
+    terminal = openTerminal(client.kubectl.path, ['exec', '-it', pod, '--', 'env', 'PS1=ready> ', 'sh'], {
+      env,
+    });
+    const shell = terminal;
+    await shell.expect('Reason for this session: ');
+    await watch('bob');
+    shell.type('ticket 4711\recho early-$((40 + 2))\r');
+    await shell.expect('watches it');
+    await shell.expect('early-42');
+    // the program gets only the input after the reason
+    expect(shell.output().split('ready> ').slice(1).join('')).not.toContain('ticket');
   });
 });
