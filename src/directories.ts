@@ -1,6 +1,7 @@
 /** Creates directories. */
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { isSystemError } from './errors.ts';
 
 /**
  * Creates a directory and its missing parents. Node's `recursive` loops forever in file systems such as `/proc`, which
@@ -14,7 +15,7 @@ export async function makeDirectories(path: string, mode = 0o700): Promise<strin
     return (await makeOne(path, mode)) ? path : undefined;
   } catch (error) {
     const parent = dirname(path);
-    const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
+    const isMissing = isSystemError(error, 'ENOENT');
     if (!isMissing || parent === path) throw error;
     const first = await makeDirectories(parent, mode);
     // the second failure is final

@@ -290,6 +290,23 @@ export function adviceOn(thrown: unknown): string | undefined {
   return undefined;
 }
 
+/** Returns true for a system error with one of `codes`. */
+export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
+  return (
+    error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
+  );
+}
+
+/** Waits for an operation on a file or directory. @returns undefined if it does not exist */
+export async function ifPresent<T>(operation: Promise<T>): Promise<T | undefined> {
+  try {
+    return await operation;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
 /** Returns the thrown value as an `Error`. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(errorText(thrown));

@@ -9,7 +9,7 @@
 import { randomUUID } from 'node:crypto';
 import { open, readFile, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TailcastError, errorReason } from './errors.ts';
+import { errorReason, isSystemError, TailcastError } from './errors.ts';
 import { VERSION } from './version.ts';
 
 const KINDS = ['spool', 'gateway state'] as const;
@@ -80,8 +80,7 @@ async function readMark(path: string): Promise<Mark | undefined> {
     text = await readFile(path, 'utf8');
   } catch (error) {
     // ENOTDIR: the code that uses the directory reports the problem
-    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR'))
-      return undefined;
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw refusal(`${path} cannot be read: ${errorReason(error)}`);
   }
   const mark = parseMark(text);

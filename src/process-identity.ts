@@ -1,5 +1,6 @@
 /** Facts about a process, from the OS. */
 import { readFile } from 'node:fs/promises';
+import { isSystemError } from './errors.ts';
 
 /**
  * Returns the process id and, if the OS reports it, the start time of the process, because the OS reuses ids, and
@@ -38,6 +39,6 @@ function isRunning(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch (error) {
-    return error instanceof Error && 'code' in error && error.code === 'EPERM';
+    return isSystemError(error, 'EPERM');
   }
 }

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { OperatorConfig } from '../config/operator.ts';
-import { errorReason, TailcastError } from '../errors.ts';
+import { errorReason, isSystemError, TailcastError } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
 import type { KubeClient } from '../operator/kube-client.ts';
@@ -80,8 +80,7 @@ async function readSecret(config: OperatorConfig, name: string, fallback?: strin
   try {
     return (await readFile(path, 'utf8')).trim();
   } catch (error) {
-    if (fallback !== undefined && error instanceof Error && 'code' in error && error.code === 'ENOENT')
-      return fallback;
+    if (fallback !== undefined && isSystemError(error, 'ENOENT')) return fallback;
     throw new TailcastError('CONTROL_FAILED', `credentials: cannot read ${path}: ${errorReason(error)}`, {
       cause: error,
     });

@@ -5,6 +5,7 @@ import type { X509Certificate } from 'node:crypto';
 import { loadCertificate } from '../tailnet/certificates.ts';
 import { directoryState } from './directory.ts';
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
+import { ifPresent } from '../errors.ts';
 
 export type CertificatePlan =
   | { readonly kind: 'none' }
@@ -67,10 +68,7 @@ async function examine(facts: CertificateFacts): Promise<CheckVerdict> {
 }
 
 async function selfSigned(directory: string, facts: CertificateFacts): Promise<CheckVerdict> {
-  const pem = await readFile(join(directory, 'server.pem'), 'utf8').catch((error: unknown) => {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw error;
-  });
+  const pem = await ifPresent(readFile(join(directory, 'server.pem'), 'utf8'));
   if (pem === undefined) {
     const state = await directoryState(directory);
     return state.usable

@@ -2,6 +2,7 @@
 import type { JournalKey } from '../recording/journal/journal-key.ts';
 import { surveyJournals, type JournalCount } from '../recording/journal/journal-directory.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
+import { ifPresent } from '../errors.ts';
 
 /** @param place undefined if journals are disabled */
 export function journalCheck(
@@ -21,10 +22,7 @@ export function journalCheck(
         );
       }
       const { directory, loadKey } = place;
-      const found = await surveyJournals(directory, await loadKey()).catch((error: unknown) => {
-        if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-        throw error;
-      });
+      const found = await ifPresent(surveyJournals(directory, await loadKey()));
       if (found === undefined) return skipped(`${directory} does not exist yet`);
       const { live, left, foreign, damaged } = found;
       if (foreign.files > 0) {

@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { Document, YAMLMap, YAMLSeq, isMap, isScalar, isSeq, parseDocument, stringify } from 'yaml';
 import { makeDirectories } from '../directories.ts';
-import { TailcastError, errorReason } from '../errors.ts';
+import { errorReason, ifPresent, isSystemError, TailcastError } from '../errors.ts';
 
 export interface KubeconfigEntry {
   /** Name of the cluster and of the context. */
@@ -27,7 +27,7 @@ export interface KubeconfigEntry {
 /** Returns the file for an addition: the first existing file of the list, otherwise the last. */
 export async function chooseKubeconfigPath(paths: readonly string[]): Promise<string> {
   for (const path of paths) {
-    const found = await stat(path).catch((error: unknown) => !isMissing(error));
+    const found = await stat(path).catch((error: unknown) => !isSystemError(error, 'ENOENT'));
     if (found === true || (found !== false && !found.isDirectory())) return path;
   }
   const last = paths.at(-1);
@@ -86,7 +86,7 @@ async function replaceKubeconfig(
     // a symbolic link stays, and its target is replaced
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
-      const text = await readIfThere(file);
+      const text = await ifPresent(readFile(file, 'utf8'));
       const merged = edit(text);
       if (merged === undefined || merged === text) return { changed: false };
       if (text !== undefined) await access(file, constants.W_OK);
@@ -111,7 +111,7 @@ async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     await (await open(lock, 'wx', 0o600)).close();
   } catch (cause) {
-    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EEXIST')) throw cause;
+    if (!isSystemError(cause, 'EEXIST')) throw cause;
     throw new TailcastError(
       'CONFIG_INVALID',
       `kubeconfig ${file} is locked by another program; try again, or remove ${lock} if none is running`,
@@ -123,19 +123,6 @@ async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   } finally {
     await rm(lock, { force: true });
   }
-}
-
-async function readIfThere(file: string): Promise<string | undefined> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw error;
-  }
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
 }
 
 /** @throws TailcastError `USAGE` that names the entries of other programs */

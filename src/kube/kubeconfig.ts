@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { TailcastError, errorReason, errorText } from '../errors.ts';
+import { errorReason, errorText, isSystemError, TailcastError } from '../errors.ts';
 
 const MAX_KUBECONFIG_BYTES = 8 * 1024 * 1024;
 
@@ -179,7 +179,7 @@ function readKubeconfigFile(path: string, mayBeMissing: boolean): ConfigFile[] {
   try {
     text = readFileSync(path, 'utf8');
   } catch (cause) {
-    const missing = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT';
+    const missing = isSystemError(cause, 'ENOENT');
     if (missing && mayBeMissing) return [];
     if (missing) fail(path, 'no such file; create it, or name another one', cause);
     fail(path, `cannot be read: ${errorReason(cause)}`, cause);

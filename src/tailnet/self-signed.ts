@@ -11,7 +11,7 @@ import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { makeDirectories } from '../directories.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorText, ifPresent, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { normaliseAddress } from './addresses.ts';
 import { loadCertificate, type CertificateSource, type LoadedCertificate } from './certificates.ts';
@@ -112,8 +112,8 @@ async function openAuthority(directory: string, nowMs: number): Promise<IssuedPa
 
 /** Returns `undefined` without a CA. An incomplete CA is an error. */
 async function readAuthority(directory: string): Promise<IssuedPair | undefined> {
-  const certificatePem = await readIfPresent(join(directory, 'ca.crt'));
-  const keyPem = await readIfPresent(join(directory, 'ca.key'));
+  const certificatePem = await ifPresent(readFile(join(directory, 'ca.crt'), 'utf8'));
+  const keyPem = await ifPresent(readFile(join(directory, 'ca.key'), 'utf8'));
   if (certificatePem === undefined && keyPem === undefined) return undefined;
   if (certificatePem !== undefined && keyPem !== undefined) return { certificatePem, keyPem };
   throw damaged(directory, 'one of ca.crt and ca.key is missing');
@@ -146,7 +146,7 @@ interface ServerNeeds {
 }
 
 async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCertificate> {
-  const kept = loadStored(await readIfPresent(path), path);
+  const kept = loadStored(await ifPresent(readFile(path, 'utf8')), path);
   if (kept !== undefined && isGood(kept, needs)) return kept;
   const { authority, names, nowMs } = needs;
   const pair = await issueServer(authority, { names, nowMs, validMs: SERVER_DAYS * DAY_MS });
@@ -182,13 +182,4 @@ function isGood(kept: LoadedCertificate, { authority, names, nowMs }: ServerNeed
 function covers(leaf: X509Certificate, name: string): boolean {
   const found = isIP(name) === 0 ? leaf.checkHost(name, { wildcards: false }) : leaf.checkIP(name);
   return found !== undefined || leaf.subjectAltName?.split(', ').includes(`DNS:${name}`) === true;
-}
-
-async function readIfPresent(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw error;
-  }
 }

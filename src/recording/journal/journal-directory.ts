@@ -27,8 +27,9 @@ import {
 import { basename, join } from 'node:path';
 import { makeDirectories } from '../../directories.ts';
 import { describeProcess } from '../../process-identity.ts';
-import { codeOf, type JournalKey } from './journal-key.ts';
+import type { JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';
+import { isSystemError } from '../../errors.ts';
 
 const LEASE_MS = 30_000;
 /** Interval of the signs of life. */
@@ -76,7 +77,7 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
       await writeFile(join(path, OWNER), JSON.stringify(owner), { mode: 0o600 });
       return true;
     } catch (error) {
-      if (codeOf(error) === 'ENOENT') return false;
+      if (isSystemError(error, 'ENOENT')) return false;
       throw error;
     }
   };
@@ -93,7 +94,7 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
         try {
           await rename(folder, join(path, `${TAKEN}${name}`));
         } catch (error) {
-          if (codeOf(error) !== 'ENOENT') throw error;
+          if (!isSystemError(error, 'ENOENT')) throw error;
         }
       }
       return flatten(path, path, 0);

@@ -1,7 +1,7 @@
 /** The key that seals journals: 32 random bytes in a file that other users cannot read. */
 import { createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto';
 import { link, open, readFile, stat, unlink } from 'node:fs/promises';
-import { TailcastError, errorReason } from '../../errors.ts';
+import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 
 export const KEY_BYTES = 32;
 export const KEY_ID_BYTES = 8;
@@ -33,7 +33,7 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
   try {
     return createJournalKey(await readSecret(path));
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
+    if (isSystemError(error, 'ENOENT')) return undefined;
     throw unusable(path, error);
   }
 }
@@ -52,7 +52,7 @@ export async function loadJournalKey(path: string): Promise<JournalKey> {
 export async function loadSecret(path: string): Promise<Uint8Array> {
   try {
     return await readSecret(path).catch(async (error: unknown) => {
-      if (codeOf(error) !== 'ENOENT') throw error;
+      if (!isSystemError(error, 'ENOENT')) throw error;
       await makeKey(path);
       return readSecret(path);
     });
@@ -87,15 +87,10 @@ async function makeKey(path: string): Promise<void> {
   try {
     await link(draft, path);
   } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw error;
+    if (!isSystemError(error, 'EEXIST')) throw error;
   } finally {
     await unlink(draft);
   }
-}
-
-/** Returns the code of an error of the OS. */
-export function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }
 
 function unusable(path: string, error: unknown): TailcastError {

@@ -1,8 +1,7 @@
 /** Copies new bytes of open sessions to a shared bucket, and signs the copied length: see `segments.ts`. */
 import { createHash, type Hash } from 'node:crypto';
-import { errorText } from '../../errors.ts';
+import { errorText, ifPresent } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { isSystemError } from '../files/durable-files.ts';
 import { readPart } from '../intake/finisher.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
@@ -68,10 +67,7 @@ export function createCopies(options: CopiesOptions): Copies {
   ): Promise<void> {
     while (at.end < durable) {
       const end = Math.min(durable, at.start + MAX_COPY_BYTES);
-      const content = await readPart(path, at.start, end).catch((error: unknown) => {
-        if (isSystemError(error, 'ENOENT')) return undefined;
-        throw error;
-      });
+      const content = await ifPresent(readPart(path, at.start, end));
       // The spool has moved into the store.
       if (content === undefined || content.length < end - at.start) return;
       await bucket.put(segmentName(folder, kind, at.start), content);
@@ -162,10 +158,7 @@ async function sign(
 
 /** Returns the digest, or undefined if the spool has moved into the store. */
 async function digestOfFirstLine(path: string): Promise<string | undefined> {
-  const content = await readPart(path, 0, MAX_META_BYTES).catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  });
+  const content = await ifPresent(readPart(path, 0, MAX_META_BYTES));
   const end = content?.indexOf(0x0a) ?? -1;
   if (content === undefined || end < 0) return undefined;
   return createHash('sha256')

@@ -9,10 +9,10 @@
 import { readFile, readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
-import { TailcastError, errorText } from '../../errors.ts';
+import { errorText, ifPresent, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { AppendFile } from '../files/append-file.ts';
-import { isSystemError, removeFile, storageError, syncDirectory } from '../files/durable-files.ts';
+import { removeFile, storageError, syncDirectory } from '../files/durable-files.ts';
 import { BATCH_FILE, batchName } from '../evidence/signed-batch.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 
@@ -85,7 +85,7 @@ class Batches implements EventBatches {
     return this.#exclusively(async () => {
       const found = new Map<string, string>();
       for (const file of await this.#files()) {
-        const content = await readIfExists(join(this.#options.directory, file));
+        const content = await ifPresent(readFile(join(this.#options.directory, file), 'utf8'));
         if (content !== undefined)
           found.set(batchName(file), content.slice(0, content.lastIndexOf('\n') + 1));
       }
@@ -186,11 +186,7 @@ class Batches implements EventBatches {
   async #store(file: string): Promise<void> {
     const { directory, store, sign, onStored } = this.#options;
     const path = join(directory, file);
-    const lines = await readFile(path).catch((error: unknown) => {
-      // Another call has already stored the batch.
-      if (isSystemError(error, 'ENOENT')) return undefined;
-      throw error;
-    });
+    const lines = await ifPresent(readFile(path));
     if (lines === undefined) return;
     if (lines.length > 0) {
       const name = batchName(file);
@@ -215,15 +211,5 @@ class Batches implements EventBatches {
       if ((await stat(join(directory, name)).catch(() => undefined))?.isFile() === true) files.push(name);
     }
     return files;
-  }
-}
-
-/** Returns the content, or undefined if the batch is already stored. */
-async function readIfExists(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
   }
 }

@@ -7,9 +7,10 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { AppendFile, cutFile } from '../files/append-file.ts';
-import { isSystemError, keepDamaged, replaceFile } from '../files/durable-files.ts';
+import { keepDamaged, replaceFile } from '../files/durable-files.ts';
 import type { LoggedHold } from './holds.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
+import { ifPresent } from '../../errors.ts';
 
 /** An entry, and its line without the line feed. */
 export interface JournalEntry {
@@ -91,10 +92,7 @@ export class LogJournal {
     path: string,
     newLog: string,
   ): Promise<{ readonly journal: LogJournal; readonly isNew: boolean; readonly damaged: boolean }> {
-    const text = await readFile(path, 'utf8').catch((error: unknown) => {
-      if (isSystemError(error, 'ENOENT')) return undefined;
-      throw error;
-    });
+    const text = await ifPresent(readFile(path, 'utf8'));
     const loaded = text === undefined ? undefined : load(text);
     if (loaded === undefined) {
       if (text !== undefined) await keepDamaged(path);

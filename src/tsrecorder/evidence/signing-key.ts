@@ -10,8 +10,8 @@ import {
   type KeyObject,
 } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { TailcastError, errorText } from '../../errors.ts';
-import { isSystemError, replaceFile } from '../files/durable-files.ts';
+import { errorText, isSystemError, TailcastError } from '../../errors.ts';
+import { replaceFile } from '../files/durable-files.ts';
 
 /** A public Ed25519 key. */
 export interface PublicKey {

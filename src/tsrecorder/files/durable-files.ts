@@ -7,7 +7,7 @@ import { constants } from 'node:fs';
 import { copyFile, link, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { makeDirectories } from '../../directories.ts';
-import { errorReason, TailcastError } from '../../errors.ts';
+import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 
 /**
  * Calls `writev` until all bytes are written. The kernel may write fewer bytes per call, for example on a full disk.
@@ -177,13 +177,6 @@ export async function freeBytesIn(directory: string): Promise<number> {
   const { bavail, bsize, files, ffree } = await statfs(directory);
   // File systems without an inode limit report 0 for both numbers.
   return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;
-}
-
-/** Returns true for a system error with one of `codes`. */
-export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
-  return (
-    error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
-  );
 }
 
 /** Returns the error that an uploader gets if the disk fails. The text contains no paths of this machine. */

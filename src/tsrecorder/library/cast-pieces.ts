@@ -4,8 +4,7 @@
  */
 import { open, type FileHandle } from 'node:fs/promises';
 import { settledWithin } from '../../async/with-timeout.ts';
-import { TailcastError } from '../../errors.ts';
-import { isSystemError } from '../files/durable-files.ts';
+import { ifPresent, TailcastError } from '../../errors.ts';
 import { readFileRange } from '../files/file-range.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
@@ -55,13 +54,8 @@ export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFil
 }
 
 /** Opens a spool file. @returns undefined if the recording has moved into the store */
-export async function openSpool(path: string): Promise<FileHandle | undefined> {
-  try {
-    return await open(path, 'r');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
+export function openSpool(path: string): Promise<FileHandle | undefined> {
+  return ifPresent(open(path, 'r'));
 }
 
 async function* readSpooled(

@@ -4,9 +4,9 @@
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
-import { TailcastError } from '../../errors.ts';
+import { ifPresent, TailcastError } from '../../errors.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import { isSystemError, removeFile, writeDurableFile } from '../files/durable-files.ts';
+import { removeFile, writeDurableFile } from '../files/durable-files.ts';
 
 const schema = z.strictObject({
   log: z.string(),
@@ -32,10 +32,7 @@ export async function writeAdoption(path: string, adoption: StoredAdoption): Pro
  * damaged
  */
 export async function readAdoption(path: string): Promise<StoredAdoption | undefined> {
-  const text = await readFile(path, 'utf8').catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  });
+  const text = await ifPresent(readFile(path, 'utf8'));
   if (text === undefined) return undefined;
   const adoption = schema.safeParse(jsonOrUndefined(text)).data;
   if (adoption === undefined) throw new TailcastError('STORE_FAILED', 'the adoption file cannot be read');

@@ -5,9 +5,9 @@
 import { createReadStream } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TailcastError } from '../../errors.ts';
+import { ifPresent, isSystemError, TailcastError } from '../../errors.ts';
 import { AppendFile } from '../files/append-file.ts';
-import { isSystemError, removeFile } from '../files/durable-files.ts';
+import { removeFile } from '../files/durable-files.ts';
 import { readLines } from '../../wire/lines.ts';
 import { adoptionPath } from './adoption-file.ts';
 import { PendingBytes } from './pending-bytes.ts';
@@ -233,10 +233,7 @@ export async function removeSpool(paths: SpoolPaths): Promise<void> {
 
 /** Returns the length of a file up to and including its last line feed. */
 async function wholeLineBytes(path: string): Promise<number> {
-  const file = await open(path, 'r').catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  });
+  const file = await ifPresent(open(path, 'r'));
   if (file === undefined) return 0;
   try {
     const block = new Uint8Array(65_536);

@@ -4,10 +4,10 @@
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TailcastError } from '../../errors.ts';
+import { isSystemError, TailcastError } from '../../errors.ts';
 import { markFormat, SPOOL_FORMAT } from '../../folder-format.ts';
 import { describeProcess } from '../../process-identity.ts';
-import { isSystemError, makeDirectory, removeFile } from '../files/durable-files.ts';
+import { makeDirectory, removeFile } from '../files/durable-files.ts';
 
 const LOCK = 'owner';
 

@@ -10,9 +10,9 @@
  */
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { errorText } from '../../errors.ts';
+import { errorText, isSystemError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { isSystemError, makeDirectory } from '../files/durable-files.ts';
+import { makeDirectory } from '../files/durable-files.ts';
 
 /** Error codes that mean: nothing can be created next to the store. */
 const CREATE_DENIED = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;

@@ -10,8 +10,7 @@ import { randomUUID } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
 import { lstat, open, readlink, realpath, rename, type FileHandle } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
-import { TailcastError } from '../../errors.ts';
-import { isSystemError } from '../files/durable-files.ts';
+import { isSystemError, TailcastError } from '../../errors.ts';
 
 /** O_NONBLOCK: opening a named pipe without a writer would wait forever. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;

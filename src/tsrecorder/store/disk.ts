@@ -4,11 +4,10 @@
 import { randomUUID } from 'node:crypto';
 import { opendir, rename, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, sep } from 'node:path';
-import { TailcastError } from '../../errors.ts';
+import { isSystemError, TailcastError } from '../../errors.ts';
 import {
   createDirectorySync,
   haveSameContent,
-  isSystemError,
   makeDirectory,
   placeFile,
   removeFile,

@@ -16,7 +16,6 @@ import { TailcastError } from '../../../src/errors.ts';
 import {
   createDirectorySync,
   haveSameContent,
-  isSystemError,
   makeDirectory,
   placeFile,
   removeFile,
@@ -25,6 +24,7 @@ import {
   writeAll,
   writeDurableFile,
 } from '../../../src/tsrecorder/files/durable-files.ts';
+import { isSystemError } from '../../../src/errors.ts';
 
 let directory = '';
 beforeEach(async () => {

@@ -11,7 +11,6 @@ import { createSequence } from '../../../async/sequence.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
 import { AppendFile } from '../../files/append-file.ts';
 import {
-  isSystemError,
   keepDamaged,
   makeDirectory,
   removeFile,
@@ -19,6 +18,7 @@ import {
   writeDurableFile,
 } from '../../files/durable-files.ts';
 import { ALERT, type Alert } from './alert.ts';
+import { ifPresent } from '../../../errors.ts';
 
 const LINE = z.union([
   /** Name of this recorder. */
@@ -144,10 +144,7 @@ export class AlertJournal {
   }
 
   async #read(): Promise<void> {
-    const text = await readFile(this.#path, 'utf8').catch((error: unknown) => {
-      if (isSystemError(error, 'ENOENT')) return '';
-      throw error;
-    });
+    const text = (await ifPresent(readFile(this.#path, 'utf8'))) ?? '';
     // An incomplete line after a crash was never reported as durable.
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     // The first line is written together with the file, so it survives a crash.
