@@ -11,6 +11,7 @@ import { splitSignature } from '../wire/recorder-api/sidecar-signature.ts';
 import { buildPlayIndex, type KnownPlace } from './build-index.ts';
 import { BUNDLE_PIECE_BYTES, missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 /** The paths of the read API for one recording, as `player/archive` requests them. */
 export type AnswerBundle = (
@@ -97,7 +98,7 @@ type Fields = Readonly<Record<string, unknown>>;
 async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
   if (!bundle.has('sidecar') || bundle.manifest.parts > 1) return undefined;
   const parsed = jsonOrUndefined(new TextDecoder().decode(await bundle.read('sidecar')));
-  return isObject(parsed) ? parsed : undefined;
+  return isRecord(parsed) ? parsed : undefined;
 }
 
 /** @throws Error if the bundle has no description of the recording */
@@ -153,7 +154,7 @@ async function describeSigned(bundle: BundleReader): Promise<Fields> {
 function gapsOf(sidecar: Fields | undefined): readonly KnownPlace[] {
   const gaps: unknown = sidecar?.['gaps'];
   if (!Array.isArray(gaps)) return [];
-  return gaps.filter(isObject).map(({ at, bytes, reason }) => ({
+  return gaps.filter(isRecord).map(({ at, bytes, reason }) => ({
     offset: Number(at),
     kind: 'gap',
     text: `${typeof bytes === 'number' ? `${bytes} bytes of output` : 'output'} missing: ${String(reason)}`,
@@ -173,9 +174,5 @@ async function castRange(bundle: BundleReader, range: string): Promise<Response>
 }
 
 function object(value: unknown): Fields {
-  return isObject(value) ? value : {};
-}
-
-function isObject(value: unknown): value is Fields {
-  return typeof value === 'object' && value !== null;
+  return isRecord(value) ? value : {};
 }

@@ -11,6 +11,7 @@
  * Each piece is independent, so a page reads any range of a long cast without the rest.
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 export const BUNDLE_VERSION = 2;
 /** Size of each piece of a file except the last. */
@@ -44,14 +45,14 @@ export interface BundleManifest {
 /** @returns undefined for an invalid or incomplete manifest, or another version. */
 export function parseManifest(text: string): BundleManifest | undefined {
   const parsed = jsonOrUndefined(text);
-  if (!isObject(parsed) || parsed['version'] !== BUNDLE_VERSION || !isObject(parsed['files']))
+  if (!isRecord(parsed) || parsed['version'] !== BUNDLE_VERSION || !isRecord(parsed['files']))
     return undefined;
   const { id, madeAt, parts, files } = parsed;
   if (typeof id !== 'string' || typeof madeAt !== 'string' || typeof parts !== 'number') return undefined;
   const known: Partial<Record<BundleFile, { readonly bytes: number }>> = {};
   for (const name of BUNDLE_FILES) {
     const file: unknown = files[name];
-    if (isObject(file) && typeof file['bytes'] === 'number') known[name] = { bytes: file['bytes'] };
+    if (isRecord(file) && typeof file['bytes'] === 'number') known[name] = { bytes: file['bytes'] };
   }
   return { version: BUNDLE_VERSION, id, madeAt, parts, files: known };
 }
@@ -61,13 +62,9 @@ export function parseManifest(text: string): BundleManifest | undefined {
  * recording; undefined if nothing is missing.
  */
 export function missingBeginning(sidecar: unknown): string | undefined {
-  const part: unknown = isObject(sidecar) ? sidecar['part'] : undefined;
-  const offset: unknown = isObject(part) ? part['offset'] : undefined;
+  const part: unknown = isRecord(sidecar) ? sidecar['part'] : undefined;
+  const offset: unknown = isRecord(part) ? part['offset'] : undefined;
   return typeof offset === 'number' && offset > 0
     ? `the beginning of the session is missing: ${offset} bytes of the upload are in another recording, or lost`
     : undefined;
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null;
 }

@@ -7,6 +7,7 @@ import { decodeBase64 } from '../wire/base64.ts';
 import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
 import { missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 /**
  * `verified`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check
@@ -123,7 +124,7 @@ function asDocument(text: string): SignedDocument {
 }
 
 function isDocument(value: unknown): value is SignedDocument {
-  if (!isObject(value) || !isObject(value['recording']) || !isObject(value['evidence'])) return false;
+  if (!isRecord(value) || !isRecord(value['recording']) || !isRecord(value['evidence'])) return false;
   const { cast, notes } = value['evidence'];
   return (
     typeof value['recording']['id'] === 'string' && isSeal(cast) && (notes === undefined || isSeal(notes))
@@ -132,7 +133,7 @@ function isDocument(value: unknown): value is SignedDocument {
 
 function isSeal(value: unknown): value is FileSeal {
   return (
-    isObject(value) &&
+    isRecord(value) &&
     typeof value['bytes'] === 'number' &&
     typeof value['chain'] === 'string' &&
     Array.isArray(value['blocks']) &&
@@ -141,10 +142,6 @@ function isSeal(value: unknown): value is FileSeal {
         Array.isArray(block) && typeof block[0] === 'number' && typeof block[1] === 'string',
     )
   );
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null;
 }
 
 async function checkFile(

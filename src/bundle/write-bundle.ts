@@ -8,6 +8,7 @@ import {
   type BundleFile,
   type BundleManifest,
 } from './bundle-format.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 /** Sources of the data, on a page or at the command line. */
 export interface BundleSources {
@@ -71,14 +72,10 @@ export async function* writeBundle(sources: BundleSources, options: BundleOption
 }
 
 function signatureOf(known: unknown): { readonly key: string | undefined; readonly parts: number } {
-  const { evidence, parts } = isObject(known) ? known : {};
-  const signedBy: unknown = isObject(evidence) ? evidence['signedBy'] : undefined;
-  const pem: unknown = isObject(signedBy) ? signedBy['pem'] : undefined;
+  const { evidence, parts } = isRecord(known) ? known : {};
+  const signedBy: unknown = isRecord(evidence) ? evidence['signedBy'] : undefined;
+  const pem: unknown = isRecord(signedBy) ? signedBy['pem'] : undefined;
   return { key: typeof pem === 'string' ? pem : undefined, parts: typeof parts === 'number' ? parts : 1 };
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null;
 }
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {

@@ -12,6 +12,7 @@ import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
 import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-search.ts';
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
 import type { Ask } from './recorder-context.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 export interface Page {
   readonly recordings: readonly Listed[];
@@ -434,10 +435,6 @@ function isPage(value: unknown): value is Page {
     Array.isArray(value['recordings']) &&
     value['recordings'].every((entry) => decodeRecording(entry) !== undefined)
   );
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }
 
 function startOfDay(day: string, daysLater: number): string | undefined {

@@ -1,6 +1,7 @@
 /** Requests of the page that control running sessions. */
 import type { OrderAction } from '../wire/recorder-api/session-order.ts';
-import { bytesAt, failureOf, readJson, isRecord } from './archive.ts';
+import { isRecord } from '../wire/is-record.ts';
+import { bytesAt, failureOf, readJson } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
 /** Rights of a viewer about a running session. */

@@ -15,6 +15,7 @@ import { watchForStale } from '../stale-connections.ts';
 import { parseExactJson } from './exact-json.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
+import { isRecord } from '../wire/is-record.ts';
 
 /** Capability version, sent as `Tailscale-Cap`; 113 has everything used here. */
 const CAPABILITY_VERSION = '113';
@@ -236,8 +237,4 @@ export async function* watchBus(
   } finally {
     clearTimeout(timer);
   }
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -3,6 +3,7 @@
  * have 64-bit ids. An integer outside the safe range becomes a `bigint`, and `encodeJson` writes it back exactly.
  */
 import { WireError } from './wire-error.ts';
+import { isRecord } from './is-record.ts';
 
 export type JsonValue = null | boolean | number | bigint | string | readonly JsonValue[] | JsonObject;
 
@@ -118,8 +119,4 @@ function checkMembers(value: Readonly<Record<string, unknown>>, depth: number): 
 
 function isPrimitive(value: unknown): value is boolean | number | bigint | string {
   return ['boolean', 'number', 'bigint', 'string'].includes(typeof value);
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null;
 }

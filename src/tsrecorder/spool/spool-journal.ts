@@ -7,6 +7,7 @@
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
+import { isRecord } from '../../wire/is-record.ts';
 
 /** The first line. Offsets of an upload count bytes of its body, so it contains both lengths of the header line. */
 export interface SpoolMeta {
@@ -148,8 +149,4 @@ function neighboursOf(neighbours: unknown): Pick<SpoolMeta, 'neighbours'> {
   const { before, after }: { readonly before?: unknown; readonly after?: unknown } = neighbours;
   if (!Array.isArray(after) || !after.every((address) => typeof address === 'string')) return {};
   return { neighbours: { ...(typeof before === 'string' ? { before } : {}), after } };
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

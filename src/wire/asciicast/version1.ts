@@ -5,6 +5,7 @@
 import { jsonOrUndefined } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 import { encodeCastEvent } from './event.ts';
+import { isRecord } from '../is-record.ts';
 
 /** Maximum length of a version-1 file, which is read at once. In bytes. */
 export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
@@ -21,7 +22,7 @@ export function isVersion1(beginning: string): boolean {
  */
 export function castFromVersion1(text: string): string {
   const document: unknown = jsonOrUndefined(text);
-  if (!isObject(document) || document['version'] !== 1 || !isList(document['stdout']))
+  if (!isRecord(document) || document['version'] !== 1 || !isList(document['stdout']))
     throw new WireError('malformed', 'the file is not a document of asciicast version 1');
   const { stdout, ...header } = document;
   const lines = [`${JSON.stringify({ ...header, version: 2 })}\n`];
@@ -34,10 +35,6 @@ export function castFromVersion1(text: string): string {
     lines.push(encodeCastEvent(seconds, 'o', data));
   }
   return lines.join('');
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function isList(value: unknown): value is readonly unknown[] {

@@ -12,6 +12,7 @@ import {
 } from './recording-status.ts';
 
 import type { ReviewSummary } from './review.ts';
+import { isRecord } from '../is-record.ts';
 
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
@@ -181,10 +182,6 @@ function isReview(value: unknown): boolean {
 }
 
 type Fields = Readonly<Record<string, unknown>>;
-
-function isRecord(value: unknown): value is Fields {
-  return typeof value === 'object' && value !== null;
-}
 
 function has(value: Fields, type: 'string' | 'number', ...names: readonly string[]): boolean {
   return names.every((name) => typeof value[name] === type);
