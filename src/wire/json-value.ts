@@ -3,7 +3,6 @@
  * have 64-bit ids. An integer outside the safe range becomes a `bigint`, and `encodeJson` writes it back exactly.
  */
 import { WireError } from './wire-error.ts';
-import { isRecord } from './is-record.ts';
 
 export type JsonValue = null | boolean | number | bigint | string | readonly JsonValue[] | JsonObject;
 
@@ -105,12 +104,12 @@ function encodeNested(value: JsonValue, depth: number): string {
 function checkValue(value: unknown, depth: number): JsonValue {
   if (depth > MAX_DEPTH) throw new WireError('limit', 'JSON is nested too deep');
   if (Array.isArray(value)) return value.map((item: unknown) => checkValue(item, depth + 1));
-  if (isRecord(value)) return checkMembers(value, depth);
+  if (typeof value === 'object' && value !== null) return checkMembers(value, depth);
   if (typeof value === 'string' && value.startsWith(LONG)) return BigInt(value.slice(LONG.length));
   return isPrimitive(value) ? value : null;
 }
 
-function checkMembers(value: Readonly<Record<string, unknown>>, depth: number): JsonObject {
+function checkMembers(value: object, depth: number): JsonObject {
   // `fromEntries` defines properties, so a key like `__proto__` stays a key.
   return Object.fromEntries(
     Object.entries(value).map(([key, member]) => [key, checkValue(member, depth + 1)]),
