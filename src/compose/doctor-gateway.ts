@@ -6,7 +6,6 @@ import { TailcastError } from '../errors.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
 import type { Check } from '../doctor/checks.ts';
-import { formatCheck } from '../doctor/format-check.ts';
 import { journalCheck } from '../doctor/journal-check.ts';
 import {
   grantOf,
@@ -19,7 +18,6 @@ import { permissionChecks } from '../doctor/permission-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
-import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
@@ -83,12 +81,6 @@ export async function gatewayChecks(
       flag: '--state-directory',
       minFreeBytes: MIB,
       wantedBytes: STATE_BYTES,
-    }),
-    formatCheck({
-      id: 'state',
-      title: 'state directory',
-      folder: stateDirectory,
-      read: (folder) => checkFormat(folder, GATEWAY_STATE_FORMAT),
     }),
     journalCheck(journals && { ...journals, loadKey: () => findJournalKey(journals.keyFile) }),
   ];

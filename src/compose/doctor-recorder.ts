@@ -5,13 +5,11 @@ import { connect } from 'node:net';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { bucketChecks } from '../doctor/bucket-checks.ts';
 import type { Check } from '../doctor/checks.ts';
-import { formatCheck } from '../doctor/format-check.ts';
 import { serverClockCheck } from '../doctor/clock-check.ts';
 import { answersCheck, trustedGatewaysCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { searchCheck, type SearchFacts } from '../doctor/search-check.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
-import { checkFormat, SPOOL_FORMAT } from '../folder-format.ts';
 import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { defaultSpoolOf, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { checkIndexDirectory, checkIndexServer } from './check-index.ts';
@@ -53,12 +51,6 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
         })),
     ...(bucket === undefined ? [] : [serverClockCheck(bucketServer(config), 'the store', Date.now)]),
     ...places.flatMap((place) => storageChecks(place)),
-    formatCheck({
-      id: 'spool',
-      title: 'spool',
-      folder: config.spool ?? (bucket === undefined ? config.store : undefined),
-      read: () => checkSpools(spools),
-    }),
     searchCheck(searchFacts(config, spools)),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
@@ -103,11 +95,6 @@ function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchF
 function indexIn(spools: readonly string[]): string | undefined {
   const places = spools.map(indexDirectory);
   return places.find((place) => existsSync(place)) ?? places[0];
-}
-
-async function checkSpools(spools: readonly string[]): Promise<boolean> {
-  const formats = await Promise.all(spools.map((spool) => checkFormat(spool, SPOOL_FORMAT)));
-  return formats.some(Boolean);
 }
 
 function spoolPlace(config: RecorderConfig, directory: string): Parameters<typeof storageChecks>[0] {

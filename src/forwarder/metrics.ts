@@ -1,5 +1,6 @@
 /** Metrics of the forwarder. */
-import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Counter, Registry } from 'prom-client';
+import { createMakers } from '../observe/metric-makers.ts';
 import type { ForwardOutcome } from './server.ts';
 
 export interface ForwarderMetrics {
@@ -8,21 +9,14 @@ export interface ForwarderMetrics {
 
 /** @param open returns the number of open connections */
 export function createForwarderMetrics(registry: Registry, open: () => number): ForwarderMetrics {
-  const ended = new Counter({
-    name: 'tailcast_forwarder_connections_total',
-    help: 'Closed connections, by outcome: done, broken, unreachable, or refused at the limit.',
-    labelNames: ['outcome'],
-    registers: [registry],
-  });
-  for (const outcome of ['done', 'broken', 'unreachable', 'refused'] satisfies ForwardOutcome[])
-    ended.inc({ outcome }, 0);
-  new Gauge({
-    name: 'tailcast_forwarder_open_connections',
-    help: 'Open connections.',
-    registers: [registry],
-    collect() {
-      this.set(open());
-    },
-  });
-  return { ended };
+  const { gauge, labelled } = createMakers(registry);
+  gauge('tailcast_forwarder_open_connections', 'Open connections.', open);
+  return {
+    ended: labelled(
+      'tailcast_forwarder_connections_total',
+      'Closed connections, by outcome: done, broken, unreachable, or refused at the limit.',
+      'outcome',
+      ['done', 'broken', 'unreachable', 'refused'] satisfies ForwardOutcome[],
+    ),
+  };
 }

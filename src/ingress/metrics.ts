@@ -1,5 +1,6 @@
 /** Metrics of `tailcast ingress`. */
-import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Counter, Registry } from 'prom-client';
+import { createMakers } from '../observe/metric-makers.ts';
 import type { RequestOutcome } from './server.ts';
 
 export interface IngressMetrics {
@@ -17,20 +18,14 @@ const OUTCOMES = [
 
 /** @param open returns the number of in-flight requests */
 export function createIngressMetrics(registry: Registry, open: () => number): IngressMetrics {
-  const requests = new Counter({
-    name: 'tailcast_ingress_requests_total',
-    help: `Requests that have ended, by outcome: ${OUTCOMES.join(', ')}.`,
-    labelNames: ['outcome'],
-    registers: [registry],
-  });
-  for (const outcome of OUTCOMES) requests.inc({ outcome }, 0);
-  new Gauge({
-    name: 'tailcast_ingress_open_requests',
-    help: 'Requests in flight, including WebSockets.',
-    registers: [registry],
-    collect() {
-      this.set(open());
-    },
-  });
-  return { requests };
+  const { gauge, labelled } = createMakers(registry);
+  gauge('tailcast_ingress_open_requests', 'Requests in flight, including WebSockets.', open);
+  return {
+    requests: labelled(
+      'tailcast_ingress_requests_total',
+      `Requests that have ended, by outcome: ${OUTCOMES.join(', ')}.`,
+      'outcome',
+      OUTCOMES,
+    ),
+  };
 }

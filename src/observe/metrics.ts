@@ -36,7 +36,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
   const makers = createMakers(registry);
   return {
     registry,
-    ...createRequestMetrics([registry]),
+    ...createRequestMetrics(registry, makers),
     ...createFailureCounters(makers),
     ...createLateMetrics(makers),
     ...createSessionMetrics(makers),
@@ -47,7 +47,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       registers: [registry],
     }),
     /** State of the clusters, if there are several. */
-    clusterGauges: createClusterGauges([registry]),
+    clusterGauges: createClusterGauges(registry, makers),
     /** Registers a gauge that is read at scrape time. */
     gauge(name: string, help: string, read: () => number): void {
       makers.gauge(name, help, read);
@@ -55,7 +55,8 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
   };
 }
 
-function createClusterGauges(registers: Registry[]) {
+function createClusterGauges(registry: Registry, makers: MetricMakers) {
+  const registers = [registry];
   return {
     up: new Gauge({
       name: 'tailcast_cluster_up',
@@ -69,11 +70,10 @@ function createClusterGauges(registers: Registry[]) {
       labelNames: ['cluster', 'endpoint'],
       registers,
     }),
-    problems: new Gauge({
-      name: 'tailcast_cluster_problems',
-      help: 'Clusters and sources of clusters that cannot be read.',
-      registers,
-    }),
+    problems: makers.gauge(
+      'tailcast_cluster_problems',
+      'Clusters and sources of clusters that cannot be read.',
+    ),
   };
 }
 
@@ -170,7 +170,8 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
   };
 }
 
-function createRequestMetrics(registers: Registry[]) {
+function createRequestMetrics(registry: Registry, makers: MetricMakers) {
+  const registers = [registry];
   const cells = new Float64Array(PROTOCOLS.length * STATUS_CELLS);
   const total = new Counter({
     name: 'tailcast_requests_total',
@@ -200,12 +201,7 @@ function createRequestMetrics(registers: Registry[]) {
   };
   let inFlight = 0;
   const bytes = { request: 0, response: 0 };
-  const flying: Gauge = new Gauge({
-    name: 'tailcast_requests_in_flight',
-    help: 'Requests in flight, including sessions.',
-    registers,
-    collect: () => flying.set(inFlight),
-  });
+  makers.gauge('tailcast_requests_in_flight', 'Requests in flight, including sessions.', () => inFlight);
   const transferred = new Counter({
     name: 'tailcast_body_bytes_total',
     help: 'Body bytes relayed, by direction.',

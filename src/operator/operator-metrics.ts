@@ -1,97 +1,70 @@
 /** Metrics of the operator. */
-import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client';
+import { Registry, collectDefaultMetrics } from 'prom-client';
+import { createMakers } from '../observe/metric-makers.ts';
 
-export interface OperatorMetrics {
-  readonly registry: Registry;
-  /** Uids of deployed Recorders; the gauge has the reference's name. */
-  readonly recorders: Set<string>;
-  /** Uids of deployed ProxyGroups of gateways. */
-  readonly proxyGroups: Set<string>;
-  /** Uids of Services with a deployed proxy. */
-  readonly services: Set<string>;
-  readonly ingresses: Set<string>;
-  readonly gateways: Set<string>;
-  readonly connectors: Set<string>;
-  readonly egressGroups: Set<string>;
-  readonly ingressGroups: Set<string>;
-  readonly reconciles: Counter<'outcome'>;
-  readonly keysCreated: Counter<'reason'>;
-  readonly devicesDeleted: Counter;
-  readonly leading: Gauge;
-  /** Sets the source of the number of waiting and running keys, which is read at scrape time. */
-  showPending(read: () => number): void;
+export type OperatorMetrics = ReturnType<typeof createOperatorMetrics>;
+
+/** Returns empty sets for the uids of deployed resources. */
+function createDeployed() {
+  return {
+    recorders: new Set<string>(),
+    /** Groups of gateways. */
+    proxyGroups: new Set<string>(),
+    /** Services with their own proxy. */
+    services: new Set<string>(),
+    ingresses: new Set<string>(),
+    gateways: new Set<string>(),
+    connectors: new Set<string>(),
+    egressGroups: new Set<string>(),
+    ingressGroups: new Set<string>(),
+  };
 }
 
-export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}): OperatorMetrics {
+/** The gauges of deployed resources have the reference's names, as far as it has them. */
+export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
-  const registers = [registry];
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
-  const recorders = new Set<string>();
-  const proxyGroups = new Set<string>();
-  const services = new Set<string>();
-  const ingresses = new Set<string>();
-  const gateways = new Set<string>();
-  const connectors = new Set<string>();
-  const egressGroups = new Set<string>();
-  const ingressGroups = new Set<string>();
+  const { counter, labelled, gauge } = createMakers(registry);
+  const deployed = createDeployed();
   let pending = (): number => 0;
-  function gauge(name: string, help: string, read: () => number): void {
-    const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
-  }
-  gauge('k8s_recorder_resources', 'Deployed Recorder resources.', () => recorders.size);
+  gauge('k8s_recorder_resources', 'Deployed Recorder resources.', () => deployed.recorders.size);
   gauge(
     'k8s_proxygroup_kube_apiserver_resources',
     'Deployed ProxyGroup resources of type kube-apiserver.',
-    () => proxyGroups.size,
+    () => deployed.proxyGroups.size,
   );
-  gauge('k8s_ingress_resources', 'Ingresses with their own proxy.', () => ingresses.size);
-  gauge('k8s_connector_resources', 'Deployed Connector resources.', () => connectors.size);
+  gauge('k8s_ingress_resources', 'Ingresses with their own proxy.', () => deployed.ingresses.size);
+  gauge('k8s_connector_resources', 'Deployed Connector resources.', () => deployed.connectors.size);
   gauge(
     'k8s_proxygroup_egress_resources',
     'Deployed ProxyGroup resources of type egress.',
-    () => egressGroups.size,
+    () => deployed.egressGroups.size,
   );
   gauge(
     'k8s_proxygroup_ingress_resources',
     'Deployed ProxyGroup resources of type ingress.',
-    () => ingressGroups.size,
+    () => deployed.ingressGroups.size,
   );
-  gauge('tailcast_operator_services', 'Services with their own proxy.', () => services.size);
-  gauge('tailcast_operator_gateways', 'Gateways with a proxy.', () => gateways.size);
+  gauge('tailcast_operator_services', 'Services with their own proxy.', () => deployed.services.size);
+  gauge('tailcast_operator_gateways', 'Gateways with a proxy.', () => deployed.gateways.size);
   gauge('tailcast_operator_pending', 'Queued resources and resources in reconciliation.', () => pending());
   return {
     registry,
-    recorders,
-    proxyGroups,
-    services,
-    ingresses,
-    gateways,
-    connectors,
-    egressGroups,
-    ingressGroups,
-    reconciles: new Counter({
-      name: 'tailcast_operator_reconciles_total',
-      help: 'Reconciliations of a resource, by outcome.',
-      labelNames: ['outcome'],
-      registers,
-    }),
-    keysCreated: new Counter({
-      name: 'tailcast_operator_auth_keys_created_total',
-      help: 'Created auth keys, by reason.',
-      labelNames: ['reason'],
-      registers,
-    }),
-    devicesDeleted: new Counter({
-      name: 'tailcast_operator_devices_deleted_total',
-      help: 'Nodes removed from the tailnet.',
-      registers,
-    }),
-    leading: new Gauge({
-      name: 'tailcast_operator_leading',
-      help: '1 while this process has the Lease.',
-      registers,
-    }),
-    showPending(read) {
+    ...deployed,
+    reconciles: labelled(
+      'tailcast_operator_reconciles_total',
+      'Reconciliations of a resource, by outcome.',
+      'outcome',
+    ),
+    keysCreated: labelled(
+      'tailcast_operator_auth_keys_created_total',
+      'Created auth keys, by reason.',
+      'reason',
+    ),
+    devicesDeleted: counter('tailcast_operator_devices_deleted_total', 'Nodes removed from the tailnet.'),
+    leading: gauge('tailcast_operator_leading', '1 while this process has the Lease.'),
+    /** Sets the source of the number of waiting and running keys, which is read at scrape time. */
+    showPending(read: () => number): void {
       pending = read;
     },
   };

@@ -106,7 +106,6 @@ describe('tailcast doctor gateway', () => {
       'recorders ok',
       'state ok',
       expect.stringMatching(/^state-space (ok|warning)$/),
-      'state-format ok',
       'late skipped',
     ]);
     expect(report.ok).toBe(false);
@@ -182,7 +181,6 @@ describe('tailcast doctor recorder', () => {
       'uploaders',
       'store',
       'store-space',
-      'spool-format',
       'search',
       'answers',
     ]);
