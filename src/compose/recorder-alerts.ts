@@ -29,10 +29,10 @@ export async function openRecorderAlerts(
     leaseMs: timing.leaseMs,
     nowMs: () => clock.now(),
     now: () => clock.monotonic(),
-    async end({ id }, rule) {
+    async order({ id }, rule, action) {
       const orders = (await catalog.find(id))?.live?.orders;
       // Another recorder receives the session and has the same rules.
-      await orders?.give({ action: 'end', by: `rule ${rule}`, reason: 'the session matched it' });
+      await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },
     mark: ({ id }, rule, seconds) => reviews.mark(id, rule, seconds),

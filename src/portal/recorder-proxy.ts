@@ -18,7 +18,7 @@ import { TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
 import { onlyLine } from '../kube/header-lines.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
-import { ORDER_ACTIONS } from '../wire/recorder-api/session-order.ts';
+import { VIEWER_ACTIONS } from '../wire/recorder-api/session-order.ts';
 import { DATA_HEADERS, PORTAL_PATH } from './page-headers.ts';
 import { passBody } from './pass-body.ts';
 import { fieldsFor, isAccepted, recorderPath, type RecorderCalls } from './recorder-call.ts';
@@ -55,7 +55,7 @@ const NOWHERE = 'http://nowhere.invalid';
  */
 export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
 const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search|orders)$)';
-const ORDER = `:order(^(?:${ORDER_ACTIONS.join('|')})$)`;
+const ORDER = `:order(^(?:${VIEWER_ACTIONS.join('|')})$)`;
 /** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */
 const PART_INDEX = 6;
 const JSON_TYPE = 'application/json; charset=utf-8';

@@ -43,7 +43,7 @@ export interface HeldDial {
 export type StartModeration = (
   session: Pick<RecordingSession, 'order'>,
   end: (error: TailcastError) => void,
-) => Pick<Moderation, 'watch' | 'stop'>;
+) => Pick<Moderation, 'watch' | 'repeat' | 'stop'>;
 
 /** Holds a session back; see {@link holdSession}. */
 export type HoldSession = typeof holdSession;
@@ -116,7 +116,11 @@ export function holdSession(held: HeldDial): {
         REASON_MS,
       );
       void room.ready.then(() => clearTimeout(late));
-      return { watch: (order) => session.order(notModerated(order)), stop: () => clearTimeout(late) };
+      return {
+        repeat: () => false,
+        watch: (order) => session.order(notModerated(order)),
+        stop: () => clearTimeout(late),
+      };
     },
   };
 }

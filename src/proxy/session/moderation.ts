@@ -65,16 +65,20 @@ export class Moderation {
     );
   }
 
-  /** Follows an order with the action `watch`. */
+  /** Extends the lease of a watcher. Returns false for the first order of a watcher. */
+  repeat({ id, watcher }: SessionOrder): boolean {
+    const known = watcher && this.#watching.get(keyOf(watcher));
+    if (known?.order.id !== id) return false;
+    known.lease.refresh();
+    return true;
+  }
+
+  /** Follows the first order of a watcher. */
   watch(order: SessionOrder): void {
     const { watcher } = order;
     if (this.#state === 'over' || watcher === undefined) return;
-    const key = `${watcher.nodeId} ${watcher.user ?? ''}`;
+    const key = keyOf(watcher);
     const known = this.#watching.get(key);
-    if (known?.order.id === order.id) {
-      known.lease.refresh();
-      return;
-    }
     const { rules, owner, session } = this.#options;
     if (!rules.some((rule) => isModerator(rule, owner, watcher)))
       return session.order({ ...order, action: 'leave', reason: 'you are no moderator of this session' });
@@ -116,6 +120,10 @@ export class Moderation {
     this.stop();
     this.#options.end(new TailcastError('SESSION_ENDED', reason));
   }
+}
+
+function keyOf({ nodeId, user = '' }: SessionWatcher): string {
+  return `${nodeId} ${user}`;
 }
 
 /** True if the watcher is a moderator by this rule, and not the user of the session, also at another node. */

@@ -1,6 +1,6 @@
 /**
- * Follows the orders of a recorder: ends a recorded session with a reason for its user, pauses its output and input, or
- * tells its moderation who watches it. A pause is limited, so that a lost recorder cannot block a session.
+ * Follows the orders of a recorder: ends a recorded session with a reason for its user, pauses or holds its output and
+ * input, or tells its moderation who watches it. A pause is limited, so that a lost recorder cannot block a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -20,7 +20,7 @@ export interface OrderedSession {
   readonly session: Pick<RecordingSession, 'order'>;
   readonly upload: Pick<RecorderUpload, 'onOrder' | 'lost'>;
   /** Undefined if the session is not moderated. */
-  readonly moderation?: Pick<Moderation, 'watch'> | undefined;
+  readonly moderation?: Pick<Moderation, 'watch' | 'repeat'> | undefined;
 }
 
 /**
@@ -36,16 +36,24 @@ export function followOrders(
   let isStopped = false;
   let count = 0;
   let pause: NodeJS.Timeout | undefined;
+  let hold: NodeJS.Timeout | undefined;
   const resume = (): void => {
     clearTimeout(pause);
+    clearTimeout(hold);
     pause = undefined;
+    hold = undefined;
     relay.setPaused(false);
   };
   const limitPause = (order: SessionOrder): void => {
+    pause = undefined;
+    if (hold !== undefined) return;
     session.order({ ...order, action: 'resume', by: 'gateway', reason: 'the maximum duration of a pause' });
     resume();
   };
+  const endHeld = ({ by }: SessionOrder): void =>
+    end(new TailcastError('SESSION_ENDED', `${by}: no viewer resumed it in time`));
   upload.onOrder((given) => {
+    if (given.action === 'watch' && moderation?.repeat(given) === true) return;
     count += 1;
     if (isStopped || (count > MAX_ORDERS && given.action !== 'end')) return;
     // The user sees this text, and the recorder may be compromised.
@@ -62,16 +70,23 @@ export function followOrders(
         relay.setPaused(true);
         pause ??= setTimeout(() => limitPause(order), maxPauseMs);
         return;
+      case 'hold':
+        relay.setPaused(true);
+        hold ??= setTimeout(() => endHeld(order), maxPauseMs);
+        return;
       case 'resume':
         return resume();
     }
   });
   void upload.lost.then(() => {
-    if (!isStopped) resume();
+    if (isStopped) return;
+    if (hold === undefined) resume();
+    else end(new TailcastError('SESSION_ENDED', 'the recorder was lost while a rule held it'));
   });
   return () => {
     isStopped = true;
     clearTimeout(pause);
+    clearTimeout(hold);
   };
 }
 

@@ -10,12 +10,13 @@ export interface LiveOrders {
   /** True if the gateway of the session is connected and follows orders. */
   readonly isPossible: boolean;
   /**
-   * Ends, pauses or resumes the session. The user sees the reason of an end. Resolves when the gateway confirmed it.
+   * Ends, pauses, holds or resumes the session. The user sees the reason of an end. Resolves when the gateway has
+   * confirmed it.
    * @param order `by`: the viewer or rule, a line for the user; `reason`: at most `MAX_REASON_LENGTH` characters
    * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
    */
   give(order: {
-    readonly action: ControlAction;
+    readonly action: ControlAction | 'hold';
     readonly by: string;
     readonly reason: string;
   }): Promise<void>;

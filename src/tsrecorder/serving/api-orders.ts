@@ -15,7 +15,7 @@ import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import {
   MAX_REASON_LENGTH,
-  ORDER_ACTIONS,
+  VIEWER_ACTIONS,
   type SessionWatcher,
 } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
@@ -24,7 +24,7 @@ import type { Viewer } from './viewing.ts';
 /** Target of the routes that change something. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
 
-const parameters = z.object({ action: z.enum(ORDER_ACTIONS) });
+const parameters = z.object({ action: z.enum(VIEWER_ACTIONS) });
 const query = z.strictObject({ reason: z.string().max(MAX_REASON_LENGTH).default('') });
 
 /** Adds the routes to `app`. */

@@ -8,8 +8,11 @@
 export const CONTROL_ACTIONS = ['end', 'pause', 'resume'] as const;
 export type ControlAction = (typeof CONTROL_ACTIONS)[number];
 
-/** `watch` is repeated every {@link WATCH_INTERVAL_MS} with the same id while the viewer watches. */
-export const ORDER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
+/** Actions of viewers. `watch` is repeated every {@link WATCH_INTERVAL_MS} with the same id. */
+export const VIEWER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
+
+/** `hold` is an order of a rule: a pause that ends the session unless a viewer resumes it. */
+export const ORDER_ACTIONS = [...VIEWER_ACTIONS, 'hold'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
 /**

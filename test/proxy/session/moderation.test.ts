@@ -37,8 +37,10 @@ function moderation(rules: readonly ModerationRule[], owner = ALICE) {
     state,
     moderated,
     /** A new order of a viewer, or the repetition of one. */
-    watch: (watcher: SessionWatcher, id = `order-${(orders += 1)}`) =>
-      moderated.watch({ id, action: 'watch', by: watcher.user ?? watcher.nodeId, reason: '', watcher }),
+    watch(watcher: SessionWatcher, id = `order-${(orders += 1)}`): void {
+      const order = { id, action: 'watch', by: watcher.user ?? watcher.nodeId, reason: '', watcher } as const;
+      if (!moderated.repeat(order)) moderated.watch(order);
+    },
   };
 }
 

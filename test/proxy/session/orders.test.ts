@@ -2,10 +2,10 @@
 import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { PassThrough } from 'node:stream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { runProgram } from '../../../src/cli/program.ts';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
-import { followOrders } from '../../../src/proxy/session/orders.ts';
+import { followOrders, type OrderedSession } from '../../../src/proxy/session/orders.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SessionOrder } from '../../../src/wire/recorder-api/session-order.ts';
 import { encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
@@ -247,14 +247,19 @@ describe('a recorder', () => {
 });
 
 /** Follows orders without a recorder. */
-function follow(maxPauseMs?: number) {
+function follow(
+  maxPauseMs?: number,
+  lost: Promise<Error> = new Promise(() => {}),
+  moderation?: OrderedSession['moderation'],
+) {
   const steps: string[] = [];
   let followed: ((order: SessionOrder) => void) | undefined;
   const resumed = Promise.withResolvers<void>();
   const stop = followOrders(
     {
       session: { order: ({ action, by }) => void steps.push(`${action} ${by}`) },
-      upload: { onOrder: (given) => void (followed = given), lost: new Promise(() => {}) },
+      upload: { onOrder: (given) => void (followed = given), lost },
+      moderation,
     },
     { setPaused: (isPaused) => (isPaused ? void steps.push('paused') : resumed.resolve()) },
     ({ message }) => void steps.push(message),
@@ -291,5 +296,44 @@ describe('a gateway', () => {
     give('end');
     stop();
     expect(steps.at(-1)).toContain('carol@example.com');
+  });
+
+  it('holds a session until a viewer resumes it, also after the end of a pause', async () => {
+    const { steps, stop, give, resumed } = follow(50);
+    give('hold', 'rule aws-key');
+    give('pause');
+    give('resume');
+    await resumed;
+    stop();
+    expect(steps).toEqual([
+      'hold rule aws-key',
+      'paused',
+      'pause carol@example.com',
+      'paused',
+      'resume carol@example.com',
+    ]);
+  });
+
+  it.each([
+    ['in time', 1, new Promise<Error>(() => {})],
+    ['before the recorder is lost', 60_000, Promise.resolve(new Error('gone'))],
+  ])('ends a held session that no viewer resumes %s', async (_, maxPauseMs, lost) => {
+    const { steps, stop, give } = follow(maxPauseMs, lost);
+    give('pause');
+    give('hold', 'rule aws-key');
+    await vi.waitFor(() => expect(steps.at(-1)).toMatch(/^the session was ended on request: /));
+    stop();
+    expect(steps).not.toContain('resume gateway');
+  });
+
+  it('does not count the repetitions of a watcher', () => {
+    const watched: string[] = [];
+    const { give, stop } = follow(undefined, undefined, {
+      repeat: () => watched.push('repeated') > 1,
+      watch: () => void watched.push('first'),
+    });
+    for (let order = 0; order < 1000; order += 1) give('watch');
+    stop();
+    expect(watched).toEqual(['repeated', 'first', ...Array.from({ length: 999 }, () => 'repeated')]);
   });
 });

@@ -1,8 +1,10 @@
 /** A rule of a recorder ends a session at a gateway, over real connections of both. */
 import type { Duplex } from 'node:stream';
+import { Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { serverMessage, utf8 } from '../../support/stream-peers.ts';
-import { createRig, until } from '../../tsrecorder/recorder-rig.ts';
+import { createRig, request, until } from '../../tsrecorder/recorder-rig.ts';
+import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import {
   askUpgrade,
   EXEC_TTY,
@@ -18,8 +20,11 @@ afterEach(async () => {
 });
 
 /** A shell with a gateway and a recorder that has a rule. */
-async function openShell() {
+async function openShell(action: 'hold' | 'end') {
+  const registry = new Registry();
   const recorder = await createRig({
+    registry,
+    viewers: ['*', '*=end'].map(parseViewRule),
     searchText: 'commands',
     alerts: {
       rules: [
@@ -27,7 +32,7 @@ async function openShell() {
           name: 'aws-key',
           query: { clauses: [] },
           pattern: { in: 'output', source: 'AKIA[0-9A-Z]{16}' },
-          action: 'end',
+          action,
         },
       ],
       webhooks: new Map(),
@@ -53,12 +58,17 @@ async function openShell() {
   });
   closers.push(() => gateway.close());
   const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
-  return { client, gateway, shell: await shell.promise };
+  /** Number of actions with this outcome. */
+  const actions = async (outcome: string): Promise<number> => {
+    const metric = await registry.getSingleMetric('tailcast_recorder_rule_actions_total')!.get();
+    return metric.values.find(({ labels }) => labels['outcome'] === outcome)?.value ?? 0;
+  };
+  return { client, gateway, recorder, actions, shell: await shell.promise };
 }
 
 describe('a rule with the action end', () => {
   it('ends the session within a second of the output, and names the rule to the user', async () => {
-    const { client, gateway, shell } = await openShell();
+    const { client, gateway, shell } = await openShell('end');
     // the first output proves that the recorder follows the session
     shell.write(serverMessage(1, utf8('hay\r\n')));
     await client.reader.until(() => client.reader.bytes.includes('hay'));
@@ -70,5 +80,22 @@ describe('a rule with the action end', () => {
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
     // one second on an idle machine
     expect(tookMs).toBeLessThan(5_000);
+  });
+});
+
+describe('a rule with the action hold', () => {
+  it('pauses the session until a viewer resumes it', async () => {
+    const { client, recorder, actions, shell } = await openShell('hold');
+    shell.write(serverMessage(1, utf8('key: AKIAABCDEFGHIJKLMNOP\r\n')));
+    await until(async () => ((await actions('held')) === 1 ? true : undefined));
+    const { id } = (await recorder.list())[0]!;
+    shell.write(serverMessage(1, utf8('later\r\n')));
+    await until(async () =>
+      (await recorder.get(`/api/v1/recordings/${id}/cast`)).body.includes('later') ? true : undefined,
+    );
+    expect(client.reader.bytes.includes('later')).toBe(false);
+    const path = `/api/v1/recordings/${id}/orders/resume`;
+    expect((await request(recorder.recorder, { path, method: 'POST' })).status).toBe(200);
+    await client.reader.until(() => client.reader.bytes.includes('later'));
   });
 });

@@ -28,9 +28,9 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   return {
     actions: labelled(
       'tailcast_recorder_rule_actions_total',
-      'Actions of rules, by outcome: marked, ended (a session), failed.',
+      'Actions of rules, by outcome: marked, held or ended (a session), failed.',
       'outcome',
-      ['marked', 'ended', 'failed'],
+      ['marked', 'held', 'ended', 'failed'],
     ),
     alerts: labelled(
       'tailcast_recorder_alerts_total',

@@ -50,14 +50,16 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
   /** Writes a comment and a tag of a rule into a recording. The same mark again has no effect. */
   readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
-  /** Ends a running session. Resolves with false if another recorder receives it. */
-  readonly end?: (recording: Recording, rule: string) => Promise<boolean>;
+  /** Holds or ends a running session. Resolves with false if another recorder receives it. */
+  readonly order?: (recording: Recording, rule: string, action: 'hold' | 'end') => Promise<boolean>;
 }
+
+const OUTCOMES = { mark: 'marked', hold: 'held', end: 'ended' } as const;
 
 /** Interface of alerts for the indexer. */
 export interface SessionWatch {
   readonly rules: readonly WatchedRule[];
-  /** True if a rule ends sessions, so that running sessions are read without delay. */
+  /** True if a rule holds or ends sessions, so that running sessions are read without delay. */
   readonly isUrgent: boolean;
   /** Called when rules matched a session. Resolves when the alerts are durable. */
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
@@ -112,7 +114,7 @@ class RecorderAlerts implements Alerts {
   constructor(options: AlertsOptions, journal: AlertJournal) {
     const { rules, webhooks } = options;
     this.#options = options;
-    this.isUrgent = rules.some(({ action }) => action === 'end');
+    this.isUrgent = rules.some(({ action }) => action === 'end' || action === 'hold');
     this.#journal = journal;
     this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule), rule]));
     this.#accessRules = [...this.#byId].filter(([, { query }]) => query === undefined);
@@ -151,13 +153,13 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(id);
     if (rule === undefined) return;
     if (isSlow === true) return this.#reportSlow(rule.name);
-    const { log, mark, end } = this.#options;
+    const { log, mark, order } = this.#options;
     const { name, action = 'notify' } = rule;
     if (action === 'notify') return;
     try {
       if (action === 'mark') await mark?.(recording, name, hit?.at);
-      else if (recording.state !== 'running' || (await end?.(recording, name)) !== true) return;
-      this.#metrics.actions.inc({ outcome: action === 'mark' ? 'marked' : 'ended' });
+      else if (recording.state !== 'running' || (await order?.(recording, name, action)) !== true) return;
+      this.#metrics.actions.inc({ outcome: OUTCOMES[action] });
       log.info({ rule: name, action, recording: recording.id }, 'a rule acted on a session');
     } catch (error) {
       this.#metrics.actions.inc({ outcome: 'failed' });

@@ -63,7 +63,7 @@ describe('a file of alerts', () => {
     [`${HOOK}rules: {keys: {output: a, query: word, webhook: hook}}`, 'rules.keys.query in FILE: has words'],
     [
       `${HOOK}rules: {keys: {output: a, action: stop}}`,
-      'rules.keys.action in FILE: one of notify, mark, end',
+      'rules.keys.action in FILE: one of notify, mark, hold, end',
     ],
     [`${HOOK}rules: {keys: {output: a}}`, 'rules.keys.webhook in FILE: is missing'],
     [
