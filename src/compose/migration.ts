@@ -91,9 +91,7 @@ function contentOf(document: Document, path: string): unknown {
     if (problem !== undefined) throw problem;
     return document.toJS({ maxAliasCount: 100 });
   } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `${path}: not valid YAML: ${errorText(error)}`, {
-      cause: error,
-    });
+    throw invalid(path, `not valid YAML: ${errorText(error)}`, error);
   }
 }
 
@@ -105,9 +103,7 @@ function objectsIn(value: unknown, path: string): readonly KubeObject[] {
   try {
     return [parseObject(value)];
   } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `${path}: not a Kubernetes object: ${errorText(error)}`, {
-      cause: error,
-    });
+    throw invalid(path, 'a document is not an object with apiVersion, kind and metadata.name', error);
   }
 }
 
@@ -115,6 +111,10 @@ function readText(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `${path}: ${errorReason(error)}`, { cause: error });
+    throw invalid(path, errorReason(error), error);
   }
+}
+
+function invalid(path: string, detail: string, cause: unknown): TailcastError {
+  return new TailcastError('CONFIG_INVALID', `${path}: ${detail}`, { cause });
 }

@@ -27,8 +27,7 @@ const PROBE_MS = 8_000;
 
 const REACH =
   'start the recorder; allow this node’s tag to reach tcp:80 of the recorder’s tag in the tailnet policy; with ' +
-  'tailscaled in ' +
-  'userspace mode, set --recorder-dial tailscale';
+  'tailscaled in userspace mode, set --recorder-dial tailscale';
 const ADMIT = 'add this node’s tag to --uploaders of the recorder';
 
 export function recordersCheck(facts: RecorderFacts): Check {

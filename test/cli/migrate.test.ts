@@ -169,11 +169,20 @@ items:
   });
 
   it.each([
-    ['an unclosed map', 'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n\n'],
-    ['an unknown alias', 'apiVersion: v1\nkind: Service\nmetadata: *x\n'],
-  ])('refuses invalid YAML with %s', async (_what, yaml) => {
+    [
+      'an unclosed map',
+      'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n\n',
+      'not valid YAML: ',
+    ],
+    ['an unknown alias', 'apiVersion: v1\nkind: Service\nmetadata: *x\n', 'not valid YAML: '],
+    [
+      'values of a chart',
+      'oauth: {}\n',
+      'a document is not an object with apiVersion, kind and metadata.name\n',
+    ],
+  ])('refuses a file with %s', async (_what, yaml, reason) => {
     const { code, err } = await check(yaml);
-    expect(err).toContain('objects.yaml: not valid YAML: ');
+    expect(err).toContain(`objects.yaml: ${reason}`);
     expect(code).not.toBe(0);
   });
 

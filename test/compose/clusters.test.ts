@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createClusterServer } from '../../src/compose/clusters.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { guardedLookup } from '../../src/kube/guarded-lookup.ts';
 import { parseKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -16,6 +15,7 @@ import {
   type ClusterRig,
   type ScriptedServer,
 } from '../support/cluster-rig.ts';
+import { settingsOf } from '../support/settings.ts';
 
 const closers: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -120,11 +120,7 @@ describe('the clusters of a gateway', () => {
   });
 
   it('of API objects are never dialled at an address of this machine', async () => {
-    const config = readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(),
-      environment: new Map(),
-      file: undefined,
-    });
+    const config = settingsOf(GATEWAY_SETTINGS, {});
     const context = parseKubeconfigContext(kubeconfigOf(await scripted('a')), 'Secret capi/a');
     const lookupOf = async (isTrusted: boolean): Promise<unknown> => {
       const spec = { name: 'a', hosts: [], addresses: [], service: undefined, kcp: false } as const;

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gatewayChecks } from '../../src/compose/doctor-gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { kubeconfigOf, startScripted, type ScriptedServer } from '../support/cluster-rig.ts';
+import { settingsOf } from '../support/settings.ts';
 
 describe('doctor of a gateway with several clusters', () => {
   let server: ScriptedServer;
@@ -47,11 +47,7 @@ describe('doctor of a gateway with several clusters', () => {
       listen: '127.0.0.1:0',
       stateDirectory: directory,
     };
-    const config = readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(Object.entries(flags)),
-      environment: new Map(),
-      file: undefined,
-    });
+    const config = settingsOf(GATEWAY_SETTINGS, flags);
     const over = new AbortController();
     const options = { environment: new Map<string, string>(), signal: over.signal, caller: undefined };
     try {

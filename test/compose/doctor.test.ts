@@ -8,6 +8,7 @@ import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startLocalApiDouble } from '../support/local-api-double.ts';
+import { settingsOf } from '../support/settings.ts';
 
 const { signal } = new AbortController();
 const options = { environment: new Map<string, string>(), signal, caller: undefined };
@@ -21,11 +22,7 @@ describe('a doctor', () => {
     const localApi = await startLocalApiDouble();
     const over = new AbortController();
     const flags = { socket: localApi.socketPath, tls: 'files', ...files };
-    const config = readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(Object.entries(flags)),
-      environment: new Map(),
-      file: undefined,
-    });
+    const config = settingsOf(GATEWAY_SETTINGS, flags);
     const problem = await gatewayChecks(config, { ...options, signal: over.signal }).then(
       () => undefined,
       (error: unknown) => String(error),

@@ -8,10 +8,10 @@ import type { TLSSocket } from 'node:tls';
 import { afterEach, beforeAll, expect, it } from 'vitest';
 import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
 import { person } from '../proxy/rig.ts';
+import { settingsOf } from '../support/settings.ts';
 
 interface Authority {
   readonly ca: string;
@@ -106,11 +106,7 @@ async function start(flags: Readonly<Record<string, unknown>>, user: object): Pr
     ...flags,
   };
   const gateway = await startGateway({
-    config: readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(Object.entries(settings)),
-      environment: new Map(),
-      file: undefined,
-    }),
+    config: settingsOf(GATEWAY_SETTINGS, settings),
     environment: new Map(),
     log: createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } }),
     accessSink: { write: () => true, writableLength: 0 },

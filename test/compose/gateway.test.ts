@@ -7,12 +7,12 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
 import { openPortal } from '../../src/compose/portal.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../../src/folder-format.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
 import { startApiServerDouble, type ApiServerDouble } from '../support/api-server-double.ts';
+import { settingsOf } from '../support/settings.ts';
 
 const closers: (() => unknown)[] = [];
 afterEach(async () => {
@@ -42,20 +42,14 @@ async function start(
   const lines: string[] = [];
   const log = createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } });
   const startOne = async (own: Readonly<Record<string, unknown>>): Promise<RunningGateway> => {
-    const config = readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(
-        Object.entries({
-          kubeconfig,
-          identity: 'static',
-          listen: '127.0.0.1:0',
-          opsListen: 'off',
-          tls: 'self-signed',
-          stateDirectory: join(directory, 'state'),
-          ...own,
-        }),
-      ),
-      environment: new Map(),
-      file: undefined,
+    const config = settingsOf(GATEWAY_SETTINGS, {
+      kubeconfig,
+      identity: 'static',
+      listen: '127.0.0.1:0',
+      opsListen: 'off',
+      tls: 'self-signed',
+      stateDirectory: join(directory, 'state'),
+      ...own,
     });
     const accessSink = { write: () => true, writableLength: 0 };
     const gateway = await startGateway({ config, environment, log, accessSink, identity: person() });

@@ -3,10 +3,10 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runOperator } from '../../src/compose/operator.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { startApiServerDouble, type ApiServerDouble } from '../operator/api-server-double.ts';
 import { proxyGroupObject } from '../operator/proxy-group/proxy-groups.ts';
 import { EXPOSED, PATH, service } from '../operator/service/services.ts';
+import { settingsOf } from '../support/settings.ts';
 
 const OURS = '/apis/tailscale.com/v1alpha1';
 
@@ -59,20 +59,14 @@ async function seenTo(flags: Readonly<Record<string, unknown>>): Promise<readonl
 }
 
 async function dryRun(flags: Readonly<Record<string, unknown>>): Promise<string> {
-  const config = readSettings(OPERATOR_SETTINGS, {
-    flags: new Map(
-      Object.entries({
-        dryRun: true,
-        logLevel: 'silent',
-        kubeconfig: api.kubeconfig,
-        namespace: 'tailcast',
-        controlUrl: 'http://127.0.0.1:1',
-        controllers: 'proxy-groups,services,ingresses,connectors',
-        ...flags,
-      }),
-    ),
-    environment: new Map(),
-    file: undefined,
+  const config = settingsOf(OPERATOR_SETTINGS, {
+    dryRun: true,
+    logLevel: 'silent',
+    kubeconfig: api.kubeconfig,
+    namespace: 'tailcast',
+    controlUrl: 'http://127.0.0.1:1',
+    controllers: 'proxy-groups,services,ingresses,connectors',
+    ...flags,
   });
   let printed = '';
   const stdout = new Writable({

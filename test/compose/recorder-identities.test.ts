@@ -10,10 +10,9 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openIdentities } from '../../src/compose/recorder-identities.ts';
 import { startRecorder } from '../../src/compose/recorder.ts';
-import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { startLocalApiDouble, taggedNode } from '../support/local-api-double.ts';
+import { recorderSettings } from '../support/settings.ts';
 
 const closers: (() => unknown)[] = [];
 afterEach(async () => {
@@ -34,12 +33,10 @@ async function open(settings: Readonly<Record<string, unknown>>, tags: readonly 
     // for loopback addresses the query contains the port, which the OS chooses
     localApi.whois.get = () => body;
   }
-  const config = readSettings(RECORDER_SETTINGS, {
-    flags: new Map<string, unknown>(
-      Object.entries({ store: join(folder, 'recordings'), socket: localApi.socketPath, ...settings }),
-    ),
-    environment: new Map(),
-    file: undefined,
+  const config = recorderSettings({
+    store: join(folder, 'recordings'),
+    socket: localApi.socketPath,
+    ...settings,
   });
   const { identify, identifyViewer } = openIdentities(config);
   const recorder = await startRecorder(

@@ -3,17 +3,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { openStore, parseBucketAddress } from '../../src/compose/recorder-store.ts';
-import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
-import { readSettings, type SettingValues } from '../../src/config/settings.ts';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
-
-function settings(flags: Record<string, unknown>): SettingValues<typeof RECORDER_SETTINGS> {
-  return readSettings(RECORDER_SETTINGS, {
-    flags: new Map(Object.entries(flags)),
-    environment: new Map(),
-    file: undefined,
-  });
-}
+import { recorderSettings } from '../support/settings.ts';
 
 describe('the store of a recorder', () => {
   it.each([
@@ -43,7 +34,7 @@ describe('the store of a recorder', () => {
       'object lock needs crc32 or md5',
     ],
   ])('names the setting that is wrong: %o', async (flags, problem) => {
-    await expect(openStore(settings(flags), createSilentLogger())).rejects.toThrow(problem);
+    await expect(openStore(recorderSettings(flags), createSilentLogger())).rejects.toThrow(problem);
   });
 
   it('may be a bucket that cannot be reached now', async () => {
@@ -52,7 +43,7 @@ describe('the store of a recorder', () => {
     const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: 'http://127.0.0.1:1' };
     const lines: string[] = [];
     const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
-    const store = await openStore(settings(flags), log);
+    const store = await openStore(recorderSettings(flags), log);
     expect(store.options).toMatchObject({ directory: '/tmp', spoolDirectory: '/tmp' });
     expect(lines.join('')).toContain('the bucket cannot be reached');
     store.close();
@@ -72,7 +63,7 @@ describe('the store of a recorder', () => {
     const { port } = server.address() as AddressInfo;
     try {
       const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: `http://127.0.0.1:${port}` };
-      await expect(openStore(settings(flags), createSilentLogger())).rejects.toThrow(problem);
+      await expect(openStore(recorderSettings(flags), createSilentLogger())).rejects.toThrow(problem);
     } finally {
       server.closeAllConnections();
       server.close();

@@ -75,3 +75,11 @@ describe('images', () => {
     expect(compose).toContain(`image: ${image}\n`);
   });
 });
+
+it('CRDs contain no key that an unquoted comma created', () => {
+  const keys: string[] = [];
+  for (const file of globSync('deploy/{crds,access}/*.yaml', { cwd: ROOT }))
+    for (const document of parseAllDocuments(read(file)))
+      JSON.stringify(document, (key, value: unknown) => (keys.push(key), value));
+  expect(keys.filter((key) => key.includes(' '))).toEqual([]);
+});

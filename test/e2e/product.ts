@@ -2,7 +2,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
@@ -14,6 +13,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { writeFile } from 'node:fs/promises';
 import { writeKubeconfig } from '../support/kubectl.ts';
+import { gatewaySettings } from '../support/settings.ts';
 
 export interface Product {
   readonly directory: string;
@@ -107,18 +107,7 @@ export async function startProduct(
     ]),
   };
   const gateway = await startGateway({
-    config: readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>([
-        ['kubeconfig', upstream],
-        ['identity', 'static'],
-        ['listen', '127.0.0.1:0'],
-        ['stateDirectory', join(directory, 'gateway')],
-        ['opsListen', 'off'],
-        ['accessLog', false],
-      ]),
-      environment: new Map(),
-      file: undefined,
-    }),
+    config: gatewaySettings({ kubeconfig: upstream, stateDirectory: join(directory, 'gateway') }),
     environment: new Map(),
     log,
     accessSink: process.stderr,

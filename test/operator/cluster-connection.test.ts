@@ -6,11 +6,11 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runOperator } from '../../src/compose/operator.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { connectCluster } from '../../src/operator/cluster-connection.ts';
 import { listenOn } from '../../src/listen.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
+import { settingsOf } from '../support/settings.ts';
 
 let api: ApiServerDouble;
 let folder: string;
@@ -74,11 +74,7 @@ describe('the operator’s kubeconfig', () => {
       join(folder, 'missing'),
       write('second', { ...clusters(), users: [{ name: 'u', user: { token: 'of-the-list' } }] }),
     ].join(delimiter);
-    const config = readSettings(OPERATOR_SETTINGS, {
-      flags: new Map(Object.entries({ dryRun: true, logLevel: 'silent' })),
-      environment: new Map(),
-      file: undefined,
-    });
+    const config = settingsOf(OPERATOR_SETTINGS, { dryRun: true, logLevel: 'silent' });
     const stdout = new Writable({ write: (_chunk, _encoding, done) => done() });
     const environment = new Map([['KUBECONFIG', list]]);
     await runOperator(config, { stdout, stderr: stdout, environment, signal: AbortSignal.any([]) }, '0.0.0');

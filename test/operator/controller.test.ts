@@ -4,7 +4,6 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseAllDocuments } from 'yaml';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { runOperator } from '../../src/compose/operator.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { systemClock } from '../../src/operator/clock.ts';
@@ -16,6 +15,7 @@ import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { ownerController } from '../../src/operator/controllers.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 import { recorderObject, S3 } from './recorder/recorders.ts';
+import { settingsOf } from '../support/settings.ts';
 
 const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
 const SECRETS = '/api/v1/namespaces/tailcast/secrets';
@@ -108,11 +108,7 @@ describe('a dry run', () => {
       logLevel: 'silent',
       recorderImage: 'tailcast/tailcast:dry',
     };
-    const config = readSettings(OPERATOR_SETTINGS, {
-      flags: new Map(Object.entries(flags)),
-      environment: new Map(),
-      file: undefined,
-    });
+    const config = settingsOf(OPERATOR_SETTINGS, flags);
     const context = {
       stdout,
       stderr: stdout,
@@ -146,12 +142,11 @@ describe('a dry run', () => {
 describe('the operator', () => {
   /** Runs until all expected watches are open. */
   async function watched(expected: readonly string[], flags: Record<string, unknown>): Promise<string[]> {
-    const config = readSettings(OPERATOR_SETTINGS, {
-      flags: new Map(
-        Object.entries({ kubeconfig: api.kubeconfig, logLevel: 'silent', opsListen: 'off', ...flags }),
-      ),
-      environment: new Map(),
-      file: undefined,
+    const config = settingsOf(OPERATOR_SETTINGS, {
+      kubeconfig: api.kubeconfig,
+      logLevel: 'silent',
+      opsListen: 'off',
+      ...flags,
     });
     const abort = new AbortController();
     const stdout = new Writable({ write: (_chunk, _encoding, done) => done() });

@@ -10,10 +10,10 @@ import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
 import { person } from '../proxy/rig.ts';
+import { settingsOf } from './settings.ts';
 
 export interface Asked {
   readonly method: string;
@@ -160,11 +160,7 @@ export async function openClusterRig(options: {
     ...options.settings,
   };
   const gateway = await startGateway({
-    config: readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>(Object.entries(settings)),
-      environment: new Map(),
-      file: undefined,
-    }),
+    config: settingsOf(GATEWAY_SETTINGS, settings),
     environment: new Map(),
     log: createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } }),
     accessSink: { write: () => true, writableLength: 0 },

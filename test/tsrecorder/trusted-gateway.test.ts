@@ -2,11 +2,10 @@ import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { runRecorder, startRecorder } from '../../src/compose/recorder.ts';
-import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
-import { readSettings } from '../../src/config/settings.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, UPLOADER, uploadWhole, type Rig } from './recorder-rig.ts';
+import { recorderSettings } from '../support/settings.ts';
 
 const GATEWAY: Viewer = { node: 'k8s.tail1.ts.net', nodeId: 'nGATE1CNTRL', tags: ['tag:k8s-gateway'] };
 const NAMED = {
@@ -175,11 +174,7 @@ describe('the settings', () => {
   const start = (settings: Record<string, unknown>): Promise<unknown> =>
     startRecorder(
       {
-        ...readSettings(RECORDER_SETTINGS, {
-          flags: new Map(Object.entries({ store: '/dev/null/recordings', ...settings })),
-          environment: new Map(),
-          file: undefined,
-        }),
+        ...recorderSettings({ store: '/dev/null/recordings', ...settings }),
         listen: { host: '127.0.0.1', port: 0 },
       },
       { identify: async () => UPLOADER, log: createSilentLogger() },
@@ -193,15 +188,11 @@ describe('the settings', () => {
   );
 
   it('have no gateway on loopback, where any process could pass for one', async () => {
-    const settings = readSettings(RECORDER_SETTINGS, {
-      flags: new Map([
-        ['store', '/dev/null/recordings'],
-        ['identity', 'loopback'],
-        ['trustedGateways', 'local'],
-        ['viewers', '*'],
-      ]),
-      environment: new Map(),
-      file: undefined,
+    const settings = recorderSettings({
+      store: '/dev/null/recordings',
+      identity: 'loopback',
+      trustedGateways: 'local',
+      viewers: '*',
     });
     const { stdout, stderr } = process;
     const context = { stdout, stderr, environment: new Map(), signal: AbortSignal.abort() };

@@ -8,8 +8,6 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
-import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { readSettings } from '../../../src/config/settings.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createPod } from '../cases/case.ts';
 import { findKubectls, runKubectl, startKubectl } from '../rig/kubectl.ts';
@@ -17,6 +15,7 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
 import { prepareAccess } from '../support/access-cluster.ts';
 import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
+import { gatewaySettings } from '../../support/settings.ts';
 
 const PATH = '/-/recordings/api/v1/access/requests';
 const SRE = ['--as=me', '--as-group=sre'] as const;
@@ -39,18 +38,10 @@ async function gatewayOf(login: string, token: string): Promise<RunningGateway> 
     enforceRecorder: true,
   };
   const gateway = await startGateway({
-    config: readSettings(GATEWAY_SETTINGS, {
-      flags: new Map<string, unknown>([
-        ['kubeconfig', cluster.kubeconfig(`access-${name}`, { token })],
-        ['identity', 'static'],
-        ['listen', '127.0.0.1:0'],
-        ['stateDirectory', join(rig.folder, name)],
-        ['lateKeyFile', join(rig.folder, 'late.key')],
-        ['opsListen', 'off'],
-        ['accessLog', false],
-      ]),
-      environment: new Map(),
-      file: undefined,
+    config: gatewaySettings({
+      kubeconfig: cluster.kubeconfig(`access-${name}`, { token }),
+      stateDirectory: join(rig.folder, name),
+      lateKeyFile: join(rig.folder, 'late.key'),
     }),
     environment: new Map(),
     log: createSilentLogger(),

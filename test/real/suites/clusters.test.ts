@@ -6,8 +6,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { writeGatewayKubeconfig } from '../../../src/cli/kubeconfig.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
-import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { readSettings } from '../../../src/config/settings.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 import { createPod } from '../cases/case.ts';
@@ -16,6 +14,7 @@ import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { createRig, type Rig } from '../rig/rig.ts';
 import { openArchive } from '../support/archive.ts';
 import { startTestRecorder, type TestRecorder } from '../support/product.ts';
+import { gatewaySettings } from '../../support/settings.ts';
 
 /** Another address of an API server, which can be switched off. */
 interface Address {
@@ -87,19 +86,9 @@ describe('two clusters behind one gateway', () => {
       }),
     );
     gateway = await startGateway({
-      config: readSettings(GATEWAY_SETTINGS, {
-        flags: new Map<string, unknown>(
-          Object.entries({
-            clusters: file,
-            identity: 'static',
-            listen: '127.0.0.1:0',
-            opsListen: 'off',
-            accessLog: false,
-            stateDirectory: join(folder, 'gateway'),
-          }),
-        ),
-        environment: new Map(),
-        file: undefined,
+      config: gatewaySettings({
+        clusters: file,
+        stateDirectory: join(folder, 'gateway'),
       }),
       environment: new Map(),
       log: createSilentLogger(),

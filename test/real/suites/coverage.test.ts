@@ -3,8 +3,6 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../../src/cli/program.ts';
-import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { readSettings } from '../../../src/config/settings.ts';
 import { startGateway } from '../../../src/compose/gateway.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createPod } from '../cases/case.ts';
@@ -14,6 +12,7 @@ import { type Rig, createRig } from '../rig/rig.ts';
 import { wantedExecUpstream } from '../support/gateways.ts';
 import { accountToken, applyManifest } from '../support/manifests.ts';
 import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
+import { gatewaySettings } from '../../support/settings.ts';
 
 const kubectl = (await findKubectls()).at(-1)!;
 
@@ -39,20 +38,12 @@ describe('coverage', () => {
       mode: 'auth' | 'noauth',
     ): Promise<{ readonly server: string; readonly ca: string }> => {
       const gateway = await startGateway({
-        config: readSettings(GATEWAY_SETTINGS, {
-          flags: new Map<string, unknown>([
-            ['kubeconfig', kubeconfig],
-            ['mode', mode],
-            ['identity', 'static'],
-            ['listen', '127.0.0.1:0'],
-            ['stateDirectory', join(folder, mode)],
-            ['opsListen', 'off'],
-            ['accessLog', false],
-            ['auditExtras', mode === 'auth'],
-            ['execUpstream', wantedExecUpstream() ?? 'spdy'],
-          ]),
-          environment: new Map(),
-          file: undefined,
+        config: gatewaySettings({
+          kubeconfig,
+          mode,
+          stateDirectory: join(folder, mode),
+          auditExtras: mode === 'auth',
+          execUpstream: wantedExecUpstream() ?? 'spdy',
         }),
         environment: new Map(),
         log: createSilentLogger(),

@@ -5,8 +5,6 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../../src/cli/program.ts';
-import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { readSettings } from '../../../src/config/settings.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
 import { createApiClient } from '../../../src/doctor/api-client.ts';
 import { runChecks } from '../../../src/doctor/checks.ts';
@@ -19,6 +17,7 @@ import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig
 import { type Rig, createRig } from '../rig/rig.ts';
 import { accountToken, applyManifest, applyYaml, removeManifest } from '../support/manifests.ts';
 import { identityOf } from '../support/product.ts';
+import { gatewaySettings } from '../../support/settings.ts';
 
 const kubectls = await findKubectls();
 
@@ -54,18 +53,10 @@ describe.each<readonly [KubernetesVersion, string]>([
       subjects: [{ kind: 'Group', name: 'lock:admins', apiGroup: 'rbac.authorization.k8s.io' }],
     });
     gateway = await startGateway({
-      config: readSettings(GATEWAY_SETTINGS, {
-        flags: new Map<string, unknown>([
-          ['kubeconfig', cluster.kubeconfig('lock-gateway', { token })],
-          ['identity', 'static'],
-          ['listen', '127.0.0.1:0'],
-          ['stateDirectory', join(rig.folder, 'gateway')],
-          ['opsListen', 'off'],
-          ['accessLog', false],
-          ['auditExtras', true],
-        ]),
-        environment: new Map(),
-        file: undefined,
+      config: gatewaySettings({
+        kubeconfig: cluster.kubeconfig('lock-gateway', { token }),
+        stateDirectory: join(rig.folder, 'gateway'),
+        auditExtras: true,
       }),
       environment: new Map(),
       log: createSilentLogger(),

@@ -4,13 +4,12 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway } from '../../../src/compose/gateway.ts';
-import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { readSettings } from '../../../src/config/settings.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createMetrics } from '../../../src/observe/metrics.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
 import { identityOf } from '../support/product.ts';
+import { gatewaySettings } from '../../support/settings.ts';
 
 const WATCHES = 350;
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
@@ -38,18 +37,7 @@ describe('many watches', () => {
     });
     const kubeconfig = cluster.kubeconfig('gateway', { token: cluster.tokens.impersonator });
     const gateway = await startGateway({
-      config: readSettings(GATEWAY_SETTINGS, {
-        flags: new Map<string, unknown>([
-          ['kubeconfig', kubeconfig],
-          ['identity', 'static'],
-          ['listen', '127.0.0.1:0'],
-          ['stateDirectory', join(rig.folder, 'gateway')],
-          ['opsListen', 'off'],
-          ['accessLog', false],
-        ]),
-        environment: new Map(),
-        file: undefined,
-      }),
+      config: gatewaySettings({ kubeconfig, stateDirectory: join(rig.folder, 'gateway') }),
       environment: new Map(),
       log: createSilentLogger(),
       accessSink: process.stderr,

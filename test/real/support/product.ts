@@ -1,13 +1,13 @@
 /** Starts gateway and recorder in this process with minimal settings. Loopback only. */
 import { join } from 'node:path';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
-import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { type RunningGateway, startGateway } from '../../../src/compose/gateway.ts';
 import { loopbackUploader } from '../../../src/compose/recorder-identities.ts';
 import { startRecorder } from '../../../src/compose/recorder.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
+import { recorderSettings } from '../../support/settings.ts';
 
 export interface TestRecorder {
   readonly url: string;
@@ -46,11 +46,7 @@ export async function startTestRecorder(
           s3Region: bucket.region,
           spool: join(folder, 'spool'),
         };
-  const settings = readSettings(RECORDER_SETTINGS, {
-    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId, search, ...more })),
-    environment: new Map(),
-    file: undefined,
-  });
+  const settings = recorderSettings({ ...store, viewers: '*', trustedGateways: nodeId, search, ...more });
   const recorder = await startRecorder(
     { ...settings, listen: { host: '127.0.0.1', port: 0 }, drainSeconds: 1 },
     {
