@@ -32,6 +32,8 @@ const MAX_REQUESTS = 10_000;
 /** Maximum age of a record that was not confirmed by the API server. */
 const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
+/** Maximum time until a refused request has its new object. */
+const RENEWAL_MS = 10_000;
 
 interface Known {
   readonly record: AccessRecord;
@@ -121,7 +123,33 @@ export class RequestStore {
       throw error;
     }
     this.#put(uid, record);
+    if (isRefused(record)) await this.#renew(uid, record);
     return true;
+  }
+
+  /**
+   * Moves a denied or revoked record to a new object. Earlier records are signed for the uid of the old object, so
+   * they stay invalid.
+   */
+  async #renew(oldUid: string, record: AccessRecord): Promise<void> {
+    const { client, seal, signal, log } = this.#deps;
+    const reference = { name: record.id };
+    try {
+      await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, reference, { uid: oldUid }, limit));
+      const { metadata } = await this.#call(signal, (limit) =>
+        client.create(ACCESS_REQUEST, newObject(record), limit),
+      );
+      const { uid = '' } = metadata;
+      const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
+      const status = { ...reference, subresource: 'status' } as const;
+      await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
+      this.#put(uid, record);
+    } catch (error) {
+      log.error(
+        { request: record.id, error: errorText(error) },
+        'a refused access request has no new object: delete its AccessRequest, which could be restored',
+      );
+    }
   }
 
   /** Reads a record from the API server. @throws TailcastError `ACCESS_REQUEST_UNKNOWN` */
@@ -237,6 +265,8 @@ export class RequestStore {
       return undefined;
     }
     const newest = this.#revisions.get(uid) ?? 0;
+    // an object in deletion keeps its uid until its finalizers are gone
+    if (metadata.deletionTimestamp !== undefined && !isRefused(record)) return undefined;
     if (record.revision >= newest) return record;
     this.#deps.log.error(
       { request: name },
@@ -258,9 +288,16 @@ export class RequestStore {
     if (record.state !== 'granted') this.#endAll(id, record);
   }
 
+  /** Forgets a record. A refused request counts until its new object exists. */
   #remove(id: string): void {
     const known = this.#known.get(id);
     if (known === undefined) return;
+    if (isRefused(known.record)) setTimeout(() => this.#forget(id, known), RENEWAL_MS).unref();
+    else this.#forget(id, known);
+  }
+
+  #forget(id: string, known: Known): void {
+    if (this.#known.get(id) !== known) return;
     const { nodeId } = known.record.requester;
     this.#known.delete(id);
     const ofNode = this.#byNode.get(nodeId);
@@ -284,6 +321,10 @@ export class RequestStore {
         .remove(ACCESS_REQUEST, { name: record.id }, { uid }, signal)
         .catch((error: unknown) => log.debug({ error: errorText(error) }, 'an old access request stays'));
   }
+}
+
+function isRefused({ state }: AccessRecord): boolean {
+  return state === 'denied' || state === 'revoked';
 }
 
 function sealedIn(status: unknown): { readonly record?: string; readonly signature?: string } {

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { AccessRequestsDeps, AccessStep } from '../../src/access/requests.ts';
 import { TailcastError } from '../../src/errors.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
 import { responseWarnings } from '../../src/kube/warning.ts';
 import {
   as,
@@ -293,6 +294,31 @@ describe('the end of access', () => {
     expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain('was revoked by bob');
     rig.now += 3_600_000;
     expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).not.toBe(id);
+  });
+
+  it('by revocation stays known while the object is replaced, and if that fails', async () => {
+    const warn = vi.fn();
+    const error = vi.fn();
+    const gateway = rig.gateway(user('alice', [{ request: { groups: ['sre'] } }]), {
+      log: { ...createSilentLogger(), warn, error },
+    });
+    const id = (await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id ?? '';
+    rig.api.interfere = ({ method }) =>
+      method === 'POST' ? { status: 500, body: { kind: 'Status', code: 500, message: 'no' } } : undefined;
+    await gateway.access.decide(id, 'revoked', decider(alice), signal);
+    expect(error.mock.calls).toEqual([
+      [expect.objectContaining({ request: id }), expect.stringContaining('delete its AccessRequest')],
+    ]);
+    expect(rig.api.objects.size).toBe(0);
+    // the watch reports this object after the removal
+    rig.api.put(`${COLLECTION}/marker`, {
+      metadata: { name: 'marker' },
+      status: { record: 'x', signature: 'x' },
+    });
+    await vi.waitFor(() => expect(warn).toHaveBeenCalled());
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain(
+      'was revoked by alice',
+    );
   });
 
   it('by expiry ends sessions', async () => {

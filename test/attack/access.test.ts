@@ -4,6 +4,7 @@ import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
 import type { NewRequest } from '../../src/access/requests.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
 import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
 import {
   as,
@@ -95,8 +96,49 @@ describe('objects', () => {
     const gateway = rig.gateway(alice);
     await gateway.access.decide(id, 'revoked', decider(bob), signal);
     rig.api.put(`${COLLECTION}/${id}`, { ...object });
-    await vi.waitFor(async () => expect(await gateway.access.list(viewer, signal)).toEqual([]));
     expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+});
+
+describe('an older version of an object', () => {
+  it('J5 from before a revocation stays invalid after all gateways restart', async () => {
+    const { id, object } = await granted();
+    await rig.gateway(alice).access.decide(id, 'revoked', decider(bob), signal);
+    const path = `${COLLECTION}/${id}`;
+    expect(rig.api.objects.get(path)?.['status']).toMatchObject({ state: 'revoked' });
+    rig.api.put(path, { ...object, metadata: { name: id } });
+    const restarted = rig.gateway(alice);
+    expect(await restarted.access.list(viewer, signal)).toEqual([]);
+    expect(await pendingId(restarted.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+
+  it('J5 from before a denial stays invalid after all gateways restart', async () => {
+    const first = rig.gateway(alice);
+    const id = await pendingId(first.ask('GET', PODS, ...as('sre')));
+    const path = `${COLLECTION}/${id}`;
+    const object = structuredClone(rig.api.objects.get(path));
+    await first.access.decide(id, 'denied', decider(bob), signal);
+    rig.api.put(path, { ...object, metadata: { name: id } });
+    expect(
+      (await refusalOf(rig.gateway(alice).access.decide(id, 'approved', decider(bob), signal))).code,
+    ).toBe('ACCESS_REQUEST_UNKNOWN');
+  });
+
+  it('J5 with a finalizer, which keeps the uid, stays invalid after all gateways restart', async () => {
+    const { id, object } = await granted();
+    const path = `${COLLECTION}/${id}`;
+    const metadata = { name: id, finalizers: ['x.example/stay'] };
+    rig.api.put(path, { ...rig.api.objects.get(path), metadata });
+    const error = vi.fn();
+    const gateway = rig.gateway(alice, { log: { ...createSilentLogger(), error } });
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    expect(error.mock.calls.flat().join(' ')).toContain('delete its AccessRequest');
+    const deletionTimestamp = rig.api.objects.get(path)?.metadata.deletionTimestamp;
+    expect(deletionTimestamp).toBeDefined();
+    rig.api.put(path, { ...object, metadata: { ...metadata, deletionTimestamp } });
+    const restarted = rig.gateway(alice);
+    expect(await restarted.access.list(viewer, signal)).toEqual([]);
+    expect(await pendingId(restarted.ask('GET', PODS, ...as('sre')))).not.toBe(id);
   });
 });
 

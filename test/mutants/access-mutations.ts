@@ -61,6 +61,9 @@ export const ACCESS: readonly Mutation[] = [
   ...inFile(
     'src/access/request-store.ts',
     ['rollback', 'if (record.revision >= newest) return record;', 'if (newest >= 0) return record;'],
+    ['new object', 'if (isRefused(record)) await this.#renew(uid, record);', ''],
+    ['objects in deletion', 'metadata.deletionTimestamp !== undefined && !isRefused(record)', 'false'],
+    ['removed refusals', 'if (isRefused(known.record)) setTimeout', 'if (RENEWAL_MS < 0) setTimeout'],
     ['version of a write', 'metadata: { resourceVersion: version }', 'metadata: {}'],
     ['confirmation by the API server', '< FRESH_MS) return;', '< 1e12) return;'],
     ['sessions of revoked access', "if (record.state !== 'granted') this.#endAll(id, record);", ''],
