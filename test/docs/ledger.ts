@@ -57,12 +57,28 @@ const BY_ORDERS = (contains: string): Runner => ({
 const INSTALL = 'docs/install.md';
 const WATCH = 'docs/watch.md';
 const ACCESS = 'docs/access.md';
-const MIGRATION = 'docs/migration.md';
 const BY_REHEARSAL = (contains: string): Runner => ({
   path: 'test/real/suites/migrate.test.ts',
   contains,
   why: 'the rehearsal, with addresses and folders of its own',
 });
+const TAKE_OVER =
+  'helm install tailcast deploy/chart/tailcast --namespace tailscale --take-ownership ' +
+  '--set operator.enabled=true --set operator.secret=operator-oauth --set gateway.enabled=false';
+const MIGRATION: readonly Shown[] = [
+  ['tailcast migrate check --policy policy.json', BY_REHEARSAL("'--policy',")] as const,
+  [
+    'tailcast recorder --listen 127.0.0.1:80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
+      '--uploaders tag:k8s,tag:k8s-gateway',
+    BY_REHEARSAL('startSiteRecorder(rig'),
+  ] as const,
+  ['tailcast ls --recorder http://127.0.0.1:80', BY_REHEARSAL("runCommand('ls', '--recorder'")] as const,
+  ['tailcast kubeconfig tailcast-gateway', BY_REHEARSAL('kubeconfigAt(tailnet.node')] as const,
+  ['kubectl -n tailscale scale deployment operator --replicas=0', 'chart'] as const,
+  [TAKE_OVER, 'chart'] as const,
+  ['kubectl -n tailscale delete secret -l owner=helm,name=tailscale-operator', 'chart'] as const,
+  ['kubectl -n tailscale delete deployment operator', 'chart'] as const,
+].map(([command, runner]) => ({ page: 'docs/migration.md', command, runner }));
 const BY_REAL = (contains: string, path = 'test/real/suites/access.test.ts'): Runner => ({
   path,
   contains,
@@ -222,46 +238,7 @@ export const LEDGER: readonly Shown[] = [
   },
   { page: INSTALL, command: 'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1', runner: 'tools' },
   { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/gateway-auth', runner: 'chart' },
-  {
-    page: MIGRATION,
-    command: 'kubectl -n tailscale scale deployment operator --replicas=0',
-    runner: 'chart',
-  },
-  {
-    page: MIGRATION,
-    command:
-      'helm install tailcast deploy/chart/tailcast --namespace tailscale --take-ownership ' +
-      '--set operator.enabled=true --set operator.secret=operator-oauth --set gateway.enabled=false',
-    runner: 'chart',
-  },
-  {
-    page: MIGRATION,
-    command: 'kubectl -n tailscale delete secret -l owner=helm,name=tailscale-operator',
-    runner: 'chart',
-  },
-  { page: MIGRATION, command: 'kubectl -n tailscale delete deployment operator', runner: 'chart' },
-  {
-    page: MIGRATION,
-    command: 'tailcast migrate check --policy policy.json',
-    runner: BY_REHEARSAL("'--policy',"),
-  },
-  {
-    page: MIGRATION,
-    command:
-      'tailcast recorder --listen 127.0.0.1:80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
-      '--uploaders tag:k8s,tag:k8s-gateway',
-    runner: BY_REHEARSAL('startSiteRecorder(rig'),
-  },
-  {
-    page: MIGRATION,
-    command: 'tailcast ls --recorder http://127.0.0.1:80',
-    runner: BY_REHEARSAL("runCommand('ls', '--recorder'"),
-  },
-  {
-    page: MIGRATION,
-    command: 'tailcast kubeconfig tailcast-gateway',
-    runner: BY_REHEARSAL('kubeconfigAt(tailnet.node'),
-  },
+  ...MIGRATION,
   { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/recorder', runner: 'chart' },
   { page: INSTALL, command: 'kubectl apply --server-side -k deploy/kustomize/operator', runner: 'chart' },
   { page: INSTALL, command: SERVE, runner: 'host' },

@@ -665,18 +665,15 @@ describe('a shown command', () => {
       metadata: { name, namespace, annotations, labels: { owner: 'helm', name: release } },
       ...more,
     });
+    const [labels, containers] = [{ app: 'operator' }, [{ name: 'operator', image: 'a' }]];
     const spec = {
-      selector: { matchLabels: { app: 'operator' } },
-      template: {
-        metadata: { labels: { app: 'operator' } },
-        spec: { containers: [{ name: 'operator', image: 'a' }] },
-      },
+      selector: { matchLabels: labels },
+      template: { metadata: { labels }, spec: { containers } },
     };
+    const ingress = { spec: { controller: 'tailscale.com/ts-ingress' } };
     const items = [
       object('v1', 'ServiceAccount', 'kube-apiserver-auth-proxy'),
-      object('networking.k8s.io/v1', 'IngressClass', 'tailscale', {
-        spec: { controller: 'tailscale.com/ts-ingress' },
-      }),
+      object('networking.k8s.io/v1', 'IngressClass', 'tailscale', ingress),
       object('v1', 'Secret', `sh.helm.release.v1.${release}.v1`),
       object('apps/v1', 'Deployment', 'operator', { spec }),
     ];
