@@ -122,7 +122,17 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   player: ['bounded-map', 'bundle', 'wire', 'screen', 'search', 'terminal'],
-  doctor: ['impersonation', 'kube', 'operator', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
+  doctor: [
+    'async',
+    'impersonation',
+    'kube',
+    'operator',
+    'recording',
+    'tailnet',
+    'tsrecorder',
+    'wire',
+    'errors',
+  ],
   cli: [
     'bundle',
     'safe-text',

@@ -8,6 +8,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import { buildUpstreamHeaders } from '../impersonation/apply.ts';
 import type { ImpersonationTarget } from '../impersonation/target.ts';
 import type { ApiServer } from '../kube/api-server.ts';
+import { readBounded } from '../async/read-bounded.ts';
 
 export interface ApiAnswer {
   readonly status: number;
@@ -67,11 +68,15 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
       outgoing.end(content);
     });
     const answeredAtMs = unixMs();
-    const text = await readBounded(response);
+    const text = await readBounded(
+      response,
+      MAX_ANSWER_BYTES,
+      () => new Error('the API server’s answer is too large'),
+    );
     const dateMs = Date.parse(response.headers.date ?? '');
     return {
       status: response.statusCode ?? 0,
-      body: jsonOrUndefined(text),
+      body: jsonOrUndefined(text.toString()),
       dateMs: Number.isNaN(dateMs) ? undefined : dateMs,
       askedAtMs,
       answeredAtMs,
@@ -97,16 +102,4 @@ function headersFor(
     return buildUpstreamHeaders({ rawHeaders: own, host, identity });
   }
   return ['Host', host, ...own, ...(authorization === undefined ? [] : ['Authorization', authorization])];
-}
-
-async function readBounded(response: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of response) {
-    if (!(chunk instanceof Buffer)) continue;
-    bytes += chunk.length;
-    if (bytes > MAX_ANSWER_BYTES) throw new Error('the API server’s answer is too large');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString();
 }

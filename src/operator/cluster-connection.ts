@@ -8,6 +8,7 @@ import { Agent, request as httpsRequest, type RequestOptions } from 'node:https'
 import type { Socket } from 'node:net';
 import { createApiServer, SERVICE_ACCOUNT_DIRECTORY, type ApiServer } from '../kube/api-server.ts';
 import { readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
+import { readBounded } from '../async/read-bounded.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 const ANSWER_TIMEOUT_MS = 30_000;
@@ -156,16 +157,7 @@ async function requestOptions(
 }
 
 async function readText(answer: IncomingMessage): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  const stream: AsyncIterable<Uint8Array> = answer;
-  for await (const bytes of stream) {
-    length += bytes.length;
-    if (length > MAX_ANSWER_BYTES) {
-      answer.destroy();
-      throw new RangeError(`a response of the API server exceeds ${MAX_ANSWER_BYTES} bytes`);
-    }
-    chunks.push(bytes);
-  }
-  return Buffer.concat(chunks).toString('utf8');
+  const tooLong = (): Error =>
+    new RangeError(`a response of the API server exceeds ${MAX_ANSWER_BYTES} bytes`);
+  return (await readBounded(answer, MAX_ANSWER_BYTES, tooLong)).toString();
 }

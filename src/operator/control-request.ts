@@ -1,6 +1,7 @@
 /** One JSON request to a control server, with a limited size. */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
+import { readBounded } from '../async/read-bounded.ts';
 
 const TIMEOUT_MS = 30_000;
 /** Maximum size of a response, in bytes. The list of all nodes is the largest: about 1 KiB per node. */
@@ -55,16 +56,9 @@ export function refused(what: string, { status, body }: ControlAnswer): Tailcast
   return new TailcastError('CONTROL_FAILED', `${what}: ${status} ${message.slice(0, 300)}`.trimEnd());
 }
 
-async function boundedText(response: Response): Promise<string> {
-  if (response.body === null) return '';
-  const decoder = new TextDecoder();
-  let text = '';
-  const stream: AsyncIterable<Uint8Array> = response.body;
-  for await (const chunk of stream) {
-    text += decoder.decode(chunk, { stream: true });
-    if (text.length > MAX_ANSWER_BYTES) throw new RangeError(`a response exceeds ${MAX_ANSWER_BYTES} bytes`);
-  }
-  return text;
+async function boundedText({ body }: Response): Promise<string> {
+  const tooLong = (): Error => new RangeError(`a response exceeds ${MAX_ANSWER_BYTES} bytes`);
+  return body === null ? '' : (await readBounded(body, MAX_ANSWER_BYTES, tooLong)).toString();
 }
 
 /** `fetch` reports only "fetch failed"; the reason is in its cause. */

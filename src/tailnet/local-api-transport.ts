@@ -16,6 +16,7 @@ import { parseExactJson } from './exact-json.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
 import { isRecord } from '../wire/is-record.ts';
+import { readBounded } from '../async/read-bounded.ts';
 
 /** Capability version, sent as `Tailscale-Cap`; 113 has everything used here. */
 const CAPABILITY_VERSION = '113';
@@ -95,19 +96,12 @@ function responseTo(asked: ClientRequest, signal: AbortSignal, content = ''): Pr
 }
 
 async function readBody(response: IncomingMessage, signal: AbortSignal, maxBytes: number): Promise<string> {
-  const chunks: Buffer[] = [];
-  let length = 0;
   try {
-    for await (const chunk of response) {
-      if (!Buffer.isBuffer(chunk)) continue;
-      length += chunk.length;
-      if (length > maxBytes) throw new Error(`the response is larger than ${maxBytes} bytes`);
-      chunks.push(chunk);
-    }
+    const tooLong = (): Error => new Error(`the response is larger than ${maxBytes} bytes`);
+    return (await readBounded(response, maxBytes, tooLong)).toString();
   } catch (error) {
     throw signal.aborted ? abortReason(signal) : error;
   }
-  return Buffer.concat(chunks).toString('utf8');
 }
 
 function abortReason(signal: AbortSignal): Error {

@@ -3,6 +3,7 @@
  * Almost all are written once and never changed.
  */
 import { TailcastError } from '../../errors.ts';
+import { readBounded } from '../../async/read-bounded.ts';
 
 export interface DocumentStore {
   /**
@@ -49,15 +50,9 @@ const MAX_DOCUMENT_BYTES = 64 * 1024 ** 2;
  *
  * @throws TailcastError `STORE_FAILED` if the document is larger than {@link MAX_DOCUMENT_BYTES}
  */
-export async function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
-  const kept: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of chunks) {
-    bytes += chunk.length;
-    if (bytes > MAX_DOCUMENT_BYTES) throw new TailcastError('STORE_FAILED', 'a document is too large');
-    kept.push(chunk);
-  }
-  return Buffer.concat(kept, bytes);
+export function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  const tooLong = (): Error => new TailcastError('STORE_FAILED', 'a document is too large');
+  return readBounded(chunks, MAX_DOCUMENT_BYTES, tooLong);
 }
 
 /** Result of {@link readLimited} and {@link listLimited} above the limit. */

@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { withTimeout } from '../../../async/with-timeout.ts';
 import { watchForStale } from '../../../stale-connections.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
+import { readBounded } from '../../../async/read-bounded.ts';
 
 export interface ServerAccess {
   readonly url: string;
@@ -138,19 +139,8 @@ function textOf(body: unknown): string {
 }
 
 async function readText(response: IncomingMessage, maxAnswer: number): Promise<string> {
-  const pieces: AsyncIterable<Buffer> = response;
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  try {
-    for await (const chunk of pieces) {
-      bytes += chunk.length;
-      if (bytes > maxAnswer) throw new Error(`OpenSearch answered more than ${maxAnswer} bytes`);
-      chunks.push(chunk);
-    }
-  } finally {
-    if (!response.complete) response.destroy();
-  }
-  return Buffer.concat(chunks).toString();
+  const tooLong = (): Error => new Error(`OpenSearch answered more than ${maxAnswer} bytes`);
+  return (await readBounded(response, maxAnswer, tooLong)).toString();
 }
 
 const MAX_KINDS = 4;

@@ -1,0 +1,20 @@
+/**
+ * Reads a stream of byte chunks to its end. A stream of Node is destroyed if it is too long.
+ *
+ * @param tooLong returns the error for more than `maxBytes` bytes
+ */
+export async function readBounded(
+  stream: AsyncIterable<unknown>,
+  maxBytes: number,
+  tooLong: () => Error,
+): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of stream) {
+    if (!(chunk instanceof Uint8Array)) continue;
+    bytes += chunk.length;
+    if (bytes > maxBytes) throw tooLong();
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
