@@ -32,7 +32,8 @@ export interface HeldDial {
   readonly dial: UpgradeDial;
   /** True if the API server gets SPDY, which proves the end of the output. */
   readonly isTranslated: boolean;
-  readonly ask: (dial: UpgradeDial) => Promise<UpgradeAnswer>;
+  /** @param over aborts when the session has ended */
+  readonly ask: (dial: UpgradeDial, over: AbortSignal) => Promise<UpgradeAnswer>;
 }
 
 /**
@@ -80,9 +81,11 @@ export function holdSession(held: HeldDial): {
     headers: [...withoutHeader(dial.headers, header), header, [...credentials, name].join(', ')],
     subprotocol: { header, offered: [name] },
   };
+  const over = new AbortController();
+  room.once('close', () => over.abort(new TailcastError('SESSION_ENDED', 'before the API server responded')));
   const start = async (): Promise<void> => {
     await room.ready;
-    const answer = await held.ask(only);
+    const answer = await held.ask(only, over.signal);
     if (answer.kind === 'refused') throw new TailcastError('SESSION_REFUSED', await reasonOf(answer));
     if (answer.subprotocol !== name) {
       answer.socket.destroy();

@@ -322,7 +322,8 @@ async function askOrHold(
   if (holdSession === undefined)
     throw new TailcastError('INTERNAL', 'this gateway cannot hold sessions back');
   const isTranslated = translateExec?.(admission, dial) !== undefined;
-  const ask = (later: UpgradeDial): Promise<UpgradeAnswer> => askExec(attempt, admission, later);
+  const ask: HeldDial['ask'] = (later, over) =>
+    askExec({ ...attempt, signal: AbortSignal.any([attempt.signal, over]) }, admission, later);
   return holdSession({ admission, rules, asksReason, protocol, dial, isTranslated, ask });
 }
 
@@ -331,7 +332,11 @@ async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial
   const translation = attempt.deps.translateExec?.(admission, dial);
   if (translation === undefined) return ask(attempt, admission, dial);
   const answer = await ask(attempt, admission, translation.dial);
-  return answer.kind === 'switched' ? translation.answer(answer) : answer;
+  if (answer.kind === 'refused') return answer;
+  // The translation opens the streams, which starts the command.
+  if (attempt.signal.aborted) answer.socket.destroy();
+  attempt.signal.throwIfAborted();
+  return translation.answer(answer);
 }
 
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
