@@ -2,8 +2,15 @@ import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { headerLines } from '../src/kube/header-lines.ts';
 import { acceptKey } from '../src/kube/websocket-accept.ts';
-import { isBearerSubprotocol, splitProtocolLines } from '../src/wire/remotecommand/channel.ts';
+import { splitProtocolLines } from '../src/wire/remotecommand/channel.ts';
 import { badRequest, encodeBody, forbidden, type ApiStatusError } from './api-status.ts';
+
+const BEARER_PREFIX = 'base64url.bearer.authorization.k8s.io.';
+
+/** True if a subprotocol contains a bearer token (k8s.io/apiserver `authentication/request/websocket`). */
+function isBearerSubprotocol(name: string): boolean {
+  return name.toLowerCase().startsWith(BEARER_PREFIX);
+}
 
 /** An upgrade request before its response. `head` contains the bytes after the request. */
 export interface ApiUpgrade {

@@ -9,12 +9,7 @@ import { encodeCastHeader, hasReversedResize, parseCastHeader } from '../../src/
 import { decodeBase64, encodeBase64 } from '../../src/wire/base64.ts';
 import { encodeJson, parseJson } from '../../src/wire/json-value.ts';
 import { encodeAnnotation, parseAnnotation } from '../../src/wire/recorder-api/annotation.ts';
-import {
-  decodeBase64Message,
-  encodeBase64Message,
-  parseSubprotocol,
-  splitProtocolLines,
-} from '../../src/wire/remotecommand/channel.ts';
+import { parseSubprotocol, splitProtocolLines } from '../../src/wire/remotecommand/channel.ts';
 import { encodeStatus, parseExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
 import {
   attempt,
@@ -187,11 +182,7 @@ const channel: FuzzTarget = {
     for (const name of names)
       ensure(name !== '' && name.trim() === name && !name.includes(','), 'not one name');
     const known = names.filter((name) => parseSubprotocol(name) !== undefined);
-    const { value: message, refused } = attempt(() => decodeBase64Message(input), wireRefusal);
-    if (message !== undefined) {
-      ensureEqual([...encodeBase64Message(message)], [...input], 'a message does not survive being written');
-    }
-    return `${known.length} ${refused}`;
+    return String(known.length);
   },
 };
 

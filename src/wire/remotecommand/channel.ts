@@ -5,7 +5,7 @@
  * A binary message is a channel byte and data; in the base64 variants a text message is a digit and base64. If a
  * message is fragmented, only its first frame has the channel byte.
  */
-import { decodeBase64, encodeBase64Bytes } from '../base64.ts';
+import { encodeBase64Bytes } from '../base64.ts';
 import { WireError } from '../wire-error.ts';
 
 /** `close` exists since v5: its data is the channel that the sender has finished. */
@@ -38,16 +38,6 @@ export function parseSubprotocol(name: string): ChannelProtocol | undefined {
   return PROTOCOLS.get(name);
 }
 
-const BEARER_PREFIX = 'base64url.bearer.authorization.k8s.io.';
-
-/**
- * True if a subprotocol contains a bearer token (k8s.io/apiserver `authentication/request/websocket`). Never log
- * or select it, and do not forward it in `auth` mode.
- */
-export function isBearerSubprotocol(name: string): boolean {
-  return name.toLowerCase().startsWith(BEARER_PREFIX);
-}
-
 /**
  * Returns the names in `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version` lines, in order, without empty
  * ones.
@@ -61,17 +51,6 @@ export function splitProtocolLines(lines: Iterable<string>): readonly string[] {
 export interface ChannelMessage {
   readonly channel: number;
   readonly data: Uint8Array;
-}
-
-/**
- * Decodes a complete text message of a base64 protocol: channel digit, then base64 (wsstream `handle`).
- *
- * @throws WireError `malformed` for an empty message, a first character other than a digit, or invalid base64.
- */
-export function decodeBase64Message(text: Uint8Array): ChannelMessage {
-  const channel = (text[0] ?? 0) - 0x30;
-  if (channel < 0 || channel > 9) throw new WireError('malformed', 'a base64 message begins with a digit');
-  return { channel, data: decodeBase64(text.subarray(1)) };
 }
 
 /** @throws WireError `malformed` for a channel above 9: these protocols have no close signal. */
