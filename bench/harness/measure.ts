@@ -90,8 +90,8 @@ export async function measureCase(
 }
 
 /**
- * Warms up a peer. Go and C get one load. JavaScript gets one load for cases about memory or with a single round, and
- * more otherwise. A quick run uses one load.
+ * Warms up a peer. Peers in Go and C get one load. JavaScript peers get one load for cases about memory or with a
+ * single round, and more otherwise. A quick run uses one load.
  */
 async function warmPeer(
   benchmark: BenchCase,

@@ -34,7 +34,7 @@ export interface GatewayOptions {
   readonly log: Logger;
   /** Destination of the access log. */
   readonly accessSink: LineSink;
-  /** Replacement of the identity file in the settings. */
+  /** Identity to use instead of the identity file in the settings. */
   readonly identity?: Identity;
   /** Token that every request must contain. Default: none. */
   readonly callerToken?: string;

@@ -1,6 +1,6 @@
 /**
- * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. A key that
- * is added while it runs is run again afterwards. A failed key is retried after a delay that doubles. The queue
+ * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. The
+ * queue runs a key again if it was added while it ran. A failed key is retried after a delay that doubles. The queue
  * stores only keys, so its size is bounded by the set of keys; keys are never dropped.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';

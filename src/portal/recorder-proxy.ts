@@ -36,7 +36,7 @@ const REQUEST_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['if-none-match', /^"[\u0021\u0023-\u007e]{1,200}"$/],
   ['if-range', /^"[\u0021\u0023-\u007e]{1,200}"$/],
 ]);
-/** Response headers that the client gets, if their value has this form. The gateway writes all others. */
+/** Response headers that the client gets, if their value has this form. The gateway creates all other headers. */
 const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['content-length', /^\d{1,15}$/],
   ['content-range', /^bytes [0-9*/-]{1,60}$/],

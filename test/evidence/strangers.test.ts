@@ -108,7 +108,7 @@ describe('a log under another key', () => {
         { kind: 'witness', head: { ...archive.checkpoint[0]!, hash: 'f'.repeat(64) } },
       ),
     ]);
-    // the report contains only its existence
+    // the only fault is the existence of the foreign log
     expect((await faultsOf(objects)).map(({ code, log }) => [code, log])).toEqual([['log-key-unknown', LOG]]);
   });
 });

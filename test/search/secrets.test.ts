@@ -198,7 +198,7 @@ it.each(SLOW_WORDS)('a long line of %j costs as much CPU as short lines with the
   expect(inLongLine).toBeLessThan(8 * inShortLines + 100);
 });
 
-/** Text that the rules read repeatedly before they looked for options first. */
+/** Text that is costly for the rules, unless they look for options first. */
 const COSTLY_WORDS = [
   'curl ',
   'mysql ',

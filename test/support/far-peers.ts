@@ -1,7 +1,7 @@
 /**
  * Worker thread with a client and an API server that run while the gateway's process is blocked. On request, the server
- * writes everything and closes. Afterwards its kernel responds to every byte with a reset and discards unread output,
- * as for any closed socket.
+ * writes everything and closes. Afterwards the kernel of the server responds to every byte with a reset and discards
+ * unread output, as for any closed socket.
  */
 import { once } from 'node:events';
 import { createServer as createPlainServer, type AddressInfo, type Server, type Socket } from 'node:net';

@@ -385,8 +385,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Returns the end of the newest segment with a trusted signature. An attacker can write unsigned segments after
-   * that end.
+   * Returns the end of the newest segment with a trusted signature. An attacker can write segments
+   * without a trusted signature after it.
    */
   async #newestHead(
     segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],

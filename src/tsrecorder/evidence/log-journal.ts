@@ -86,7 +86,7 @@ export class LogJournal {
 
   /**
    * Opens the journal at `path`, or creates one for the log `newLog`.
-   * @returns `damaged` if the file is unreadable, completely or at its end. the copy of the entry is kept
+   * @returns `damaged` if the file is unreadable, completely or at its end; a copy of the file is kept
    */
   static async open(
     path: string,

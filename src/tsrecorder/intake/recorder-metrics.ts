@@ -120,7 +120,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     oversized: counter(
       'tailcast_recorder_oversized_documents_total',
-      'Batches of events, and days of batches, that a search skipped: they are larger than any of a recorder.',
+      'Batches of events, and days of batches, that a search skipped because of their size.',
     ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',

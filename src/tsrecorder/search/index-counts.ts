@@ -5,7 +5,7 @@ import type { IndexClient } from './index-client.ts';
 
 /** Interval between two requests for the counts. */
 const STATUS_MS = 1000;
-/** Maximum age of cached counts. A search waits up to `WAIT_MS` for newer ones. */
+/** Maximum age of cached counts. A search waits up to `WAIT_MS` for newer counts. */
 const MAX_STATUS_AGE_MS = 5000;
 const WAIT_MS = 1000;
 

@@ -443,7 +443,7 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
     const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: read before and after the list, so that a recording that moves into the store meanwhile is in one of them.
+    // NOTE: read before and after the store is listed, because a recording can move into the store meanwhile.
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);

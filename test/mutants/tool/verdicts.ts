@@ -32,7 +32,7 @@ interface Options {
 export class Verdicts {
   readonly #path: string;
   readonly #options: Options;
-  /** By change, then by test file. */
+  /** Kept results by change, then by test file. */
   readonly #kept = new Map<string, Map<string, Kept>>();
 
   constructor(path: string, options: Options) {

@@ -128,7 +128,7 @@ describe('the index of an archive', () => {
       place(one, '2026-01-02', cast('old needle gamma')),
     ]);
     await Promise.all([found(one, 'needle', 3), found(two, 'needle', 3)]);
-    // each recorder may have found a cast of the other one before its sidecar, and reads the cast again
+    // A recorder that found a cast of the other recorder before its sidecar reads the cast again.
     await until(async () => (isDeepStrictEqual(await answers(two), await answers(one)) ? true : undefined));
     const [left, right] = [await found(one, 'needle', 3), await found(two, 'needle', 3)];
     const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value), withoutTrust);

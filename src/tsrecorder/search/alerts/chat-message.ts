@@ -40,7 +40,7 @@ export function chatBody(format: ChatFormat, { title, facts, link }: ChatText): 
   }
 }
 
-/** Returns a code span. In it, neither service looks for mentions, links or markup. */
+/** Returns a code span. Slack and Mattermost ignore mentions, links and markup in a code span. */
 function code(value: string): string {
   return `\`${value.replaceAll('`', "'")}\``;
 }

@@ -57,7 +57,7 @@ const REFRESH_MS = 500;
 const EXPUNGE_MS = 90_000;
 /** Maximum time of failing refreshes before `tidy` throws, in milliseconds. */
 const UNFOUND_MS = 2000;
-/** Placeholder moment of a session without text. */
+/** Moment (rows that were on the screen together) of a session without text. */
 const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 
 const FOUND_DOCUMENT = z.object({
