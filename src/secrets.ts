@@ -33,6 +33,11 @@ const ASSIGNED_LITERAL = [
 const NAME = String.raw`[^\s|;&>-]\S{0,127}`;
 /** A string of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
+/** Name of a variable or field with a secret key. */
+const KEY_NAME = [
+  '(?:secret|private|signing|encryption|master|account|preshared|auth|client)',
+  '[_-]?key(?:[_-](?:base|data))?',
+].join('');
 /** @param secrets alternatives */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
@@ -92,6 +97,59 @@ const RULES: readonly Rule[] = [
   },
   { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/[^\s:@/]*:`, String.raw`[^\s/]+(?=@)`, 'gi') },
   { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/`, String.raw`[\w.-]{20,}(?=@)`) },
+  {
+    words: [
+      'gldt-',
+      'glcbt-',
+      'glptt-',
+      'glft-',
+      'glsoat-',
+      'glimt-',
+      'glagent-',
+      'gloas-',
+      'xapp-',
+      'gocspx-',
+    ],
+    shape: /\b(?:gl(?:dt|cbt|ptt|ft|soat|imt|agent|oas)-|xapp-|GOCSPX-)[\w-]{16,}/g,
+  },
+  {
+    words: ['hf_', '_test_', 'whsec_', 'shp', 'sq0csp-', 'glsa_', 'sntry', 'lin_api_', 'nvapi-', 'atatt3'],
+    shape:
+      /\b(?:hf_|[sr]k_test_|whsec_|shp(?:at|ss|ca|pa)_|sq0csp-|glsa_|sntry[su]_|lin_api_|nvapi-|ATATT3)[\w-]{16,}/g,
+  },
+  {
+    words: ['pmak-', 'eyjrijoi', '1//0', 'k10', '.atlasv1.', '7q~', '8q~'],
+    shape: new RegExp(
+      [
+        String.raw`\bPMAK-[\w-]{32,}|\beyJrIjoi[\w-]{20,}|\b1\/\/0[\w-]{20,}|\bK10[\da-f]{16,}::[\w.:-]{8,}`,
+        String.raw`\b[A-Za-z\d]{14}\.atlasv1\.[\w-]{20,}|(?<![\w.~-])[\w.~-]{3}[78]Q~[\w.~-]{31}`,
+      ].join('|'),
+      'g',
+    ),
+  },
+  {
+    words: ['hooks.slack.com', '/api/webhooks/', '/webhookb2/', '-signature=', 'sig='],
+    shape: shape(
+      [
+        String.raw`\bhooks\.slack\.com\/[a-z]{1,16}\/|\/api\/webhooks\/\d{1,20}\/|\/webhookb2\/`,
+        String.raw`\bX-(?:Amz|Goog)-Signature=|[?&]sig=`,
+      ].join('|'),
+      String.raw`[\w%+=@/-]{16,}`,
+      'gi',
+    ),
+  },
+  {
+    words: ['cookie'],
+    shape: shape(String.raw`\bCookie["']?:\s{0,4}`, String.raw`[^"'\u2028]{4,}`, 'gi'),
+  },
+  {
+    words: ['machine'],
+    shape: shape(String.raw`\bmachine\s${NAME}\slogin\s${NAME}\spassword\s`, value(String.raw`\S`)),
+  },
+  {
+    words: ['key', 'redis'],
+    shape: shape(`(?:${KEY_NAME}|REDISCLI_AUTH)["']?\\s{0,2}[=:]\\s{0,2}["']?`, ASSIGNED, 'gi'),
+  },
   { words: ['sg.'], shape: /\bSG\.[\w-]{16,}\.[\w-]{16,}/g },
   { words: ['sshpass'], shape: shape(String.raw`\bsshpass\s{1,4}-p\s{0,4}`, value(String.raw`\S`)) },
   {
@@ -113,7 +171,7 @@ const RULES: readonly Rule[] = [
   ),
   option(
     ['login'],
-    /\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b/,
+    /\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az|oc)(?:\s{1,4}registry)?\s{1,4}login\b/,
     'p=?',
   ),
   option(
@@ -220,7 +278,7 @@ const RULES: readonly Rule[] = [
     words: ['identified', 'secret_access_key', '_authtoken'],
     shape: shape(
       String.raw`(?:\bidentified\s(?:with\s{1,4}\S{1,64}\s)?(?:by|as)|secret_access_key|_authtoken)\s(?:password\s)?`,
-      value(String.raw`[^\s;]`),
+      value(String.raw`[^\s;=]`),
       'gi',
     ),
   },
@@ -263,9 +321,9 @@ const MAY_HOLD_ONE = new RegExp(WORDS.join('|'), 'i');
 /** Lookup table of the first three characters of all words by their last five bits. */
 const BEGINS_ONE = new Uint8Array(0x8000);
 for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;
-const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----/;
-const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY-----/;
-const PEM_LINE = /^[\sA-Za-z0-9+/=]{16,}$/;
+const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-Lines: \d/;
+const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-MAC: /;
+const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
 /** Maximum number of lines in a PEM key. Longer blocks are not treated as keys. */
 const MAX_PEM_LINES = 200;
 

@@ -1,6 +1,6 @@
 /** Secrets are replaced at any position of a line: a fast check that misses one would be a leak. */
 import { expect, it } from 'vitest';
-import { replaceSecrets, replaceSecretWords, SECRET } from '../../src/secrets.ts';
+import { createSecretFilter, replaceSecrets, replaceSecretWords, SECRET } from '../../src/secrets.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 
 const LONG = 'A1b2C3d4E5f6G7h8I9j0';
@@ -118,6 +118,107 @@ it('a line without one stays as it is', () => {
     expect(replaceSecrets(line)).toBe(line);
 });
 
+const TOKEN = 'Ab1-Cd2_Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1';
+/** Parts of common secrets. The text before `|` stays. */
+it.each(
+  `
+  Authorization: Bearer |${TOKEN}
+  curl -H "authorization: token |${TOKEN}"
+  curl -H 'Cookie: |session=${TOKEN}'
+  set-cookie: |id=${TOKEN}; Path=/
+  |eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N
+  aws_secret_access_key = |${TOKEN}
+  AWS_SESSION_TOKEN=|${TOKEN}
+  "SecretAccessKey": "|${TOKEN}"
+  https://b.s3.amazonaws.com/a?X-Amz-Signature=|${'fe5f80f7'.repeat(8)}
+  "private_key": "|-----BEGIN PRIVATE KEY-----\\nMIIE
+  https://storage.googleapis.com/a?X-Goog-Signature=|${'fe5f80f7'.repeat(8)}
+  |GOCSPX-${TOKEN}
+  |1//0${TOKEN}
+  AccountName=x;AccountKey=|${TOKEN}==;EndpointSuffix=core.windows.net
+  SharedAccessKeyName=Root;SharedAccessKey=|${TOKEN}=
+  https://x.blob.core.windows.net/c?sv=2020-08-04&sig=|${TOKEN}%3D&se=2030
+  |abc8Q~${TOKEN}
+  az login --service-principal -u app -p |${TOKEN} --tenant t
+  oc login -u me -p |${TOKEN} https://x
+  oc login --token=|${TOKEN}
+  |github_pat_${TOKEN}
+  |glpat-${TOKEN}
+  |gldt-${TOKEN}
+  |glcbt-${TOKEN}
+  |glptt-${TOKEN}
+  |glft-${TOKEN}
+  |glsoat-${TOKEN}
+  |glimt-${TOKEN}
+  |glagent-${TOKEN}
+  |xoxb-${TOKEN}
+  |xapp-1-${TOKEN}
+  https://hooks.slack.com/services/|T00000000/B00000000/${TOKEN}
+  https://discord.com/api/webhooks/123456789012345678/|${TOKEN}
+  https://x.webhook.office.com/webhookb2/|0123-4567@89/IncomingWebhook/${TOKEN}
+  |hf_${TOKEN}
+  |sk_test_${TOKEN}
+  |whsec_${TOKEN}
+  |shpat_${TOKEN}
+  |sq0csp-${TOKEN}
+  |glsa_${TOKEN}
+  |sntrys_${TOKEN}
+  |lin_api_${TOKEN}
+  |nvapi-${TOKEN}
+  |ATATT3${TOKEN}
+  |PMAK-${TOKEN}
+  |eyJrIjoi${TOKEN}
+  |K10${'0a1b2c3d'.repeat(8)}::server:${TOKEN}
+  |abcdefghij1234.atlasv1.${TOKEN}
+  x --password=|${TOKEN}
+  x --private-key=|${TOKEN}
+  x --auth-key=|${TOKEN}
+  REDISCLI_AUTH=|${TOKEN} redis-cli
+  SECRET_KEY_BASE=|${TOKEN}
+  DJANGO_SECRET_KEY='|${TOKEN}'
+  SIGNING_KEY=|${TOKEN}
+  ENCRYPTION_KEY=|${TOKEN}
+  PrivateKey = |${TOKEN}
+  PresharedKey = |${TOKEN}
+  client-key-data: |${TOKEN}
+  id-token: |${TOKEN}
+  token: |${TOKEN}
+  "identitytoken": "|${TOKEN}"
+  amqp://me:|${TOKEN}@db
+  machine host login me password |${TOKEN}
+`
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split('|')),
+)('of a secret after %j nothing is left: %j', (kept = '', secret = '') => {
+  const shown = createSecretFilter()(kept + secret);
+  expect(shown.startsWith(kept + SECRET)).toBe(true);
+  expect(shown).not.toContain(TOKEN);
+});
+
+it.each([
+  [
+    '-----BEGIN PGP PRIVATE KEY BLOCK-----',
+    'Version: x',
+    '',
+    'QUJDREVGR0hJSktMTU5P',
+    '=ab1+',
+    '-----END PGP PRIVATE KEY BLOCK-----',
+  ],
+  ['Private-Lines: 2', 'QUJDREVGR0hJSktMTU5P', 'Private-MAC: 0a1b'],
+  [
+    '-----BEGIN RSA PRIVATE KEY-----',
+    'Proc-Type: 4,ENCRYPTED',
+    'DEK-Info: AES-128-CBC,00',
+    '',
+    'QUJDREVGR0hJSktMTU5P',
+    '-----END RSA PRIVATE KEY-----',
+  ],
+])('of a key that begins with %j nothing is left', (...lines) => {
+  const filter = createSecretFilter();
+  expect([...lines, 'ls'].map(filter)).toEqual([...lines.map(() => SECRET), 'ls']);
+});
+
 /** Lines that make a rule start a search at each word without finding a secret. */
 const SLOW_WORDS = [
   'eyJaaaaaaaa-',
@@ -172,6 +273,17 @@ const SLOW_WORDS = [
   'mc alias set a b ',
   'net user aaaa ',
   '<<<kinit',
+  'gldt-A.',
+  'shp_A.',
+  '1//0a ',
+  'K10aaaaaaaaaaaaaaaa:',
+  '8Q~aaa',
+  'a.atlasv1.',
+  '&sig=a ',
+  'hooks.slack.com/a',
+  'Cookie: a"',
+  'machine a login a ',
+  'auth_key="',
   ' password nmcli',
 ];
 
