@@ -53,6 +53,7 @@ export interface SearchIndexState {
 export interface Filter {
   readonly text: string;
   readonly user: string;
+  readonly cluster: string;
   readonly namespace: string;
   readonly pod: string;
   readonly state: string;
@@ -64,6 +65,7 @@ export interface Filter {
 export const EMPTY_FILTER: Filter = {
   text: '',
   user: '',
+  cluster: '',
   namespace: '',
   pod: '',
   state: '',
@@ -418,7 +420,7 @@ export function liveAddress(id: string): string {
 /** Converts the filter to query parameters. Days become instants in the viewer's time zone. */
 export function filterQuery(filter: Filter): Record<string, string> {
   const query: Record<string, string> = {};
-  for (const name of ['text', 'user', 'namespace', 'pod', 'state'] as const) {
+  for (const name of ['text', 'user', 'cluster', 'namespace', 'pod', 'state'] as const) {
     const value = filter[name].trim();
     if (value !== '') query[name] = value;
   }

@@ -12,7 +12,7 @@ const TYPING_PAUSE_MS = 250;
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
 /** Fields with complete values. The filters apply after the input is complete, and the form suggests known names. */
-const KNOWN_AS = { user: 'user', namespace: 'ns', pod: 'pod' } as const;
+const KNOWN_AS = { user: 'user', cluster: 'cluster', namespace: 'ns', pod: 'pod' } as const;
 type Name = keyof typeof KNOWN_AS;
 
 export interface FilterFormProps {
@@ -70,6 +70,7 @@ export function FilterForm({ filter, known }: FilterFormProps): JSX.Element {
         />
       </label>
       {nameField('user', 'Who')}
+      {known.cluster.size > 0 || filter.cluster !== '' ? nameField('cluster', 'Cluster') : null}
       {nameField('namespace', 'Namespace')}
       {nameField('pod', 'Pod')}
       <label>

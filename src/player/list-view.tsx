@@ -246,16 +246,18 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
 
 /** Names in all recordings that this list has shown. The object changes only when names are added. */
 function useKnownNames(recordings: readonly Listed[]): KnownNames {
-  const known = useRef<KnownNames>({ user: new Set(), ns: new Set(), pod: new Set() });
+  const known = useRef<KnownNames>({ user: new Set(), cluster: new Set(), ns: new Set(), pod: new Set() });
   return useMemo(() => {
-    const sizeOf = ({ user, ns, pod }: KnownNames): number => user.size + ns.size + pod.size;
-    const { user, ns, pod } = known.current;
-    const all = { user: new Set(user), ns: new Set(ns), pod: new Set(pod) };
+    const sizeOf = ({ user, cluster, ns, pod }: KnownNames): number =>
+      user.size + cluster.size + ns.size + pod.size;
+    const { user, cluster, ns, pod } = known.current;
+    const all = { user: new Set(user), cluster: new Set(cluster), ns: new Set(ns), pod: new Set(pod) };
     const add = (names: Set<string>, name: string | undefined): void => {
       if (name !== undefined && names.size < MAX_OFFERED) names.add(name);
     };
-    for (const { source, kubernetes } of recordings) {
+    for (const { source, cluster, kubernetes } of recordings) {
       add(all.user, source.user);
+      add(all.cluster, cluster);
       add(all.ns, kubernetes?.namespace);
       add(all.pod, kubernetes?.pod);
     }

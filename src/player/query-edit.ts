@@ -65,11 +65,12 @@ export function toggled(query: Query, key: OfferedKey, value: string, nowMs: num
 
 /** Converts a filter in a link for a recorder without search to a query. */
 export function queryOfFilter(filter: Filter): string {
-  const { text, user, namespace, pod, state, from, to } = filterQuery(filter);
+  const { text, user, cluster, namespace, pod, state, from, to } = filterQuery(filter);
   const quoted = (key: string, value: string | undefined): readonly string[] =>
     value === undefined ? [] : [`${key}"${value.replaceAll(/["\\]/g, '\\$&')}"`];
   return [
     ...quoted('user:', user),
+    ...quoted('cluster:', cluster),
     ...quoted('ns:', namespace),
     ...quoted('pod:', pod),
     ...quoted('state:', state),
@@ -95,7 +96,7 @@ export function begunWith(query: Query, nowMs: number): string | undefined {
 }
 
 /** Known names, by key. */
-export type KnownNames = Readonly<Record<'user' | 'ns' | 'pod', ReadonlySet<string>>>;
+export type KnownNames = Readonly<Record<'user' | 'cluster' | 'ns' | 'pod', ReadonlySet<string>>>;
 
 const MAX_OFFERED = 20;
 

@@ -77,6 +77,7 @@ describe('the page’s address', () => {
     const texts = fc.record({
       text: fc.string(),
       user: fc.string(),
+      cluster: fc.string(),
       namespace: fc.string(),
       pod: fc.string(),
       state: fc.string(),
@@ -115,8 +116,14 @@ describe('the page’s address', () => {
 describe('the filter', () => {
   it('leaves out what is empty and covers both days whole', () => {
     expect(filterQuery(EMPTY_FILTER)).toEqual({});
-    const query = filterQuery({ ...EMPTY_FILTER, user: ' alice ', from: '2026-03-01', to: '2026-03-01' });
-    expect(query).toMatchObject({ user: 'alice' });
+    const query = filterQuery({
+      ...EMPTY_FILTER,
+      user: ' alice ',
+      cluster: 'eu',
+      from: '2026-03-01',
+      to: '2026-03-01',
+    });
+    expect(query).toMatchObject({ user: 'alice', cluster: 'eu' });
     const hours = (Date.parse(query['to'] ?? '') - Date.parse(query['from'] ?? '')) / 3_600_000;
     expect(hours).toBeGreaterThanOrEqual(23);
     expect(hours).toBeLessThanOrEqual(25);

@@ -57,10 +57,18 @@ describe('a query on the page', () => {
 
   it('says the same as the filter of a recorder without an index', () => {
     expect(queryOfFilter(EMPTY_FILTER)).toBe('');
-    const filter = { ...EMPTY_FILTER, text: 'a "b', user: 'alice', namespace: 'prod', state: 'running' };
+    const filter = {
+      ...EMPTY_FILTER,
+      text: 'a "b',
+      user: 'alice',
+      cluster: 'eu',
+      namespace: 'prod',
+      state: 'running',
+    };
     const text = queryOfFilter({ ...filter, from: '2026-01-02', to: '2026-01-02' });
     expect(read(text).clauses.map(([term]) => term)).toMatchObject([
       { field: 'user', value: 'alice' },
+      { field: 'cluster', value: 'eu' },
       { field: 'ns', value: 'prod' },
       { field: 'state', value: 'running' },
       { field: 'after' },
@@ -86,6 +94,7 @@ describe('a query on the page', () => {
 describe('what is offered', () => {
   const known = {
     user: new Set(['alice@example.com', 'bob']),
+    cluster: new Set(['eu']),
     ns: new Set(['my space']),
     pod: new Set<string>(),
   };
@@ -94,6 +103,7 @@ describe('what is offered', () => {
     ['deploy -us', ['deploy -user:']],
     ['user:', ['user:alice@example.com', 'user:bob']],
     ['x user:AL', ['x user:alice@example.com']],
+    ['cluster:e', ['cluster:eu']],
     ['ns:m', ['ns:"my space"']],
     ['state:r', ['state:running']],
     ['state:running', []],
