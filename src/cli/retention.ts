@@ -68,13 +68,21 @@ async function manage(
   context: CommandContext,
 ): Promise<void> {
   const signer = key === undefined ? undefined : { key, trusted, nowMs: Date.now() };
+  const note = async (text: string): Promise<void> =>
+    json === true ? undefined : print(context.stdout, `${text}\n`);
   if (Array.isArray(hold) && signer !== undefined) {
     if (typeof reason !== 'string') throw new TailcastError('USAGE', 'say why with --reason');
-    for (const id of await idsOf(hold, store, context)) await holdRecording(store, id, reason, signer);
+    for (const id of await idsOf(hold, store, context)) {
+      await holdRecording(store, id, reason, signer);
+      await note(`hold set: ${id}`);
+    }
   }
   if (Array.isArray(release) && signer !== undefined) {
     const why = typeof reason === 'string' ? reason : '';
-    for (const id of await idsOf(release, store, context)) await releaseRecording(store, id, why, signer);
+    for (const id of await idsOf(release, store, context)) {
+      await releaseRecording(store, id, why, signer);
+      await note(`hold released: ${id}`);
+    }
   }
   const policy = {
     ...(typeof maxAgeDays === 'number' ? { maxAgeMs: maxAgeDays * DAY_MS } : {}),

@@ -24,9 +24,7 @@ export function kubeconfigOf(
 ): readonly string[] | undefined {
   if (kubeconfig !== undefined) return [kubeconfig];
   if (environment.has('KUBERNETES_SERVICE_HOST')) return undefined;
-  const named = environment.get('KUBECONFIG');
-  if (named !== undefined && named !== '') return kubeconfigPaths(named, homedir());
-  throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
+  return kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
 }
 
 /**

@@ -108,6 +108,14 @@ export const OPERATOR_SETTINGS = {
 export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] = [
   ...readableFiles('kubeconfig'),
   {
+    settings: ['kubeconfig'],
+    check({ kubeconfig }, environment) {
+      const { KUBERNETES_SERVICE_HOST, KUBECONFIG } = Object.fromEntries(environment);
+      if (kubeconfig === undefined && KUBERNETES_SERVICE_HOST === undefined && (KUBECONFIG ?? '') === '')
+        throw new Error('kubeconfig: outside a cluster, name one (--kubeconfig)');
+    },
+  },
+  {
     settings: ['control', 'controlUrl'],
     check({ control, controlUrl }) {
       if (control === 'headscale' && controlUrl === undefined)

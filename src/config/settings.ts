@@ -81,7 +81,7 @@ export interface SettingSources {
 export interface SettingCheck<Table extends SettingTable> {
   readonly settings: readonly (keyof Table)[];
   /** @throws Error whose message describes the problem, e.g. a TailcastError `CONFIG_INVALID` */
-  check(values: SettingValues<Table>): void;
+  check(values: SettingValues<Table>, environment: ReadonlyMap<string, string>): void;
 }
 
 /**
@@ -121,7 +121,7 @@ export function readSettings<Table extends SettingTable>(
   for (const rule of checks) {
     if (rule.settings.some((key) => wrong.has(key))) continue;
     try {
-      rule.check(typed);
+      rule.check(typed, sources.environment);
     } catch (error) {
       problems.push(error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error));
     }

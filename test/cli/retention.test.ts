@@ -1,4 +1,6 @@
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { shortId } from '../../src/cli/archive.ts';
@@ -89,6 +91,7 @@ describe('tailcast retention', () => {
       keyOf(rig),
     );
     expect(held).toMatchObject({ code: 0, stderr: '' });
+    expect(held.stdout).toMatch(new RegExp(`^hold set: ${newest!.id}\n`));
     expect(held.stdout).toMatch(new RegExp(`^held .*${newest!.id}$`, 'm'));
     const released = await run(
       rig.directory,
@@ -103,8 +106,23 @@ describe('tailcast retention', () => {
     );
     expect(released).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining('2 would be removed, 0 held'),
+      stdout: expect.stringMatching(
+        new RegExp(`^hold released: ${newest!.id}\n[\\s\\S]*2 would be removed, 0 held`),
+      ),
     });
+    const change = ['--hold', 'latest', '--reason', 'x', '--evidence-key'];
+    const missing = join(rig.directory, 'none.pem');
+    expect(await run(rig.directory, ...change, missing)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(
+        `the evidence key ${missing} cannot be used: there is no such file or folder`,
+      ),
+    });
+    const wrong = join(rig.directory, 'wrong.pem');
+    await writeFile(wrong, '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n');
+    expect((await run(rig.directory, ...change, wrong)).stderr).toContain(
+      `the evidence key ${wrong} cannot be used: it is not an Ed25519 private key in PEM (PKCS#8)`,
+    );
     expect(
       await run(rig.directory, '--evidence-key', keyOf(rig), '--hold', 'nobody', '--reason', 'x'),
     ).toMatchObject({ code: 1 });

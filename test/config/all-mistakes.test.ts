@@ -87,10 +87,12 @@ describe('run', () => {
     expect(err).toMatch(/target: name[\s\S]*ports: name/);
   });
 
-  it('an operator names the address of headscale that is missing', async () => {
+  it('an operator reports the missing kubeconfig and the missing address of headscale', async () => {
     const { code, err } = await runCommand('operator', '--control=headscale', '--controllers=pods');
     expect(code).toBe(2);
-    expect(err).toMatch(/--controllers: [\s\S]*control=headscale needs controlUrl/);
+    expect(err).toMatch(
+      /--controllers: [\s\S]*kubeconfig: outside a cluster[\s\S]*headscale needs controlUrl/,
+    );
   });
 
   it('a setting that is wrong on its own is not blamed on another', async () => {

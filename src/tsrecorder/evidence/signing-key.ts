@@ -10,7 +10,7 @@ import {
   type KeyObject,
 } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { errorText, isSystemError, TailcastError } from '../../errors.ts';
+import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 import { replaceFile } from '../files/durable-files.ts';
 
 /** A public Ed25519 key. */
@@ -47,16 +47,16 @@ export async function loadSigningKey(path: string, create: boolean): Promise<Sig
   try {
     pem = await readFile(path, 'utf8');
   } catch (error) {
-    if (!create || !isSystemError(error, 'ENOENT')) throw unusable(error);
+    if (!create || !isSystemError(error, 'ENOENT')) throw unusable(path, errorReason(error));
     pem = await createKeyFile(path);
   }
   try {
     const key = createPrivateKey(pem);
-    if (key.asymmetricKeyType !== 'ed25519') throw new Error('it is not an Ed25519 key');
-    return asSigningKey(key);
-  } catch (error) {
-    throw unusable(error);
+    if (key.asymmetricKeyType === 'ed25519') return asSigningKey(key);
+  } catch {
+    // OpenSSL's error does not help a user
   }
+  throw unusable(path, 'it is not an Ed25519 private key in PEM (PKCS#8)');
 }
 
 /** Generates a key in memory. */
@@ -84,7 +84,10 @@ export function parsePublicKey(text: string): PublicKey | undefined {
  */
 export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
-    throw new TailcastError('CONFIG_INVALID', `the keys of the recorders cannot be read: ${reasonOf(error)}`);
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `the keys of the recorders cannot be read: ${errorReason(error)}`,
+    );
   });
   const blocks = text.match(/-----BEGIN [^]*?-----END [A-Z ]+-----|^\S+$/gm) ?? [];
   return blocks.map((block) => {
@@ -137,11 +140,6 @@ function bytesOf(message: string | Uint8Array): Uint8Array {
   return typeof message === 'string' ? Buffer.from(message) : message;
 }
 
-function unusable(error: unknown): TailcastError {
-  const detail = `the evidence key cannot be used: ${reasonOf(error)}`;
-  return new TailcastError('CONFIG_INVALID', detail, { cause: error });
-}
-
-function reasonOf(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
+function unusable(path: string, reason: string): TailcastError {
+  return new TailcastError('CONFIG_INVALID', `the evidence key ${path} cannot be used: ${reason}`);
 }
