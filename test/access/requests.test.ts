@@ -156,6 +156,8 @@ describe('access with an approval', () => {
     expect(
       (await refusalOf(gateway.access.decide(id, 'approved', decider(carol), signal))).message,
     ).toContain('is denied already');
+    rig.now += 600_000;
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
   });
 
   it('is approved by groups and tags', async () => {

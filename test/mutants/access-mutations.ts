@@ -57,6 +57,9 @@ export const ACCESS: readonly Mutation[] = [
     ['number of approvals', '>= approvers.count', '>= 1'],
     ['namespaces', 'namespaces.length === 0 || (', 'namespaces.length !== -1 || ('],
     ['windows', 'windows.length === 0 ||', 'windows.length !== -1 ||'],
+    ['expiry', '&& unixMs >= expiresMs', '&& unixMs >= Infinity'],
+    ['time of a denial', '?? 0) + DENIED_MS', '?? 0) + Infinity'],
+    ['requests after a revocation', "if (state === 'revoked') return nowMs < expiresMs;", ''],
   ),
   ...inFile(
     'src/access/request-store.ts',
@@ -67,6 +70,8 @@ export const ACCESS: readonly Mutation[] = [
     ['version of a write', 'metadata: { resourceVersion: version }', 'metadata: {}'],
     ['confirmation by the API server', '< FRESH_MS) return;', '< 1e12) return;'],
     ['sessions of revoked access', "if (record.state !== 'granted') this.#endAll(id, record);", ''],
+    ['sessions of removed access', 'this.#endAll(id, undefined);', ''],
+    ['record after its evidence', 'await evidence();', 'void evidence();'],
   ),
   ...inFile(
     'src/access/requests.ts',
@@ -75,6 +80,13 @@ export const ACCESS: readonly Mutation[] = [
     ['clock skew', 'record.createdMs > now + SKEW_MS', 'record.createdMs > Infinity'],
     ['pending requests of a person', '>= MAX_PENDING_PER_PERSON)', '>= 1e9)'],
     ['kept requests of a person', '>= MAX_KEPT_PER_PERSON)', '>= 1e9)'],
+    [
+      'access that expired before its use',
+      "stateAt(record, this.#deps.unixMs()) !== 'granted') throw ended",
+      "record.state !== 'granted') throw ended",
+    ],
+    ['access that expires in a session', 'setTimeout(expire, Math.min(', 'setTimeout(() => {}, Math.min('],
+    ['access that is revoked in a session', 'this.#store.watch(id, end);', '() => {};'],
     ['revoked access', 'overlaps(accessOf(record), ask)', 'askKey(accessOf(record)) === askKey(ask)'],
     ['required reason', "if (rule.requireReason && reason === '')", "if (reason === 'never')"],
     ['maximum duration', 'if (durationMs > rule.maxDurationMs)', 'if (durationMs > Infinity)'],
@@ -83,6 +95,14 @@ export const ACCESS: readonly Mutation[] = [
       "if (verdict === 'approved' && !isRecorded)",
       "if (verdict === 'revoked' && !isRecorded)",
     ],
+  ),
+  ...inFile(
+    'src/access/expiries.ts',
+    ['expiry claimed by another gateway', 'return expiry.claimedBy === this.#gateway;', 'return true;'],
+    ['claims of stopped gateways', 'now < expiry.untilMs', 'now < Infinity'],
+    ['evidence of an expiry', 'if (isRecorded || unixMs()', 'if (!isRecorded || unixMs()'],
+    ['expiry without a recorder', '|| unixMs() > record.expiresMs + EVIDENCE_MS', ''],
+    ['expiry stored once', 'this.#recorded.has(id) ||', ''],
   ),
   ...inFile(
     'src/proxy/gate/elevation.ts',
@@ -94,7 +114,9 @@ export const ACCESS: readonly Mutation[] = [
   ),
 ];
 
+const ACCESS_TESTS = ['test/access/requests.test.ts', 'test/attack/access.test.ts'];
 export const ACCESS_SUITES: Readonly<Record<string, readonly string[]>> = {
+  ...Object.fromEntries(ACCESS.map(({ file }) => [file, ACCESS_TESTS])),
   'src/proxy/session/moderation.ts': ['test/proxy/session/moderation.test.ts'],
   'src/proxy/gate/moderation.ts': ['test/proxy/gate/moderation.test.ts'],
 };

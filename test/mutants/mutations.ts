@@ -9,6 +9,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 import { ACCESS, ACCESS_SUITES } from './access-mutations.ts';
 import { CLUSTERS, CLUSTER_SUITES } from './cluster-mutations.ts';
+import { NOTIFICATIONS, NOTIFICATION_SUITES } from './notification-mutations.ts';
 import { PORTAL, PORTAL_SUITES } from './portal-mutations.ts';
 import { REQUESTS } from './request-mutations.ts';
 
@@ -608,12 +609,14 @@ export const MUTATIONS: readonly Mutation[] = [
   ...TAPS,
   ...ACCESS,
   ...CLUSTERS,
+  ...NOTIFICATIONS,
   ...PORTAL,
 ];
 
 /** Suites that run first for a file, because they are the most likely to fail. All suites run if necessary. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...CLUSTER_SUITES,
+  ...NOTIFICATION_SUITES,
   ...PORTAL_SUITES,
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',
@@ -699,6 +702,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
 };
 
 export const ALL_SUITES: readonly string[] = [
+  'test/access',
   'test/attack',
   'test/compose/clusters.test.ts',
   'test/impersonation',
@@ -709,4 +713,5 @@ export const ALL_SUITES: readonly string[] = [
   'test/tailnet/capabilities.test.ts',
   'test/tailnet/local-api.test.ts',
   'test/tailnet/whois.test.ts',
+  'test/tsrecorder/search/alerts',
 ];

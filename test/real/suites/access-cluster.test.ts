@@ -1,16 +1,22 @@
 /**
- * Access on request in front of a real API server with the manifests of `deploy/access`, and a plain kubectl. Two
- * gateways with one identity each share the requests: alice works at the first, bob decides at the second.
+ * Access on request in front of a real API server with the manifests of `deploy/access`, and a plain kubectl. Three
+ * gateways with one identity each share the requests: alice works at the first, bob decides at the second, and an agent
+ * whose writes need approvals works at the third.
  */
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { KEY, openReceiver, type Receiver } from '../../tsrecorder/search/alerts/webhook-receiver.ts';
 import { createPod } from '../cases/case.ts';
-import { findKubectls, runKubectl, startKubectl } from '../rig/kubectl.ts';
+import { findKubectls, runKubectl, startKubectl, type Transport } from '../rig/kubectl.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
 import { prepareAccess } from '../support/access-cluster.ts';
@@ -20,19 +26,27 @@ import { gatewaySettings } from '../../support/settings.ts';
 const PATH = '/-/recordings/api/v1/access/requests';
 const SRE = ['--as=me', '--as-group=sre'] as const;
 const LIST = ['get', 'configmaps', ...SRE] as const;
+const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
+const AGENT = { tags: ['tag:agent'], nodeName: 'agent.example.ts.net' };
 
 let rig: Rig;
 let cluster: Kubernetes;
 let recorder: TestRecorder;
 let alice: RunningGateway;
 let bob: RunningGateway;
+let agent: RunningGateway;
+let receiver: Receiver;
 const kubectls = await findKubectls();
 
-async function gatewayOf(login: string, token: string): Promise<RunningGateway> {
-  const name = login.split('@')[0] ?? '';
-  const kubernetes = { impersonate: { groups: ['readers'] }, recorderAddrs: [recorder.address] };
+async function gatewayOf(caller: Parameters<typeof identityOf>[0], token: string): Promise<RunningGateway> {
+  const isAgent = 'tags' in caller;
+  const name = isAgent ? 'agent' : (caller.login.split('@')[0] ?? '');
+  const kubernetes = {
+    impersonate: { groups: isAgent ? ['readers', 'sre'] : ['readers'] },
+    recorderAddrs: [recorder.address],
+  };
   const access = {
-    request: { groups: ['sre'] },
+    request: isAgent ? { writes: true } : { groups: ['sre'] },
     maxDuration: '1h',
     approvers: { users: ['bob@example.com', 'alice@example.com'] },
     enforceRecorder: true,
@@ -47,7 +61,7 @@ async function gatewayOf(login: string, token: string): Promise<RunningGateway> 
     log: createSilentLogger(),
     accessSink: process.stderr,
     identity: {
-      ...identityOf({ login }, undefined),
+      ...identityOf(caller, undefined),
       ...(name === 'bob' ? { userId: 2n } : {}),
       capabilities: new Map<string, readonly unknown[]>([
         ['tailscale.com/cap/kubernetes', [kubernetes]],
@@ -63,10 +77,29 @@ beforeAll(async () => {
   rig = createRig();
   cluster = await startKubernetes(rig, { node: { webSockets: true } });
   const token = await prepareAccess(cluster);
-  recorder = await startTestRecorder(join(rig.folder, 'recorder'), 'gateway.example.ts.net');
+  receiver = await openReceiver();
+  rig.onStop(async () => receiver[Symbol.asyncDispose]());
+  const folder = join(rig.folder, 'recorder');
+  mkdirSync(folder);
+  writeFileSync(join(folder, 'hook.key'), KEY.toString('base64'));
+  const alerts = join(folder, 'alerts.yaml');
+  writeFileSync(
+    alerts,
+    `webhooks:
+  chat:
+    url: '${receiver.url}'
+    secretFile: '${join(folder, 'hook.key')}'
+    viewer: 'soc@example.com'
+    player: 'https://gateway.example.com/-/recordings/'
+rules:
+  access: { accessRequests: true, webhook: chat }
+`,
+  );
+  recorder = await startTestRecorder(folder, 'gateway.example.ts.net', undefined, true, { alerts });
   rig.onStop(() => recorder.close());
-  alice = await gatewayOf('alice@example.com', token);
-  bob = await gatewayOf('bob@example.com', token);
+  alice = await gatewayOf({ login: 'alice@example.com' }, token);
+  bob = await gatewayOf({ login: 'bob@example.com' }, token);
+  agent = await gatewayOf(AGENT, token);
   await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });
 });
 
@@ -89,21 +122,32 @@ async function api(gateway: RunningGateway, method: 'GET' | 'POST', path = ''): 
   return body;
 }
 
-const kubeconfig = (): string =>
-  cluster.kubeconfig('through-alice', {
-    server: `https://127.0.0.1:${alice.port}`,
-    ca: alice.caPem ?? '',
+const kubeconfig = (gateway: RunningGateway = alice): string =>
+  cluster.kubeconfig(`through-${gateway.port}`, {
+    server: `https://127.0.0.1:${gateway.port}`,
+    ca: gateway.caPem ?? '',
     token: 'unused',
   });
 
-async function kubectl(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
-  const run = { kubeconfig: kubeconfig() };
+interface Ran {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+const kubectl = (...args: readonly string[]): Promise<Ran> => kubectlAt({}, args);
+
+async function kubectlAt(
+  { gateway, transport }: { readonly gateway?: RunningGateway; readonly transport?: Transport },
+  args: readonly string[],
+): Promise<Ran> {
+  const run = { kubeconfig: kubeconfig(gateway), ...(transport === undefined ? {} : { transport }) };
   const { code, stdout, stderr } = await runKubectl(kubectls.at(-1)!, args, run);
   return { code, out: stdout.toString(), err: stderr.toString() };
 }
 
-async function pending(): Promise<string> {
-  const { code, err } = await kubectl(...LIST);
+async function pending(ran: Promise<Ran> = kubectl(...LIST)): Promise<string> {
+  const { code, err } = await ran;
   const [, id = ''] = /request ([a-z0-9]{10}) needs 1 more approval/.exec(err) ?? [];
   expect([code, id === '' ? err : '']).toEqual([1, '']);
   return id;
@@ -174,6 +218,49 @@ describe('access on request at a real API server', () => {
     await rig.until('the denial', async () =>
       (await kubectl(...LIST)).err.includes('was denied by bob@example.com: freeze') ? true : undefined,
     );
+  });
+
+  it('lets an agent read, and holds back each write and exec until a person approves it', async () => {
+    const create = ['create', 'configmap', 'by-agent'] as const;
+    const exec = ['exec', 'shell', '--', 'sh', '-c', 'echo by-$((40 + 2))'] as const;
+    const ran = (...args: readonly string[]): Promise<Ran> => kubectlAt({ gateway: agent }, args);
+    expect((await ran('get', 'pods')).code).toBe(0);
+    const id = await pending(ran(...exec));
+    expect(await pending(ran(...create))).toBe(id);
+    // an exec over SPDY is a POST, and one over WebSocket a GET
+    for (const transport of ['spdy', 'websocket'] as const)
+      expect(await pending(kubectlAt({ gateway: agent, transport }, exec))).toBe(id);
+    const calls = cluster
+      .audit()
+      .filter(({ impersonatedUser }) => impersonatedUser?.username === AGENT.nodeName)
+      .map(({ verb, objectRef }) => `${verb} ${objectRef?.subresource ?? ''}`);
+    expect(calls.filter((call) => !['get ', 'list '].includes(call))).toEqual([]);
+    // the person who decides reads the command in the notification
+    const notices = (): unknown[] => receiver.received.map(({ data }) => data);
+    await expect.poll(notices).toContainEqual(
+      expect.objectContaining({
+        step: 'requested',
+        request: id,
+        requester: AGENT.nodeName,
+        reason: expect.stringContaining('pods/exec shell in default: sh -c echo by-'),
+      }),
+    );
+    // the agent waits with the command that the refusal names
+    const command = [MAIN, 'requests', '--wait', id, '--kubeconfig', kubeconfig(agent)];
+    const waiting = promisify(execFile)(process.execPath, command, { env: { HOME: rig.folder } });
+    await api(bob, 'POST', `/${id}/approve`);
+    expect((await waiting).stdout).toContain('approved by bob@example.com');
+    await rig.until('the access', async () => ((await ran(...create)).code === 0 ? true : undefined));
+    for (const transport of ['spdy', 'websocket'] as const)
+      expect(await kubectlAt({ gateway: agent, transport }, exec)).toMatchObject({ code: 0, out: 'by-42\n' });
+    expect(
+      cluster.audit().findLast(({ objectRef }) => objectRef?.subresource === 'exec')?.impersonatedUser,
+    ).toMatchObject({ username: AGENT.nodeName, extra: { 'tailcast.dev/approver': ['bob@example.com'] } });
+    // after the revocation each write waits again
+    await api(bob, 'POST', `/${id}/revoke`);
+    await rig.until('the revocation', async () => ((await ran(...exec)).code === 1 ? true : undefined));
+    expect((await ran('get', 'pods')).code).toBe(0);
+    await expect.poll(notices).toContainEqual(expect.objectContaining({ step: 'revoked', request: id }));
   });
 
   it('refuses objects that other accounts write, and lists requests for people', async () => {

@@ -123,6 +123,30 @@ describe('a step of an access request', () => {
     expect((await delivered(receiver, 1))[0]!.data).toMatchObject({ step: 'approved', approvalsMissing: 1 });
   });
 
+  it('of each request and of each person is sent', async () => {
+    await using receiver = await openReceiver();
+    await using rig = await createRig({ alerts: alerts(receiver.url) });
+    const three = { ...RECORD, approvers: { ...RECORD.approvers!, count: 4 } };
+    for (const name of ['bob', 'carol'])
+      await send(rig, 'approved', { ...three, decisions: [decision('approved')] }, person(name));
+    await send(rig, 'requested');
+    await send(rig, 'requested', { ...RECORD, id: 'zzzzzzzzzz' });
+    expect(new Set((await delivered(receiver, 4)).map(({ id }) => id)).size).toBe(4);
+  });
+
+  it('is sent again after the time that the webhook requests', async () => {
+    await using receiver = await openReceiver();
+    receiver.answer = 503;
+    receiver.retryAfter = '1';
+    await using rig = await createRig({ alerts: alerts(receiver.url) });
+    await send(rig, 'requested');
+    await delivered(receiver, 1);
+    const refusedMs = performance.now();
+    receiver.answer = 200;
+    await delivered(receiver, 2);
+    expect(performance.now() - refusedMs).toBeGreaterThan(900);
+  });
+
   it('is sent until the webhook accepts it, also after a restart, and once', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 503;
@@ -184,14 +208,15 @@ describe('a step of an access request', () => {
   it('is not found in an event of another type', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({ alerts: alerts(receiver.url) });
+    const step = encodeStep({ step: 'requested', record: RECORD, by: RECORD.requester }, 0);
     const text = JSON.stringify({
+      ...(JSON.parse(step) as object),
       type: 'kubernetes-api-request',
-      timestamp: 1,
       path: 'tailcast-access-request',
     });
     expect((await post(rig, text)).status).toBe(200);
-    await send(rig, 'requested');
-    expect(await delivered(receiver, 1)).toHaveLength(1);
+    await send(rig, 'expired');
+    expect((await delivered(receiver, 1)).map(({ data }) => data)).toMatchObject([{ step: 'expired' }]);
   });
 
   it('has marks in the store that retention can date', async () => {

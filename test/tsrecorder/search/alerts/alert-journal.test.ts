@@ -13,6 +13,15 @@ afterEach(() => rm(directory, { recursive: true, force: true }));
 
 const alert = { id: 'a', rule: 'r', query: 'q', webhook: 'hook', session: 's', firedAtMs: 1, marks: [] };
 
+it('a journal of alerts takes each alert once, pending or settled', async () => {
+  const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });
+  expect(await journal.add([alert])).toEqual([alert]);
+  expect(await journal.add([alert])).toEqual([]);
+  expect([await journal.settle(alert), await journal.settle(alert)]).toEqual([true, false]);
+  expect(await journal.add([alert])).toEqual([]);
+  await journal.close();
+});
+
 it('a journal of alerts that is closed takes nothing any more, and says so', async () => {
   const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });
   expect(await journal.add([alert])).toEqual([alert]);

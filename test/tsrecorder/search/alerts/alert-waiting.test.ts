@@ -11,6 +11,7 @@ import { createStatements } from '../../../../src/tsrecorder/evidence/statement.
 import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
+import { ACCESS_EVENT_TYPE } from '../../../../src/wire/recorder-api/access-event.ts';
 import type { Recording } from '../../../../src/wire/recorder-api/recording.ts';
 import { until } from '../../recorder-rig.ts';
 import { alertsFor, openReceiver } from './webhook-receiver.ts';
@@ -92,6 +93,40 @@ async function openWith(settings: AlertSettings) {
     },
   };
 }
+
+it('an event is stored although its notification cannot be stored', async () => {
+  await using receiver = await openReceiver();
+  receiver.answer = 503;
+  const rules = [{ name: 'access', query: undefined, webhook: 'hook' }];
+  const { alerts } = await openWith({ ...alertsFor(receiver.url), rules });
+  const access = {
+    step: 'requested',
+    request: 'k7m2p9xq4t',
+    requester: 'alice@example.com',
+    node: 'laptop',
+    groups: ['sre'],
+    user: '',
+    writes: false,
+    namespaces: [],
+    reason: '',
+    durationSeconds: 60,
+    expires: '',
+    approvers: [],
+    approvalsMissing: 1,
+    comment: '',
+  };
+  const place = { source: { node: 'laptop' }, destination: { node: 'gate' } };
+  const stored = (more: object): string =>
+    JSON.stringify({
+      stableID: 'nGATE',
+      event: { type: ACCESS_EVENT_TYPE, timestamp: 1, access: { ...access, ...more }, ...place },
+    });
+  await alerts.eventStored(stored({}));
+  expect(alerts.status().waiting).toBe(1);
+  // the journal refuses everything from now on
+  await alerts.close();
+  await expect(alerts.eventStored(stored({ step: 'denied' }))).resolves.toBeUndefined();
+});
 
 describe('a webhook', () => {
   it.each([

@@ -1,3 +1,7 @@
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { isDelivered, sendToWebhook } from '../../../../src/tsrecorder/search/alerts/webhook-request.ts';
 import { KEY, openReceiver } from './webhook-receiver.ts';
@@ -33,4 +37,19 @@ describe('the answer of a webhook', () => {
   ])('%i means that it was taken: %j', (status, taken) => {
     expect(isDelivered({ status })).toBe(taken);
   });
+});
+
+it('a message has a signature of each key, so that keys can be replaced', async () => {
+  const server = createServer((_request, response) => response.end()).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const asked = once(server, 'request') as Promise<[IncomingMessage]>;
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const keys = [KEY, Buffer.alloc(32, 8)];
+  await sendToWebhook({ url, keys }, message, 5000, never);
+  const [{ headers }] = await asked;
+  const signed = `alert_1.5.${message.body}`;
+  expect(headers['webhook-signature']).toBe(
+    keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' '),
+  );
+  server.close();
 });
