@@ -434,7 +434,7 @@ function decideSession(
   request: Parameters<typeof applyPolicy>[1] & { readonly requestClass: RequestClass },
   { moderation: rules = [], cluster, recording }: Pick<Standee, 'moderation' | 'cluster' | 'recording'>,
 ): ModeratedSession & ReturnType<typeof applyPolicy> {
-  const moderated = moderate(rules, { ...request, cluster }, recording);
+  const moderated = moderate(rules, { ...request, policyClass: policyClassOf(request), cluster }, recording);
   const decided = applyPolicy(policy, request, moderated.recording);
   if (moderated.moderation !== undefined && !decided.record)
     throw new TailcastError(

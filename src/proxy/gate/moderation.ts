@@ -7,10 +7,14 @@ import type { RequestInfo } from '../../kube/request-info.ts';
 import type { RecordingPolicy } from '../../recording/policy.ts';
 import type { ModeratedClass, ModerationRule } from '../../tailnet/access-rules.ts';
 import { matchesName } from '../../tailnet/capabilities.ts';
+import type { PolicyClass } from './policy.ts';
 
 /** Requests that could run a command without a recording, or carry any protocol. */
-const UNWATCHABLE: ReadonlySet<RequestClass> = new Set([
-  'nodeProxy',
+const UNWATCHABLE: ReadonlySet<PolicyClass | undefined> = new Set<PolicyClass>([
+  'kubeletExec',
+  'kubeletRead',
+  'podProxyUpgrade',
+  'serviceProxyUpgrade',
   'otherProxy',
   'opaqueUpgrade',
   'unknownSubresource',
@@ -19,6 +23,7 @@ const UNWATCHABLE: ReadonlySet<RequestClass> = new Set([
 export interface ModeratedRequest {
   readonly info: Pick<RequestInfo, 'namespace'>;
   readonly requestClass: RequestClass;
+  readonly policyClass: PolicyClass | undefined;
   readonly cluster: string | undefined;
 }
 
@@ -35,14 +40,14 @@ export interface ModeratedSession {
  */
 export function moderate(
   rules: readonly ModerationRule[],
-  { info, requestClass, cluster }: ModeratedRequest,
+  { info, requestClass, policyClass, cluster }: ModeratedRequest,
   recording: RecordingPolicy,
 ): ModeratedSession {
   const here = rules.filter(
     ({ clusters }) =>
       clusters.length === 0 || (cluster !== undefined && clusters.some((name) => matchesName(name, cluster))),
   );
-  if (here.some((rule) => rule.moderate.includes('exec')) && UNWATCHABLE.has(requestClass))
+  if (here.some((rule) => rule.moderate.includes('exec')) && UNWATCHABLE.has(policyClass))
     throw new TailcastError(
       'POLICY_REFUSED',
       'a moderator must watch your sessions, and this request has no recording',

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { moderate } from '../../../src/proxy/gate/moderation.ts';
+import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import type { RequestClass } from '../../../src/kube/interactive.ts';
+import { parseRequestInfo } from '../../../src/kube/request-info.ts';
+import { policyClassOf } from '../../../src/proxy/gate/policy.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import type { ModerationRule } from '../../../src/tailnet/access-rules.ts';
 
@@ -24,14 +27,22 @@ function decide(
     namespace = 'prod',
     cluster,
     recording = RECORDED,
+    upgrade = false,
   }: {
     readonly rule?: Partial<ModerationRule>;
     readonly namespace?: string;
     readonly cluster?: string;
     readonly recording?: RecordingPolicy;
+    readonly upgrade?: boolean;
   } = {},
 ) {
-  return moderate([{ ...RULE, ...rule }], { info: { namespace }, requestClass, cluster }, recording);
+  const [info, target] = [parseRequestInfo('GET', parseTarget('/version')), parseTarget('/version')];
+  const policyClass = policyClassOf({ requestClass, info, target, upgrade });
+  return moderate(
+    [{ ...RULE, ...rule }],
+    { info: { namespace }, requestClass, policyClass, cluster },
+    recording,
+  );
 }
 
 describe('a rule about moderated sessions', () => {
@@ -56,6 +67,14 @@ describe('a rule about moderated sessions', () => {
         'this request has no recording',
       );
       expect(decide(requestClass, { rule: { moderate: ['attach'] } })).toEqual({ recording: RECORDED });
+    },
+  );
+
+  it.each<RequestClass>(['podProxy', 'serviceProxy', 'customResource', 'workload', 'plain'])(
+    'refuses an upgrade of %s, which may be a terminal, and no other request',
+    (requestClass) => {
+      expect(() => decide(requestClass, { upgrade: true })).toThrow('this request has no recording');
+      expect(decide(requestClass)).toEqual({ recording: RECORDED });
     },
   );
 
