@@ -25,9 +25,65 @@ export const ACCESS: readonly Mutation[] = [
       "if (this.#state === 'over')",
     ],
   ),
+  ...inFile('src/proxy/session/orders.ts', [
+    'repetitions of a moderator',
+    "given.action === 'watch' && moderation?.repeat(given) === true",
+    "given.action === 'watch' && moderation === null",
+  ]),
+  ...inFile('src/proxy/session/upgrade.ts', [
+    'no connection during the wait',
+    'mustWait ? { connect',
+    'mustWait && false ? { connect',
+  ]),
+  ...inFile(
+    'src/proxy/session/moderated.ts',
+    ['the chosen protocol', 'if (answer.subprotocol !== name)', "if (name === '')"],
+    ['the token of a browser', '[...credentials, name]', '[name]'],
+    ['text of a refusal', 'safeLine(message)', 'message'],
+  ),
+  ...inFile(
+    'src/proxy/session/waiting-room.ts',
+    [
+      'limit of the kept input',
+      'if (this.#keptBytes <= MAX_KEPT_BYTES) done();',
+      'if (this.#keptBytes <= Infinity) done();',
+    ],
+    ['copies of the kept input', 'Buffer.from(chunk)', 'chunk'],
+    ['a client that has left', 'this.destroyed || this.writableEnded', 'this.destroyed'],
+    ['a broken client', 'if (this.destroyed || this.writableEnded)', 'if (this.writableEnded)'],
+    [
+      'the streams of the session',
+      'expected.every((role) => streams.idOf(role) !== undefined)',
+      'answered.size >= expected.length',
+    ],
+    [
+      'replies of the API server',
+      "event.kind === 'synReply' && answered.delete(event.streamId)",
+      'event.kind === answered',
+    ],
+    ['Ctrl-C without a terminal', 'hasLeft || (exec.tty && ', 'hasLeft || ('],
+    ['sizes of a terminal', 'else if (bytes[0] === CHANNEL.stdin)', 'else if (bytes.length > 0)'],
+    ['responses to pings', "event.kind === 'ping' && event.id % 2 === 1", "event.kind === 'ping'"],
+    ['pieces of a ping', 'payload.push(unmaskPiece(piece));', 'payload = [unmaskPiece(piece)];'],
+    ['the stream of a program', "exec.tty ? 'stdout' : 'stderr'", "exec.tty ? 'stdout' : 'stdout'"],
+    ['the connection of the API server', 'this.#inner?.destroy();', ''],
+  ),
+  ...inFile(
+    'src/tsrecorder/intake/session-orders.ts',
+    ['watchers of a lost gateway', 'this.#watchers.delete(viewer);\n    for', 'void viewer;\n    for'],
+    ['repetitions in short intervals', '> WATCH_INTERVAL_MS / 2', '>= 0'],
+    [
+      'refused watchers',
+      "pending?.reject(new TailcastError('ORDER_REFUSED', reason));",
+      'pending?.resolve();',
+    ],
+    ['watchers who left', 'if (watching.order.id === id)', 'if (watching.order.id === viewer)'],
+  ),
   ...inFile(
     'src/proxy/gate/moderation.ts',
-    ['requests without a recording', 'UNWATCHABLE.has(requestClass)', "requestClass === 'never'"],
+    ['requests without a recording', 'UNWATCHABLE.has(policyClass)', 'policyClass === undefined'],
+    ['terminals of programs', "  'podProxyUpgrade',\n", ''],
+    ['upgrades of other requests', "  'opaqueUpgrade',\n", ''],
     ['recordings of moderated sessions', "mode: 'failClosed'", 'mode: recording.mode'],
   ),
   ...inFile(
@@ -118,5 +174,9 @@ const ACCESS_TESTS = ['test/access/requests.test.ts', 'test/attack/access.test.t
 export const ACCESS_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(ACCESS.map(({ file }) => [file, ACCESS_TESTS])),
   'src/proxy/session/moderation.ts': ['test/proxy/session/moderation.test.ts'],
+  'src/proxy/session/orders.ts': ['test/proxy/session/orders.test.ts'],
+  'src/proxy/session/moderated.ts': ['test/proxy/session/moderated.test.ts'],
+  'src/proxy/session/waiting-room.ts': ['test/proxy/session/waiting-room.test.ts'],
+  'src/tsrecorder/intake/session-orders.ts': ['test/tsrecorder/intake/session-orders.test.ts'],
   'src/proxy/gate/moderation.ts': ['test/proxy/gate/moderation.test.ts'],
 };

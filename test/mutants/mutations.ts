@@ -665,6 +665,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   ...ACCESS_SUITES,
   'src/proxy/session/upgrade.ts': [
+    'test/proxy/session/moderated.test.ts',
     'test/proxy/session/upgrade.test.ts',
     'test/proxy/session-life.test.ts',
     'test/attack/roads.test.ts',

@@ -20,6 +20,7 @@ import { createUpgradeHandler, type UpgradeDeps } from '../../src/proxy/session/
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import type { LateLimits } from '../../src/recording/late-deliveries.ts';
 import { createRecorderClient, type RecorderClientLimits } from '../../src/recording/recorder-client.ts';
+import type { ModerationRule } from '../../src/tailnet/access-rules.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { ByteReader } from './byte-reader.ts';
 import { dialLoopback } from './recorder-dial.ts';
@@ -128,6 +129,8 @@ export async function startRig(options: {
   readonly recording: RecordingPolicy;
   readonly recorderLimits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
+  /** Rules of the sessions. Default: they are not moderated. */
+  readonly moderation?: readonly ModerationRule[];
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {
   const events: Rig['events'] = [];
@@ -151,7 +154,7 @@ export async function startRig(options: {
   });
   const upstreams = new Set<Socket>();
   const handler = createUpgradeHandler({
-    gate: createTestGate(options.recording),
+    gate: createTestGate(options.recording, options.moderation),
     connect: async () => {
       const socket = connect(options.apiServer.port, '127.0.0.1');
       await once(socket, 'connect');
@@ -228,7 +231,10 @@ export async function startRig(options: {
 }
 
 /** Admits all callers as Alice, with the real classification. */
-function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
+function createTestGate(
+  recording: RecordingPolicy,
+  moderation?: readonly ModerationRule[],
+): Pick<Gate, 'admit'> {
   let count = 0;
   return {
     async admit(request) {
@@ -266,6 +272,7 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
         impersonation: { user: 'alice@example.com', groups: ['devs'], extra: [] },
         headers,
         recording,
+        ...(moderation === undefined ? {} : { moderation }),
       };
     },
   };

@@ -261,7 +261,9 @@ async function record(
   // All handshakes run at the same time, but the API server gets the request only after the event is stored and a
   // recorder accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
-  const early = connectEarly(connect);
+  // A session may wait for minutes, in which an unused connection could be dropped unnoticed.
+  const mustWait = admission.moderation !== undefined || mustAskReason(deps, admission);
+  const early = mustWait ? { connect, discard: (): void => {} } : connectEarly(connect);
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
   const [opened] = await Promise.all([opening, event]).catch((error: unknown) => {
     early.discard();
@@ -309,15 +311,19 @@ async function record(
   }
 }
 
+function mustAskReason({ asksReason }: UpgradeDeps, { exec: { tty, stdin, stdout } }: Admission): boolean {
+  return asksReason === true && tty && stdin && stdout;
+}
+
 /** Asks the API server, or prepares a session that must wait. */
 async function askOrHold(
   attempt: Attempt,
   admission: Admission,
   { protocol, dial }: Pick<HeldDial, 'protocol' | 'dial'>,
 ): Promise<{ readonly answer: UpgradeAnswer; readonly moderate?: StartModeration }> {
-  const { moderation: rules = [], exec } = admission;
+  const { moderation: rules = [] } = admission;
   const { holdSession, translateExec } = attempt.deps;
-  const asksReason = attempt.deps.asksReason === true && exec.tty && exec.stdin && exec.stdout;
+  const asksReason = mustAskReason(attempt.deps, admission);
   if (rules.length === 0 && !asksReason) return { answer: await askExec(attempt, admission, dial) };
   if (holdSession === undefined)
     throw new TailcastError('INTERNAL', 'this gateway cannot hold sessions back');

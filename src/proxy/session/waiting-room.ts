@@ -103,7 +103,7 @@ export class WaitingRoom extends Duplex {
 
   /** Continues with a connection of the API server, once. @param head bytes that arrived with its 101 response */
   enter(inner: Duplex, head: Uint8Array): void {
-    if (this.destroyed) {
+    if (this.destroyed || this.writableEnded) {
       inner.destroy();
       return;
     }
@@ -137,7 +137,7 @@ export class WaitingRoom extends Duplex {
       for (const reply of seen.replies) this.push(reply);
       if (seen.hasLeft) this.#options.left();
       if (this.#isAsking) this.#answer(seen);
-      else this.#kept.push(chunk.slice());
+      else this.#kept.push(Buffer.from(chunk));
     } catch (error) {
       done(asError(error));
       this.destroy(asError(error));
@@ -268,7 +268,7 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
   const headers = createHeaderInflater(inflateSpdyBlock);
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
-  const expected = rolesOf({ ...exec, version }).length;
+  const expected = rolesOf({ ...exec, version });
   /** Streams that were answered here, whose replies of the API server are dropped. */
   const answered = new Set<number>();
   const server = createSpdyParser();
@@ -283,7 +283,7 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
   };
   return {
     get isReady() {
-      return answered.size >= expected;
+      return expected.every((role) => streams.idOf(role) !== undefined);
     },
     get atBoundary() {
       return parser.atBoundary;
