@@ -34,6 +34,32 @@ describe('ack frames', () => {
     expect(parse('{"ack":9,"frames":7}{"ack":9}')).toEqual([{ ack: 9, frames: 7 }, { ack: 9 }]);
   });
 
+  const WATCH = { id: 'o-1', action: 'watch', by: 'bob@example.com', reason: '' } as const;
+  it.each([
+    { nodeId: 'nBOB', user: 'bob@example.com', tags: [] },
+    { nodeId: 'nPAGER', tags: ['tag:pager'] },
+  ])('have a watcher %j', (watcher) => {
+    const order = { ...WATCH, watcher };
+    expect(parse(encodeAck({ ack: 7, order }))).toEqual([{ ack: 7, order }]);
+    expect(parse(JSON.stringify({ order: { ...order, action: 'end', odd: 1 } }))).toEqual([
+      { ack: 0, order: { ...WATCH, action: 'end' } },
+    ]);
+  });
+
+  it.each([
+    undefined,
+    'bob',
+    {},
+    { nodeId: 1 },
+    { nodeId: 'n', user: ['bob@example.com'] },
+    { nodeId: 'n', tags: 'tag:pager' },
+    { nodeId: 'n', tags: [1] },
+    { nodeId: 'n', tags: Array.from({ length: 101 }, () => 'tag:pager') },
+    { nodeId: 'n'.repeat(301) },
+  ])('rejects an order to watch by %j', (watcher) => {
+    expect(thrownBy(() => parse(JSON.stringify({ order: { ...WATCH, watcher } }))).code).toBe('malformed');
+  });
+
   it('passes over keys of later versions', () => {
     expect(parse('{"ack":1,"durable":true}')).toEqual([{ ack: 1 }]);
   });

@@ -6,6 +6,7 @@ import {
   parseAnnotation,
   type Annotation,
 } from '../../../src/wire/recorder-api/annotation.ts';
+import { CONFIRMED_ACTIONS } from '../../../src/wire/recorder-api/session-order.ts';
 import { thrownBy } from '../bytes.ts';
 
 const SESSION: Annotation = {
@@ -36,6 +37,8 @@ const annotation: fc.Arbitrary<Annotation> = fc.oneof(
       protocol: text,
       subprotocol: text,
       path: text,
+      cluster: text,
+      moderated: fc.boolean(),
     },
     { requiredKeys: ['kind', 'id', 'tty', 'stdin', 'protocol', 'path'] },
   ),
@@ -44,6 +47,13 @@ const annotation: fc.Arbitrary<Annotation> = fc.oneof(
     name: fc.constantFrom('stdout' as const, 'stderr' as const),
   }),
   fc.uint8Array().map((bytes) => ({ kind: 'raw' as const, base64: Buffer.from(bytes).toString('base64') })),
+  fc.record({
+    kind: fc.constant('order' as const),
+    id: text,
+    action: fc.constantFrom(...CONFIRMED_ACTIONS),
+    by: text,
+    reason: text,
+  }),
   fc.record(
     { kind: fc.constant('gap' as const), bytes: count, reason: text },
     { requiredKeys: ['kind', 'reason'] },
