@@ -168,13 +168,37 @@ export const ACCESS: readonly Mutation[] = [
     ['every group', 'groups.every((group) => rule.groups', 'groups.some((group) => rule.groups'],
     ['unknown headers', 'checkImpersonation(name);', ''],
   ),
+  ...inFile(
+    'src/proxy/session/orders.ts',
+    ['number of orders', 'count > MAX_ORDERS', 'count > 1e9'],
+    ['end after many orders', "&& given.action !== 'end'", ''],
+    ['name in an order', 'by: safeLine(given.by)', 'by: given.by'],
+    ['reason of an order', 'reason: safeLine(given.reason)', 'reason: given.reason'],
+    ['pause that is repeated', 'pause ??= setTimeout(', 'clearTimeout(pause);\n        pause = setTimeout('],
+  ),
+  ...inFile(
+    'src/proxy/session/delayed-input.ts',
+    [
+      'input in a pause',
+      'this.#delayedBytes + kept <= MAX_DELAYED_BYTES',
+      'this.#delayedBytes + kept <= 1e9',
+    ],
+    ['heartbeats in a pause', "input.kind === 'heartbeat' ? 0 : input.bytes.length", 'input.bytes.length'],
+  ),
+  ...inFile('src/proxy/session/relay-direction.ts', [
+    'output in a pause',
+    'return this.#queue.heldBytes < MAX_AHEAD_OF_SINK_BYTES;',
+    'return true;',
+  ]),
 ];
 
 const ACCESS_TESTS = ['test/access/requests.test.ts', 'test/attack/access.test.ts'];
 export const ACCESS_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(ACCESS.map(({ file }) => [file, ACCESS_TESTS])),
+  'src/proxy/session/orders.ts': ['test/proxy/session/orders.test.ts', 'test/attack/live-control.test.ts'],
+  'src/proxy/session/delayed-input.ts': ['test/proxy/session/relay-pause.test.ts'],
+  'src/proxy/session/relay-direction.ts': ['test/proxy/session/relay-pause.test.ts'],
   'src/proxy/session/moderation.ts': ['test/proxy/session/moderation.test.ts'],
-  'src/proxy/session/orders.ts': ['test/proxy/session/orders.test.ts'],
   'src/proxy/session/moderated.ts': ['test/proxy/session/moderated.test.ts'],
   'src/proxy/session/waiting-room.ts': ['test/proxy/session/waiting-room.test.ts'],
   'src/tsrecorder/intake/session-orders.ts': ['test/tsrecorder/intake/session-orders.test.ts'],
