@@ -1,9 +1,10 @@
 /**
- * Moderated sessions with a real API server and the oldest and newest kubectl: a shell waits until a moderator watches,
- * and ends when no moderator watches any more.
+ * Moderated sessions with a real API server, the oldest and newest kubectl, and Chromium: a shell waits until a
+ * moderator watches, and ends when no moderator watches any more.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { ACCESS_CAPABILITY } from '../../../src/tailnet/access-rules.ts';
 import { encodeNamedViewer } from '../../../src/wire/recorder-api/named-viewer.ts';
@@ -13,6 +14,9 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { createRig, type Rig } from '../rig/rig.ts';
 import { openTerminal, type Terminal } from '../rig/terminal.ts';
 import { type Archive, openArchive } from '../support/archive.ts';
+import { accessibilityFaults } from '../support/axe.ts';
+import { openBrowser } from '../support/browser.ts';
+import { LAPTOP, PHONE, shot } from '../support/player-page.ts';
 import { identityOf, startTestGateway, startTestRecorder } from '../support/product.ts';
 
 const RULE = {
@@ -98,12 +102,8 @@ async function recordingId(): Promise<string> {
   return (await archive.of(pod))[0]!.id;
 }
 
-/** Sends the order of a viewer once. */
-async function watchOnce(user: string, nodeId = `n-${user}`): Promise<{ status: number; text: string }> {
-  const url = new URL(
-    `api/v1/recordings/${encodeURIComponent(await recordingId())}/orders/watch`,
-    archive.url,
-  );
+/** Headers with which the portal names a viewer. */
+function headersOf(user: string, nodeId = `n-${user}`): Record<string, string> {
   const named = {
     nodeId,
     node: `${user}-laptop`,
@@ -112,9 +112,18 @@ async function watchOnce(user: string, nodeId = `n-${user}`): Promise<{ status: 
     tags: [],
   };
   const fields = encodeNamedViewer(named) ?? [];
-  const headers = new Headers();
-  for (let index = 0; index < fields.length; index += 2) headers.set(fields[index]!, fields[index + 1]!);
-  const response = await fetch(url, { method: 'POST', headers });
+  const headers: Record<string, string> = {};
+  for (let index = 0; index < fields.length; index += 2) headers[fields[index]!] = fields[index + 1]!;
+  return headers;
+}
+
+/** Sends the order of a viewer once. */
+async function watchOnce(user: string, nodeId?: string): Promise<{ status: number; text: string }> {
+  const url = new URL(
+    `api/v1/recordings/${encodeURIComponent(await recordingId())}/orders/watch`,
+    archive.url,
+  );
+  const response = await fetch(url, { method: 'POST', headers: headersOf(user, nodeId) });
   return { status: response.status, text: await response.text() };
 }
 
@@ -234,5 +243,50 @@ describe.each(clients)('$name', (client) => {
     await shell.expect('early-42');
     // the program gets only the input after the reason
     expect(shell.output().split('ready> ').slice(1).join('')).not.toContain('ticket');
+  });
+});
+
+describe('the page', () => {
+  let browser: Browser;
+  beforeAll(async () => {
+    browser = await openBrowser();
+  });
+  afterAll(() => browser?.close());
+
+  it.each([
+    ['laptop', LAPTOP],
+    ['phone', PHONE],
+  ])('lets a session run while it is open on a %s', async (device, options) => {
+    const shell = await openShell(clients.at(-1)!);
+    const extraHTTPHeaders = headersOf('bob');
+    const page = await browser.newPage({ ...options, reducedMotion: 'reduce', extraHTTPHeaders });
+    await page.goto(`${archive.url}/#/r/${encodeURIComponent(await recordingId())}`);
+    await page.locator('.terminal').getByText('this session starts when').first().waitFor();
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot(`moderated-wait-${device}`), fullPage: true });
+    await page.getByRole('button', { name: 'Watch, and let it run' }).click();
+    await shell.expect('ready> ');
+    await page.getByText('The session runs while you watch it.').waitFor();
+    await page.getByRole('button', { name: 'Stop watching', pressed: true }).waitFor();
+    shell.type('echo shown-$((40 + 2))\r');
+    await page.locator('.terminal').getByText('shown-42').waitFor();
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot(`moderated-${device}`), fullPage: true });
+    const width = await page.evaluate<number>('document.documentElement.scrollWidth');
+    expect(width).toBeLessThanOrEqual(options.viewport!.width);
+    await page.close();
+    expect(await shell.ended).not.toBe(0);
+    expect(shell.output()).toContain('no moderator watches it any more');
+  });
+
+  it('says why a viewer may not let a session run', async () => {
+    const shell = await openShell(clients.at(-1)!);
+    const page = await browser.newPage({ ...LAPTOP, extraHTTPHeaders: headersOf('mallory') });
+    await page.goto(`${archive.url}/#/r/${encodeURIComponent(await recordingId())}`);
+    await page.getByRole('button', { name: 'Watch, and let it run' }).click();
+    await page.getByText('you are no moderator of this session').waitFor();
+    await page.getByRole('button', { name: 'Watch, and let it run', pressed: false }).waitFor();
+    expect(shell.output()).not.toContain('ready> ');
+    await page.close();
   });
 });
