@@ -246,10 +246,7 @@ describe('the page of a running session', () => {
     await bob.getByRole('button', { name: 'End session' }).waitFor();
     const orders = `api/v1/recordings/${encodeURIComponent(id)}/orders`;
     for (const page of [alice, carol]) {
-      expect(await ask(page, orders)).toEqual([
-        200,
-        expect.stringContaining('"isPossible":true,"mayGive":false'),
-      ]);
+      expect((await ask(page, orders))[1]).toContain('"isPossible":true,"mayGive":false');
       expect(await page.getByRole('button', { name: /session$/ }).count()).toBe(0);
       expect(await page.getByLabel('Reason').count()).toBe(0);
       for (const action of ['pause', 'resume', 'end'])
