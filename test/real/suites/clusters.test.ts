@@ -150,8 +150,9 @@ describe('two clusters behind one gateway', () => {
     for (const name of clusters.keys()) {
       const word = `said-in-${name}-${transport}`;
       expect(await textOf(name, ['exec', 'target', '--', 'echo', word], transport)).toBe(`${word}\n`);
+      // a running session has no notes
       const found = await rig.until(`a recording of ${name}`, async () =>
-        (await archive.of('target')).find((one) => JSON.stringify(one).includes(word)),
+        (await archive.whole(['target'], 1)).find((one) => JSON.stringify(one).includes(word)),
       );
       const response = await fetch(`${recorder.url}/api/v1/recordings/${found.id}/notes`);
       expect(await response.text()).toContain(`"cluster":"${name}"`);
