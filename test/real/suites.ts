@@ -68,6 +68,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
   'live-control': [
     { file: 'suites/live-control.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
+    { file: 'suites/live-control-moderated.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
     PEOPLE_PAGES,
   ],
   k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
