@@ -60,7 +60,11 @@ describe.each(PROTOCOLS)('a moderated shell over %s', (protocol) => {
   });
 
   it('shows a refusal of the API server after the wait', async () => {
-    const status = JSON.stringify({ kind: 'Status', message: 'pods "web" not found\u001b[31m', code: 404 });
+    const status = JSON.stringify({
+      kind: 'Status',
+      message: 'pods "web" not found\u001b[31m\nroot# ',
+      code: 404,
+    });
     const { client, shown, watch, gateway } = await openShell({
       protocol,
       script: (socket) =>
@@ -70,7 +74,7 @@ describe.each(PROTOCOLS)('a moderated shell over %s', (protocol) => {
     await client.reader.untilClosed();
     expect(shown()).toContain('not found');
     // the status is JSON
-    expect(shown()).not.toContain(String.raw`\u001b`);
+    for (const control of [String.raw`\u001b`, String.raw`\n`]) expect(shown()).not.toContain(control);
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
