@@ -31,8 +31,12 @@ const { values } = parseArgs({
   },
 });
 
-/** Patterns of secrets and commands, none of which matches the load. */
-const patternOf = (index: number): string =>
+/** Last line of each session, which the last rule matches. */
+const LAST_LINE = 'the last line of the load';
+
+/** Patterns of secrets and commands. Only the last one matches the load. */
+const patternOf = (index: number): string => (index === RULES - 1 ? LAST_LINE : commonPattern(index));
+const commonPattern = (index: number): string =>
   [
     `(?i)\\bsecret-${index}-[0-9a-f]{8}\\b`,
     `AKIA${index}[0-9A-Z]{16}`,
@@ -85,7 +89,7 @@ async function upload(url: string, session: number, bytes: number): Promise<void
     sent += text.length;
     if (!stream.write(text)) await once(stream, 'drain');
   }
-  stream.end();
+  stream.end(`${JSON.stringify([1e6, 'o', `${LAST_LINE}\r\n`])}\n`);
   await over;
   http.close();
 }
@@ -106,6 +110,7 @@ async function measure(count: number, bytes: number): Promise<number> {
     const each = bytes / SESSIONS;
     await Promise.all(Array.from({ length: SESSIONS }, (_, session) => upload(url, session, each)));
     await indexed(url, SESSIONS);
+    if (count > 0) await requireTags(url);
     return cpuMs(child.pid) - before;
   } finally {
     child.stdin.end();
@@ -122,6 +127,21 @@ async function indexed(url: string, sessions: number): Promise<void> {
     if (isDone && (await stored(url)) >= sessions) return;
     await delay(CHECK_MS);
   }
+}
+
+/** Waits until the last rule has marked every session. A rule that was switched off would make the figure worthless. */
+async function requireTags(url: string): Promise<void> {
+  for (let wait = 0; wait < 10_000; wait += CHECK_MS) {
+    const found = (await (await fetch(new URL(`/api/v1/recordings?limit=100`, url))).json()) as {
+      readonly recordings: readonly { readonly review?: { readonly tags: readonly string[] } }[];
+    };
+    const tagged = found.recordings.filter(
+      ({ review }) => review?.tags.includes(`rule-${RULES - 1}`) === true,
+    );
+    if (tagged.length === SESSIONS) return;
+    await delay(CHECK_MS);
+  }
+  throw new Error('the last rule did not mark every session');
 }
 
 /** Returns the number of sessions that are over. */
