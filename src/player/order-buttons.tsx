@@ -40,7 +40,7 @@ function WatchButton({ id }: { readonly id: string }): JSX.Element {
   };
   return (
     <>
-      <button type="button" aria-pressed={isWatching} onClick={toggle}>
+      <button type="button" onClick={toggle}>
         <Icon icon={isWatching ? EyeOff : Eye} /> {isWatching ? 'Stop watching' : 'Watch, and let it run'}
       </button>
       <span class="soft" role="status">

@@ -17,7 +17,11 @@ export const ACCESS: readonly Mutation[] = [
   ),
   ...inFile(
     'src/proxy/session/moderation.ts',
-    ['the user as moderator', 'return !isOwner && users.includes(user);', 'return users.includes(user);'],
+    [
+      'the user as moderator',
+      'return !isLoginOf(owner, user) && users.includes(user);',
+      'return users.includes(user);',
+    ],
     ['moderators of every rule', 'return rules.every((rule)', 'return rules.some((rule)'],
     [
       'the last moderator',

@@ -124,7 +124,7 @@ export async function openShell(options: Options = {}) {
   const shown = (): string => client.reader.bytes.toString('latin1');
   const showing = (text: string): Promise<void> => client.reader.until(() => shown().includes(text));
   client.socket.write(Buffer.concat([wire.start, wire.size]));
-  await showing('this session starts when bob@example.com or alice@example.com watches it');
+  await showing('this session starts when bob@example.com watches it');
   const id = await until(async () => (await recorder.list('?state=running'))[0]?.id);
   const watch = (headers: Record<string, string> = {}): Promise<Answer> =>
     request(recorder.recorder, { path: `/api/v1/recordings/${id}/orders/watch`, method: 'POST', headers });

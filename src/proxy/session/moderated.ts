@@ -6,7 +6,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { safeLine } from '../../safe-text.ts';
 import type { ModerationRule } from '../../tailnet/access-rules.ts';
-import { callerName } from '../../tailnet/identity.ts';
+import { callerName, type Identity } from '../../tailnet/identity.ts';
 import { jsonField, parseJsonObject } from '../../wire/json-value.ts';
 import { parseSubprotocol } from '../../wire/remotecommand/channel.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
@@ -69,7 +69,7 @@ export function holdSession(held: HeldDial): {
     protocol,
     version,
     exec,
-    text: rules.length === 0 ? undefined : waitText(rules, callerName(identity)),
+    text: rules.length === 0 ? undefined : waitText(rules, identity),
     question: held.asksReason ? { text: REASON_QUESTION, answered: reason.resolve } : undefined,
     left: () => left.reject(new TailcastError('SESSION_ENDED', 'you cancelled it')),
   });
@@ -132,10 +132,10 @@ const REASON_QUESTION = 'Reason for this session: ';
 /** Maximum time until the user has typed a reason. */
 const REASON_MS = 15 * 60_000;
 
-function waitText(rules: readonly ModerationRule[], user: string): string {
+function waitText(rules: readonly ModerationRule[], owner: Identity): string {
   return safeLine(
-    `tailcast: this session starts when ${moderatorText(rules)} watches it ` +
-      `(kubectl tailcast sessions --user ${user}); Ctrl-C cancels.`,
+    `tailcast: this session starts when ${moderatorText(rules, owner)} watches it ` +
+      `(kubectl tailcast sessions --user ${callerName(owner)}); Ctrl-C cancels.`,
   );
 }
 

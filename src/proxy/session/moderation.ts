@@ -134,14 +134,20 @@ function isModerator(
 ): boolean {
   if (nodeId === owner.nodeId) return false;
   if (user === undefined) return watcherTags.some((tag) => tags.includes(tag));
-  const isOwner = owner.kind === 'user' && user.toLowerCase() === owner.login.toLowerCase();
-  return !isOwner && users.includes(user);
+  return !isLoginOf(owner, user) && users.includes(user);
 }
 
-/** Returns the moderators of each rule, for the user. */
-export function moderatorText(rules: readonly ModerationRule[]): string {
+function isLoginOf(owner: Identity, user: string): boolean {
+  return owner.kind === 'user' && user.toLowerCase() === owner.login.toLowerCase();
+}
+
+/** Returns the moderators of each rule, for the user of the session. */
+export function moderatorText(rules: readonly ModerationRule[], owner: Identity): string {
   return rules
-    .map(({ moderators: { users, tags } }) => [...users, ...tags].slice(0, MAX_NAMED).join(' or '))
+    .map(({ moderators: { users, tags } }) => {
+      const others = users.filter((user) => !isLoginOf(owner, user));
+      return [...others, ...tags].slice(0, MAX_NAMED).join(' or ');
+    })
     .join(', and ');
 }
 
