@@ -396,7 +396,7 @@ async function useRecorder(app) {
 }
 
 async function useOperator(app) {
-  const text = await output(app, ['operator'], 1);
+  const text = await output(app, ['operator'], 2);
   if (!/^tailcast: /m.test(text) || /\n\s+at /.test(text)) throw new Error(`not one sentence:\n${text}`);
 }
 

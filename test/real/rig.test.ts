@@ -48,12 +48,11 @@ describe('the suites', () => {
         .filter((file) => file.endsWith('.test.ts'))
         .map((file) => `suites/${file}`),
     ];
-    expect(
-      Object.values(SUITES)
-        .flat()
-        .map(({ file }) => file)
-        .toSorted(),
-    ).toEqual(files.toSorted());
+    const known = Object.values(SUITES)
+      .flat()
+      .map(({ file }) => file);
+    // a file may belong to several suites
+    expect([...new Set(known)].toSorted()).toEqual(files.toSorted());
   });
 });
 

@@ -511,7 +511,7 @@ describe('the plugin of kubectl', () => {
     expect(expectSuccess(ask('tailcast', '--version'))).toContain(version);
     expect(expectSuccess(ask('tailcast', 'ls', '--help'))).toMatch(/^Usage: kubectl tailcast ls/);
     const lost = ask('tailcast', 'ls', '--context', 'nowhere');
-    expect(lost.code).toBe(1);
+    expect(lost.code).toBe(2);
     expect(lost.stderr).toMatch(/^tailcast: .*no such file/m);
   });
 });
