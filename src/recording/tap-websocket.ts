@@ -10,7 +10,7 @@
  */
 import { createClientHeartbeats, ProbeLedger } from './client-heartbeats.ts';
 import { decodeBase64 } from '../wire/base64.ts';
-import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
+import { CHANNEL, encodeServerMessage, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import {
   CLOSE_NORMAL,
@@ -271,18 +271,13 @@ function createServerSide(
     farewell(message, httpStatus) {
       if (!betweenFrames || !betweenMessages || closed) return undefined;
       const payload = encodeStatus({ kind: 'failure', message, httpStatus }, protocol.version);
-      const frames = statusBegun ? [] : [statusFrame(payload, protocol)];
+      const frames = statusBegun
+        ? []
+        : [encodeServerMessage({ channel: CHANNEL.error, data: payload }, protocol.base64)];
       frames.push(encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: CLOSE_NORMAL }));
       return Buffer.concat(frames);
     },
   };
-}
-
-function statusFrame(status: Uint8Array, { base64 }: ChannelProtocol): Uint8Array {
-  const payload = base64
-    ? encodeBase64Message({ channel: CHANNEL.error, data: status })
-    : Buffer.concat([Uint8Array.of(CHANNEL.error), status]);
-  return encodeWebSocketFrame({ opcode: base64 ? OPCODE.text : OPCODE.binary, fin: true, payload });
 }
 
 function seeAll(

@@ -431,11 +431,13 @@ const NO_NAMES: ReadonlySet<string> = new Set();
 /** Returns the decisions about a request. @throws TailcastError `POLICY_REFUSED` */
 function decideSession(
   policy: Policy,
-  request: Parameters<typeof applyPolicy>[1] & { readonly requestClass: RequestClass },
+  request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
   { moderation: rules = [], cluster, recording }: Pick<Standee, 'moderation' | 'cluster' | 'recording'>,
 ): ModeratedSession & ReturnType<typeof applyPolicy> {
-  const moderated = moderate(rules, { ...request, policyClass: policyClassOf(request), cluster }, recording);
-  const decided = applyPolicy(policy, request, moderated.recording);
+  const policyClass = policyClassOf(request);
+  const moderated: ModeratedSession =
+    rules.length === 0 ? { recording } : moderate(rules, { ...request, policyClass, cluster }, recording);
+  const decided = applyPolicy(policy, { ...request, policyClass }, moderated.recording);
   if (moderated.moderation !== undefined && !decided.record)
     throw new TailcastError(
       'POLICY_REFUSED',
@@ -447,13 +449,20 @@ function decideSession(
 /** @throws TailcastError `POLICY_REFUSED` */
 function applyPolicy(
   policy: Policy,
-  request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
+  {
+    policyClass,
+    upgrade,
+    target,
+  }: {
+    readonly policyClass: PolicyClass | undefined;
+    readonly upgrade: boolean;
+    readonly target: Pick<Target, 'query'>;
+  },
   recording: RecordingPolicy,
 ): Pick<Admission, 'policyClass' | 'record' | 'event' | 'isBodyRequired'> {
-  const policyClass = policyClassOf(request);
   const recorders = recording.mode !== 'off';
   if (policyClass === undefined) {
-    if (request.upgrade) throw new TailcastError('INTERNAL', 'an upgrade without a class');
+    if (upgrade) throw new TailcastError('INTERNAL', 'an upgrade without a class');
     return { policyClass, record: false, event: recorders && recording.events };
   }
   const { action, because } = decide(policy, policyClass, recording);
@@ -463,8 +472,8 @@ function applyPolicy(
       `${REFUSED_FOR[recording.mode]}the gateway's policy says ${because}: refuse`,
     );
   }
-  if (policyClass === 'portForward') refusePorts(policy, request.target);
-  if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {
+  if (policyClass === 'portForward') refusePorts(policy, target);
+  if (action === 'record' && !upgrade && recording.mode === 'failClosed') {
     // the API server would reject it, but another server of such a path may not
     throw new TailcastError('POLICY_REFUSED', 'your sessions must be recorded, and only an upgrade can be');
   }

@@ -2,6 +2,7 @@
  * Prepares a session that must wait for a reason or a moderator: the client gets its 101 response now, and the API
  * server its request later.
  */
+import { readBounded } from '../../async/read-bounded.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import { SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { safeLine } from '../../safe-text.ts';
@@ -14,8 +15,7 @@ import { bearerSubprotocols } from '../../kube/headers.ts';
 import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
 import { earlyHandshake, type EarlyHandshake } from './exec-upstream.ts';
-import { Moderation, moderatorText } from './moderation.ts';
-import { notModerated } from './orders.ts';
+import { MAX_WAIT_MS, Moderation, moderatorText } from './moderation.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
@@ -40,11 +40,12 @@ export interface HeldDial {
  * Starts the wait. The session begins when the user gave a reason, if one is needed, and when a moderator of each rule
  * watches.
  * @param end called with the reason for the user
+ * @returns undefined if the session only waits for a reason
  */
 export type StartModeration = (
   session: Pick<RecordingSession, 'order'>,
   end: (error: TailcastError) => void,
-) => Pick<Moderation, 'watch' | 'repeat' | 'stop'>;
+) => Moderation | undefined;
 
 /** Holds a session back; see {@link holdSession}. */
 export type HoldSession = typeof holdSession;
@@ -114,24 +115,17 @@ export function holdSession(held: HeldDial): {
       const begin = (): void => void start().catch(fail);
       if (rules.length > 0) return new Moderation({ rules, owner: identity, session, end, start: begin });
       begin();
-      const late = setTimeout(
-        () => fail(new TailcastError('SESSION_ENDED', 'you gave no reason')),
-        REASON_MS,
-      );
-      void room.ready.then(() => clearTimeout(late));
-      return {
-        repeat: () => false,
-        watch: (order) => session.order(notModerated(order)),
-        stop: () => clearTimeout(late),
-      };
+      const noReason = (): void => fail(new TailcastError('SESSION_ENDED', 'you gave no reason'));
+      const late = setTimeout(noReason, MAX_WAIT_MS);
+      const stop = (): void => clearTimeout(late);
+      void room.ready.then(stop);
+      room.once('close', stop);
+      return undefined;
     },
   };
 }
 
 const REASON_QUESTION = 'Reason for this session: ';
-/** Maximum time until the user has typed a reason. */
-const REASON_MS = 15 * 60_000;
-
 function waitText(rules: readonly ModerationRule[], owner: Identity): string {
   return safeLine(
     `tailcast: this session starts when ${moderatorText(rules, owner)} watches it ` +
@@ -154,15 +148,8 @@ const MAX_REASON_BYTES = 16 * 1024;
 /** Returns the message of a refusal. */
 async function reasonOf({ status, body }: Extract<UpgradeAnswer, { kind: 'refused' }>): Promise<string> {
   try {
-    const pieces: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const piece of body.iterator({ destroyOnReturn: true })) {
-      if (!(piece instanceof Uint8Array)) continue;
-      bytes += piece.length;
-      if (bytes > MAX_REASON_BYTES) break;
-      pieces.push(piece);
-    }
-    const message = jsonField(parseJsonObject(Buffer.concat(pieces).toString()), 'message');
+    const text = await readBounded(body, MAX_REASON_BYTES, () => new Error('its reason is too long'));
+    const message = jsonField(parseJsonObject(text.toString()), 'message');
     return typeof message === 'string' ? safeLine(message) : `status ${status}`;
   } catch (error) {
     return `status ${status} (${errorText(error)})`;

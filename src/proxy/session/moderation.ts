@@ -27,7 +27,9 @@ export interface ModerationLimits {
   readonly leaseMs: number;
 }
 
-const LIMITS: ModerationLimits = { waitMs: 15 * 60_000, leaseMs: 3 * WATCH_INTERVAL_MS };
+/** Maximum time of a session before its start. */
+export const MAX_WAIT_MS = 15 * 60_000;
+const LIMITS: ModerationLimits = { waitMs: MAX_WAIT_MS, leaseMs: 3 * WATCH_INTERVAL_MS };
 /** Maximum number of watchers; further ones are refused. */
 const MAX_WATCHERS = 32;
 

@@ -2,12 +2,11 @@
  * The notice at the start of a recorded terminal session: one line of output of the gateway, before all output of the
  * program. The tap reads it like other output, so the recording contains it.
  */
-import { parseSubprotocol, CHANNEL, encodeBase64Message } from '../../wire/remotecommand/channel.ts';
+import { parseSubprotocol, CHANNEL, encodeServerMessage } from '../../wire/remotecommand/channel.ts';
 import { createTap, type StreamProtocol } from '../../recording/stream-plan.ts';
 import type { Tap, TappedSession } from '../../recording/tap.ts';
 import { createSpdyStreams, type SpdyStreams } from '../../recording/spdy-server-reader.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyParser } from '../../wire/spdy/frame.ts';
-import { encodeWebSocketFrame, OPCODE } from '../../wire/websocket/frame.ts';
 
 /**
  * Inserts bytes into output of the API server, once. Called first with the bytes after the 101 response, which may be
@@ -31,19 +30,12 @@ export function createNotedTap(
     const streams = createSpdyStreams();
     return { tap: createTap(session, protocol, subprotocol, streams), insert: afterReply(line, streams) };
   }
-  const message = webSocketMessage(line, subprotocol);
+  const isBase64 = parseSubprotocol(subprotocol)?.base64 === true;
+  const message = encodeServerMessage({ channel: CHANNEL.stdout, data: line }, isBase64);
   return {
     tap: createTap(session, protocol, subprotocol),
     insert: (chunk) => Buffer.concat([message, chunk]),
   };
-}
-
-function webSocketMessage(data: Uint8Array, subprotocol: string): Uint8Array {
-  const isBase64 = parseSubprotocol(subprotocol)?.base64 === true;
-  const payload = isBase64
-    ? encodeBase64Message({ channel: CHANNEL.stdout, data })
-    : Buffer.concat([Uint8Array.of(CHANNEL.stdout), data]);
-  return encodeWebSocketFrame({ opcode: isBase64 ? OPCODE.text : OPCODE.binary, fin: true, payload });
 }
 
 /** Inserts the notice after the SYN_REPLY of stdout, because clients drop data that arrives earlier. */

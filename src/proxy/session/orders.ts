@@ -91,6 +91,6 @@ export function followOrders(
 }
 
 /** Refuses an order to watch a session that is not moderated. */
-export function notModerated({ id, by }: SessionOrder): Omit<OrderAnnotation, 'kind'> {
+function notModerated({ id, by }: SessionOrder): Omit<OrderAnnotation, 'kind'> {
   return { id, action: 'leave', by, reason: 'this session is not moderated' };
 }

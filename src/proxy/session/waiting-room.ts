@@ -17,7 +17,8 @@ import type { ExecOptions } from '../../kube/exec-options.ts';
 import { createSpdyStreams } from '../../recording/spdy-server-reader.ts';
 import { inflateSpdyBlock } from '../../recording/spdy-inflate.ts';
 import type { StreamProtocol } from '../../recording/stream-plan.ts';
-import { CHANNEL, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
+import { NO_BYTES } from '../../recording/tap.ts';
+import { CHANNEL, encodeServerMessage, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../wire/spdy/frame.ts';
 import { createHeaderDeflater, createHeaderInflater } from '../../wire/spdy/headers.ts';
 import {
@@ -250,12 +251,7 @@ function createWebSocketSide({ tty }: Pick<ExecOptions, 'tty'>): Side {
       return { ...seen, hasLeft: hasLeft || (tty && seen.typed.some(cancels)) };
     },
     input: (bytes) => encode(OPCODE.binary, Buffer.concat([Uint8Array.of(CHANNEL.stdin), bytes])),
-    say: (stream, text) =>
-      encodeWebSocketFrame({
-        opcode: OPCODE.binary,
-        fin: true,
-        payload: Buffer.concat([Uint8Array.of(CHANNEL[stream]), text]),
-      }),
+    say: (stream, data) => encodeServerMessage({ channel: CHANNEL[stream], data }, false),
     filter: (chunk) => chunk,
   };
 }
@@ -320,8 +316,6 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
     },
   };
 }
-
-const NO_BYTES = new Uint8Array(0);
 
 /** True for the reply of the API server to a stream that was answered already. */
 function isDropped(event: SpdyEvent, answered: Set<number>): boolean {

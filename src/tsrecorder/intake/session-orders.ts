@@ -52,7 +52,7 @@ export class SessionOrders implements LiveOrders {
   detach(): void {
     this.#isConnected = false;
     this.#send = undefined;
-    for (const viewer of this.#watchers.keys()) this.#watchers.delete(viewer);
+    this.#watchers.clear();
     for (const { reject } of this.#pending.values())
       reject(new TailcastError('ORDER_UNCONFIRMED', 'its connection was lost'));
   }

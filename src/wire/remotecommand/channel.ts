@@ -5,6 +5,7 @@
  * A binary message is a channel byte and data; in the base64 variants a text message is a digit and base64. If a
  * message is fragmented, only its first frame has the channel byte.
  */
+import { encodeWebSocketFrame, OPCODE } from '../websocket/frame.ts';
 import { encodeBase64Bytes } from '../base64.ts';
 import { WireError } from '../wire-error.ts';
 
@@ -63,4 +64,12 @@ export function encodeBase64Message({ channel, data }: ChannelMessage): Uint8Arr
   message[0] = 0x30 + channel;
   message.set(encoded, 1);
   return message;
+}
+
+/** Returns a message of the server as one WebSocket frame. @throws WireError as `encodeBase64Message` */
+export function encodeServerMessage({ channel, data }: ChannelMessage, isBase64: boolean): Uint8Array {
+  const payload = isBase64
+    ? encodeBase64Message({ channel, data })
+    : Buffer.concat([Uint8Array.of(channel), data]);
+  return encodeWebSocketFrame({ opcode: isBase64 ? OPCODE.text : OPCODE.binary, fin: true, payload });
 }

@@ -192,12 +192,12 @@ describe('a moderated session that ends while the gateway asks the API server', 
     });
     const moderation = held.moderate({ order: () => {} }, () => {});
     const watcher = { nodeId: 'nBOB', user: 'bob@example.com' };
-    moderation.watch({ id: 'o1', action: 'watch', by: 'bob@example.com', reason: '', watcher });
+    moderation?.watch({ id: 'o1', action: 'watch', by: 'bob@example.com', reason: '', watcher });
     const over = await asked.promise;
     expect(over.aborted).toBe(false);
     held.answer.socket.destroy();
     await once(held.answer.socket, 'close');
     expect(over.aborted).toBe(true);
-    moderation.stop();
+    moderation?.stop();
   });
 });
