@@ -114,7 +114,7 @@ describe('a recorder that sends orders', () => {
     ['with a list of actions', withOrder({ ...ORDER, action: ['end'], reason: CANARY })],
     ['with a long reason', withOrder({ ...ORDER, reason: CANARY.repeat(20) })],
     ['with a long name', withOrder({ ...ORDER, by: CANARY.repeat(20) })],
-    ['with a reason that is no text', withOrder({ ...ORDER, reason: { text: CANARY } })],
+    ['with an object as the reason', withOrder({ ...ORDER, reason: { text: CANARY } })],
     [
       'that is not JSON',
       `{"ack":1,"order":{"id":"o1","action":"end","reason":"${CANARY}"`.padEnd(66_000, 'x'),

@@ -148,7 +148,7 @@ async function expectTold(
     faults.filter(({ code }) => codes?.includes(code) ?? true).map(({ recording }) => recording),
   );
   const missed = [...hit].filter((id) => !reported.has(id));
-  if (missed.length > 0) throw new Error(`nothing is said of ${missed.join(', ')}: ${describe(findings)}`);
+  if (missed.length > 0) throw new Error(`the findings lack ${missed.join(', ')}: ${describe(findings)}`);
   const wronged = faults.filter(({ recording = '' }) => !hit.has(recording));
   if (wronged.length > 0 && name !== 'removeAll')
     throw new Error(`what is as it was is at fault: ${describe(wronged)}`);

@@ -36,8 +36,8 @@ export const ACCESS: readonly Mutation[] = [
   ]),
   ...inFile('src/proxy/session/upgrade.ts', [
     'no connection during the wait',
-    'mustWait ? { connect',
-    'mustWait && false ? { connect',
+    'wait === undefined ? connectEarly(connect)',
+    'connect !== undefined ? connectEarly(connect)',
   ]),
   ...inFile(
     'src/proxy/session/moderated.ts',
@@ -74,7 +74,7 @@ export const ACCESS: readonly Mutation[] = [
   ),
   ...inFile(
     'src/tsrecorder/intake/session-orders.ts',
-    ['watchers of a lost gateway', 'this.#watchers.delete(viewer);\n    for', 'void viewer;\n    for'],
+    ['watchers of a lost gateway', 'this.#watchers.clear();', ''],
     ['repetitions in short intervals', '> WATCH_INTERVAL_MS / 2', '>= 0'],
     [
       'refused watchers',

@@ -32,15 +32,11 @@ const GATE = inFile(
   ['portal: links are read', "request.method === 'GET' && isFollowedLink", 'isFollowedLink'],
   ['portal: pages of dashboards', '{ ...rules.pages, dashboardOrigins: NO_NAMES }', '{ ...rules.pages }'],
   ['refusal by policy', "if (action === 'refuse') {", 'if (request.requestClass === undefined) {'],
-  [
-    'refused ports in the query',
-    "if (policyClass === 'portForward') refusePorts(policy, request.target);",
-    '',
-  ],
+  ['refused ports in the query', "if (policyClass === 'portForward') refusePorts(policy, target);", ''],
   [
     'what must be recorded and cannot be',
-    "if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {",
-    'if (request.requestClass === undefined) {',
+    "if (action === 'record' && !upgrade && recording.mode === 'failClosed') {",
+    'if (policyClass === undefined) {',
   ],
   ['recording', "record: recorders && action === 'record',", 'record: false,'],
   [

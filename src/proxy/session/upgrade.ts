@@ -51,7 +51,7 @@ import {
   warningLines,
   type UpgradeRequest,
 } from './upgrade-http.ts';
-import type { HeldDial, HoldSession, StartModeration } from './moderated.ts';
+import type { HeldDial, HoldSession } from './moderated.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
@@ -262,8 +262,8 @@ async function record(
   // recorder accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
   // A session may wait for minutes, in which an unused connection could be dropped unnoticed.
-  const mustWait = admission.moderation !== undefined || mustAskReason(deps, admission);
-  const early = mustWait ? { connect, discard: (): void => {} } : connectEarly(connect);
+  const wait = waitOf(deps, admission);
+  const early = wait === undefined ? connectEarly(connect) : { connect, discard: (): void => {} };
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
   const [opened] = await Promise.all([opening, event]).catch((error: unknown) => {
     early.discard();
@@ -280,7 +280,10 @@ async function record(
       subprotocol: { header, offered },
       responseTimeoutMs: limits.responseTimeoutMs,
     };
-    const { answer, moderate } = await askOrHold(attempt, admission, { protocol: upgrade.protocol, dial });
+    const { answer, moderate } =
+      wait === undefined || opened.upload === undefined
+        ? { answer: await askExec(attempt, admission, dial), moderate: undefined }
+        : hold(attempt, admission, { ...wait, protocol: upgrade.protocol, dial });
     if (answer.kind === 'refused') {
       opened.upload?.abort();
       return relayRefusal(attempt, admission, answer);
@@ -311,26 +314,33 @@ async function record(
   }
 }
 
-function mustAskReason({ asksReason }: UpgradeDeps, { exec: { tty, stdin, stdout } }: Admission): boolean {
-  return asksReason === true && tty && stdin && stdout;
+/** Returns what a session must wait for. An unrecorded session never waits, because a recording keeps the reason. */
+function waitOf(
+  { asksReason }: UpgradeDeps,
+  admission: Admission,
+): Pick<HeldDial, 'rules' | 'asksReason'> | undefined {
+  const { moderation: rules = [] } = admission;
+  const asks = asksReason === true && isTyped(admission.exec);
+  return rules.length > 0 || asks ? { rules, asksReason: asks } : undefined;
 }
 
-/** Asks the API server, or prepares a session that must wait. */
-async function askOrHold(
+function isTyped({ tty, stdin, stdout }: Admission['exec']): boolean {
+  return tty && stdin && stdout;
+}
+
+/** Prepares a session that must wait. */
+function hold(
   attempt: Attempt,
   admission: Admission,
-  { protocol, dial }: Pick<HeldDial, 'protocol' | 'dial'>,
-): Promise<{ readonly answer: UpgradeAnswer; readonly moderate?: StartModeration }> {
-  const { moderation: rules = [] } = admission;
+  held: Pick<HeldDial, 'rules' | 'asksReason' | 'protocol' | 'dial'>,
+): ReturnType<HoldSession> {
   const { holdSession, translateExec } = attempt.deps;
-  const asksReason = mustAskReason(attempt.deps, admission);
-  if (rules.length === 0 && !asksReason) return { answer: await askExec(attempt, admission, dial) };
   if (holdSession === undefined)
     throw new TailcastError('INTERNAL', 'this gateway cannot hold sessions back');
-  const isTranslated = translateExec?.(admission, dial) !== undefined;
+  const isTranslated = translateExec?.(admission, held.dial) !== undefined;
   const ask: HeldDial['ask'] = (later, over) =>
     askExec({ ...attempt, signal: AbortSignal.any([attempt.signal, over]) }, admission, later);
-  return holdSession({ admission, rules, asksReason, protocol, dial, isTranslated, ask });
+  return holdSession({ ...held, admission, isTranslated, ask });
 }
 
 /** Sends the request, translated to SPDY if possible. */

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { holdSession } from '../../../src/proxy/session/moderated.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
@@ -158,16 +159,17 @@ describe('a recorded session', () => {
   it.each([
     ['a program reads the output', EXEC, 'failClosed' as const],
     ['no recorder is there', EXEC_TTY, 'failOpen' as const],
-  ])('begins without a notice if %s', async (_name, target, mode) => {
+  ])('begins without a notice and a question if %s', async (_name, target, mode) => {
     const recorderDouble = await recorder();
     const { rig: gateway } = await rig(
       webSocketExec([serverMessage(1, utf8('out\n'))]),
       policy(mode, [mode === 'failOpen' ? await deadAddress() : recorderDouble.address]),
-      { deps: { notice: 'This session is recorded.' } },
+      { deps: { notice: 'This session is recorded.', asksReason: true, holdSession } },
     );
     const client = await askUpgrade(gateway.port, { target, headers: WEBSOCKET_V5 });
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('out\n');
     expect(client.reader.bytes.toString('latin1')).not.toContain('recorded');
+    expect(client.reader.bytes.toString('latin1')).not.toContain('Reason');
   });
 });
