@@ -100,6 +100,14 @@ export async function recorderOrContextAddress(
   return contextAddress(named, context);
 }
 
+/** True if `openArchive` reads a store or several archives, and not one recorder. */
+export function isStoreNamed(options: Readonly<Record<string, unknown>>, context: CommandContext): boolean {
+  if (textsOf(options['store']).length + textsOf(options['recorder']).length > 1) return true;
+  const url = recorderOf(options, context.environment);
+  const named = textOf(options['store']) ?? url ?? context.environment.get('TAILCAST_STORE');
+  return named !== url && contextOptions(options, context, named) === undefined;
+}
+
 /**
  * Returns the options of the context: of the named context or, in a kubectl plugin, of kubectl's current context.
  * Undefined if the command uses no context.

@@ -41,9 +41,9 @@ export function addSessions(
       const { playRecording } = await import('./play.ts');
       const moderation = await moderate(id, options, context);
       try {
-        await playRecording(id, { ...options, follow: true, from: NOW, speed: 1 }, context);
+        await playRecording(moderation.id, { ...options, follow: true, from: NOW, speed: 1 }, context);
       } finally {
-        moderation.abort();
+        moderation.over.abort();
       }
     });
   for (const action of CONTROL_ACTIONS) {
@@ -55,24 +55,25 @@ export function addSessions(
   }
 }
 
-/** Lets a moderated session run until the returned controller aborts. */
+/** Finds the session. If it is moderated, lets it run until the returned controller aborts. */
 async function moderate(
   given: string,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
-): Promise<AbortController> {
+): Promise<{ readonly id: string; readonly over: AbortController }> {
   const over = new AbortController();
-  if (options['store'] !== undefined) return over;
-  const { orders, post } = await openOrders(given, options, context);
+  const { isStoreNamed } = await import('./open-archive.ts');
+  if (isStoreNamed(options, context)) return { id: given, over };
+  const { id, orders, post } = await openOrders(given, options, context);
   const { isModerated } = await orders();
-  if (!isModerated) return over;
+  if (!isModerated) return { id, over };
   const warn = (error: unknown): Promise<void> => print(context.stderr, `tailcast: ${errorText(error)}\n`);
   const repeat = (): void => void post('watch').catch(warn);
   await post('watch').then(() => {
     const timer = setInterval(repeat, WATCH_INTERVAL_MS);
     over.signal.addEventListener('abort', () => clearInterval(timer));
   }, warn);
-  return over;
+  return { id, over };
 }
 
 /** Finds the session, and returns the requests about its control. */

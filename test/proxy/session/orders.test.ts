@@ -160,16 +160,21 @@ describe('an order to a running session', () => {
 describe('the commands for running sessions', () => {
   it('list, pause and end a session, and print the refusal of an ended one', async () => {
     const { recorder, client, shown, id } = await openShell();
-    const run = async (...args: string[]): Promise<readonly [number, string]> => {
+    const runWith = async (
+      environment: ReadonlyMap<string, string>,
+      ...args: string[]
+    ): Promise<readonly [number, string]> => {
       const stdout = new PassThrough();
-      const code = await runProgram([...args, '--recorder', recorder.recorder.readUrl], {
-        environment: new Map(),
+      const code = await runProgram(args, {
+        environment,
         stdout,
         stderr: stdout,
         signal: new AbortController().signal,
       });
       return [code, Buffer.concat(await stdout.end().toArray()).toString()];
     };
+    const run = (...args: string[]): Promise<readonly [number, string]> =>
+      runWith(new Map(), ...args, '--recorder', recorder.recorder.readUrl);
     expect(await run('sessions', '--json')).toEqual([0, expect.stringContaining(id)]);
     expect(await run('pause', id)).toEqual([0, `${id}: the gateway confirmed: pause\n`]);
     const watched = run('watch', id);
@@ -182,6 +187,8 @@ describe('the commands for running sessions', () => {
     expect(shown()).toContain('carol@example.com: freeze');
     await until(async () => (await recorder.list('?state=interrupted'))[0]);
     expect(await run('end', id)).toEqual([1, expect.stringContaining('[ORDER_IMPOSSIBLE]')]);
+    const store = new Map([['TAILCAST_STORE', recorder.directory]]);
+    expect(await runWith(store, 'watch', id)).toEqual([0, expect.stringContaining('# ')]);
   });
 });
 
