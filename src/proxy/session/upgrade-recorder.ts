@@ -11,6 +11,7 @@ import type { StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer } from './dial.ts';
+import type { HeldDial } from './moderated.ts';
 import { createNotedTap } from './notice.ts';
 import type { SessionRecording } from './upgrade-session.ts';
 
@@ -70,6 +71,24 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
     dropped: (end) => events.recordingDropped({ ...fields, ...end }),
     kept: (end) => events.recordingJournaled({ ...fields, ...end }),
   };
+}
+
+/**
+ * Returns the conditions for the start of a recorded session: a moderator, a reason of the user, or both. Undefined: it
+ * starts immediately.
+ * @param asksReason true if users of terminals must type a reason
+ */
+export function waitOf(
+  admission: Pick<Admission, 'moderation' | 'exec'>,
+  asksReason: boolean | undefined,
+): Pick<HeldDial, 'rules' | 'asksReason'> | undefined {
+  const { moderation: rules = [] } = admission;
+  const isAsked = asksReason === true && isTyped(admission.exec);
+  return rules.length > 0 || isAsked ? { rules, asksReason: isAsked } : undefined;
+}
+
+function isTyped({ tty, stdin, stdout }: Admission['exec']): boolean {
+  return tty && stdin && stdout;
 }
 
 export interface RecordingDeps {

@@ -40,6 +40,7 @@ import {
   beginRecording,
   openRecorder,
   sessionFields,
+  waitOf,
   type RecorderDeps,
 } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
@@ -262,7 +263,7 @@ async function record(
   // recorder accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
   // A session may wait for minutes, in which an unused connection could be dropped unnoticed.
-  const wait = waitOf(deps, admission);
+  const wait = waitOf(admission, deps.asksReason);
   const early = wait === undefined ? connectEarly(connect) : { connect, discard: (): void => {} };
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
   const [opened] = await Promise.all([opening, event]).catch((error: unknown) => {
@@ -312,20 +313,6 @@ async function record(
     opened.upload?.abort();
     throw error;
   }
-}
-
-/** Returns what a session must wait for. An unrecorded session never waits, because a recording keeps the reason. */
-function waitOf(
-  { asksReason }: UpgradeDeps,
-  admission: Admission,
-): Pick<HeldDial, 'rules' | 'asksReason'> | undefined {
-  const { moderation: rules = [] } = admission;
-  const asks = asksReason === true && isTyped(admission.exec);
-  return rules.length > 0 || asks ? { rules, asksReason: asks } : undefined;
-}
-
-function isTyped({ tty, stdin, stdout }: Admission['exec']): boolean {
-  return tty && stdin && stdout;
 }
 
 /** Prepares a session that must wait. */
