@@ -187,6 +187,8 @@ describe('the commands for running sessions', () => {
     expect(shown()).toContain('carol@example.com: freeze');
     await until(async () => (await recorder.list('?state=interrupted'))[0]);
     expect(await run('end', id)).toEqual([1, expect.stringContaining('[ORDER_IMPOSSIBLE]')]);
+    // The recorder lists a finished session before the session is in the store; `close` waits for the store.
+    await recorder.recorder.close();
     const store = new Map([['TAILCAST_STORE', recorder.directory]]);
     expect(await runWith(store, 'watch', id)).toEqual([0, expect.stringContaining('# ')]);
   });
