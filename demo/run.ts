@@ -43,7 +43,7 @@ const TOKEN_BYTES = 32;
 /** Fields of `demo.json` that identify a running demo. */
 const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
-/** Runs until the signal. Prints one line per step, then three commands for the user. */
+/** Runs until `signal` aborts. Prints one line per step, then three commands for the user. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const stack = new CleanUp();
   try {

@@ -68,13 +68,13 @@ function tryToTake(path, name) {
   }
 }
 
-/** Removes the folder, unless it holds more than these. */
+/** Removes these files, and the folder if it is then empty. */
 function leave(path, names) {
   for (const name of names) rmSync(join(path, name), { force: true });
   try {
     rmdirSync(path);
   } catch {
-    // it is gone, or has been taken by another
+    // the folder does not exist, or another process has taken it
   }
 }
 
@@ -101,7 +101,7 @@ function isAlive(entry) {
 function nameOf(pid) {
   if (existsSync('/proc/self/stat')) {
     try {
-      // NOTE: the second field is a name in parentheses, which may hold anything
+      // NOTE: the second field is a name in parentheses, which may contain any character
       const [state, ...rest] = readFileSync(`/proc/${pid}/stat`, 'latin1')
         .replace(/^.*\) /s, '')
         .split(' ');

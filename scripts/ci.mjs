@@ -64,9 +64,9 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
 const broken = [];
-/** The failed tests, a line each: said once more at the end, where a reader of a cut log finds them. */
+/** One line for each failed test. Printed again at the end, because logs may be truncated at the start. */
 const failures = [];
-/** The tests that needed a second try, likewise: each is a defect, of the test or of what it tests. */
+/** One line for each test that needed a second try, which is a defect of the test or of the tested code. */
 const flaky = [];
 
 await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
@@ -117,12 +117,12 @@ async function vitestSuite(title, command, limitMs) {
   add(title, passed, failed, skipped);
 }
 
-/** Where the next suite is to write vitest's JSON report. */
+/** Returns the path for the next suite's JSON report of vitest. */
 function newReport() {
   return join(mkdtempSync(join(scratch, 'suite-')), 'report.json');
 }
 
-/** Keeps which tests of a report failed, and which needed a second try. @returns its counts */
+/** Stores the failed and flaky tests of a report. @returns the counts of the report */
 function take(report) {
   const result = readTestReport(JSON.parse(readFileSync(report, 'utf8')));
   failures.push(...result.failures);
@@ -130,7 +130,7 @@ function take(report) {
   return result;
 }
 
-/** A test command that ends with a closing line of its own. */
+/** Runs a test command that prints its counts in its last line. */
 async function countedSuite(title, command, limitMs) {
   const report = newReport();
   process.env['REAL_REPORT'] = report;
@@ -148,7 +148,7 @@ function add(title, passed, failed, skipped) {
   total.skipped += skipped;
 }
 
-/** Runs a command, shows what it prints, and resolves with the end of it. */
+/** Runs a command, prints its output, and resolves with the end of the output. */
 async function step(title, [program, ...args], limitMs) {
   console.log(`\n=== ${title}`);
   const started = Date.now();
@@ -166,7 +166,7 @@ async function step(title, [program, ...args], limitMs) {
     child.on('error', (error) => resolve(error.message));
     child.on('exit', (exitCode, signal) => {
       clearTimeout(timer);
-      // what the command left behind must not keep its output open
+      // a process that the command left behind may keep the output open
       setTimeout(() => resolve(exitCode ?? signal), 200);
     });
   });

@@ -1,5 +1,5 @@
 /**
- * Writes the pages of `docs/` that are made from the code: what can go wrong, and what can be set.
+ * Generates the pages of errors, settings and metrics from the code.
  *
  *   npm run docs:generate
  */
@@ -50,7 +50,7 @@ const ROLES: readonly (readonly [name: string, table: SettingTable])[] = [
   ['demo', DEMO_SETTINGS],
 ];
 
-/** Path below the repository → content. */
+/** Returns the content of each generated page by its path in the repository. */
 export function generateDocs(): ReadonlyMap<string, string> {
   return new Map([
     ['docs/errors.md', errorsPage()],
@@ -60,7 +60,7 @@ export function generateDocs(): ReadonlyMap<string, string> {
   ]);
 }
 
-/** The attacks of the independent review and the lines that it removed, with the tests of each. */
+/** The page of attacks of the independent review: for each attack the removed lines and the tests. */
 function demonstrationsPage(): string {
   const attacks = DEMONSTRATIONS.map(
     (demonstration) =>

@@ -246,7 +246,7 @@ async function checkEntry(app) {
   }
 }
 
-/** Runs a command of the image with nothing but what the image has. */
+/** Runs a command with the files and variables of the image only. */
 function tailcast(app, args, environment = {}) {
   const state = join(scratch, 'state');
   const child = spawn(node, [join(app, 'scripts', 'tailcast.mjs'), ...args], {
@@ -345,7 +345,7 @@ async function useDemo(app) {
   return note;
 }
 
-/** A gateway of its own in front of the demo's cluster, and the tools around it. */
+/** Starts a separate gateway in front of the demo's cluster, and runs the command-line tools. */
 async function useGateway(app, directory) {
   const identity = join(scratch, 'identity.json');
   writeFileSync(

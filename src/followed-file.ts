@@ -8,7 +8,7 @@ import type { Logger } from './observe/logger.ts';
 export interface FollowedFile<Content> {
   /** Last valid content; undefined before the first valid read. */
   readonly current: Content | undefined;
-  /** Polls the file until the signal. */
+  /** Polls the file until `signal` aborts. */
   follow(signal: AbortSignal): Promise<void>;
 }
 

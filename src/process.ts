@@ -32,9 +32,9 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   environment,
   page: (text) => showInPager(text, environment),
   signal: abort.signal,
-  // A kubectl plugin uses the name of the plugin.
+  // Help of the kubectl plugin shows the command that the user typed.
   ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),
 });
-// a signal during the start of a role leaves sockets and timers behind; the timer itself keeps nothing alive
-// oxlint-disable-next-line unicorn/no-process-exit -- nothing else ends what is left
+// after a signal during the start of a role, open sockets and timers would keep the process alive
+// oxlint-disable-next-line unicorn/no-process-exit -- open sockets and timers keep the process alive
 if (abort.signal.aborted) setTimeout(() => process.exit(), EXIT_MS).unref();

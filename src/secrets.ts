@@ -19,7 +19,7 @@ interface Rule {
 const BETWEEN_WORDS = '\u2028';
 /** A quoted word up to the closing quote. SQL doubles a quote within the word. */
 const QUOTED = String.raw`"(?:\\[^\u2028]|[^"\\\u2028])+"?|'(?:[^'\u2028]|'')+'?`;
-/** A word of a shell: quoted, a complete word of a list, or without blanks. */
+/** A value: a quoted word, the rest of one command argument, or text without spaces. */
 const value = (first: string): string => String.raw`(?:${QUOTED}|(?<=\u2028)${first}[^\u2028]*|${first}\S*)`;
 /** Assigned value; quotes around it stay. */
 const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
@@ -63,8 +63,8 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
 });
 
 /**
- * NOTE: programs choose the text, so each rule must read a line once, whatever is in it. Repetitions that begin at many
- * places of a word, and commands up to their options, would read it again and again.
+ * NOTE: programs choose the text, so each rule must read a line only once. A repetition that can start at many
+ * positions of a word would read the word many times, and so would a pattern from a command to its options.
  */
 const RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },

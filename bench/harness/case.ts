@@ -34,7 +34,7 @@ export interface BenchCase {
    * discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Divisor of the memory: the number of connections after all are open. */
+  /** Number and name of the open connections, by which the memory is divided. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if it needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
@@ -51,7 +51,7 @@ export interface Unit {
   readonly size: number;
   /** Unit of the CPU time, for example `us CPU/request`. */
   readonly cpu: string;
-  /** The unit `cpu` in seconds. */
+  /** Length of the time unit of `cpu`, in seconds. */
   readonly cpuSeconds: number;
 }
 

@@ -149,7 +149,7 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // the periodic check ends access that lasts longer
+    // the periodic check ends access that lasts longer than the longest timer
     const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
     timer.unref();
     const unwatch = this.#store.watch(id, end);

@@ -82,7 +82,7 @@ export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule,
 const MINUTE_MS = 60_000;
 const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
 const formats = new Map<string, Intl.DateTimeFormat>();
-/** Result per window for one minute, because the gate asks for each request. */
+/** Cached result of each window for the current minute, because the gate checks windows for each request. */
 const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
 
 /** True if a rule can be used at this time. */

@@ -45,7 +45,7 @@ const FRAME_EVERY_BYTES = 512 * 1024;
 const MAX_FRAME_SHARE = 1 / 4;
 /** Work units of keyframes per byte of cast: large screens have fewer keyframes. */
 const FRAME_WORK = 64;
-/** Bytes until the next attempt after a state that cannot be expressed; doubled after each failure in a row. */
+/** Bytes until the next keyframe attempt after a failed one; doubled after each consecutive failure. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /** Maximum marks of each kind, so that printed marks do not hide missing output. */

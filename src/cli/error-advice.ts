@@ -9,7 +9,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   START_FAILED: 'Change the address, directory or permission that the message names.',
   ALREADY_RUNNING: 'Stop the process that the message names, or use another directory.',
   IDENTITY_UNKNOWN:
-    'The connection did not come through the tailnet, or through `tailscale serve` without PROXY protocol. Set ' +
+    'The connection came from outside the tailnet, or from `tailscale serve` without PROXY protocol. Set ' +
     '`--proxy-protocol require` on the gateway and `--proxy-protocol 2` in `tailscale serve`.',
   IDENTITY_UNAVAILABLE: 'Check that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
   IDENTITY_MALFORMED:
@@ -57,7 +57,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SESSION_ENDED: 'Ask the person or the owner of the rule in the message before you start the session again.',
   SESSION_REFUSED: 'Read the message of the API server: the pod may be gone, or you may lack a right.',
   SESSION_LIMIT:
-    'The policy limits the length or the silence of a session. Connect again. See `docs/identity.md`.',
+    'The policy limits the duration and the idle time of a session. Connect again. See `docs/identity.md`.',
   ACCESS_REQUEST_PENDING:
     'Wait for the approval with the command in the message, or ask one of the approvers.',
   ACCESS_REQUEST_REFUSED:
@@ -113,6 +113,6 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   AUDIT_LOG_UNUSABLE: 'Name the complete, uncompressed file that the API server writes.',
   RECORDING_MALFORMED: 'Another program wrote or cut off the file.',
   RECORDER_UNREACHABLE: 'Check the address (`--recorder`), and that a recorder runs there.',
-  WIRE_MALFORMED: 'The peer does not speak this protocol. Check the address and the peer.',
+  WIRE_MALFORMED: 'The peer uses another protocol. Check the address and the program at this address.',
   WIRE_LIMIT: 'A peer sent a frame or message above the limit.',
 };

@@ -201,7 +201,7 @@ class KeyedPlayer {
     else void this.#resume();
   }
 
-  /** Lists the commands. The user types the number of one. */
+  /** Lists the commands. The user selects a command by its number. */
   async #listCommands(): Promise<void> {
     this.#notify('reading the commands…');
     await this.#readTranscript();

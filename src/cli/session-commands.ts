@@ -55,7 +55,7 @@ export function addSessions(
   }
 }
 
-/** Finds the session. If it is moderated, lets it run until the returned controller aborts. */
+/** Finds the session. Lets a moderated session run until the returned controller aborts. */
 async function moderate(
   given: string,
   options: Readonly<Record<string, unknown>>,

@@ -17,7 +17,7 @@ import { keyFileOf } from './journals.ts';
 import type { CleanUp } from './clean-up.ts';
 
 /**
- * Opens the access requests. The stores watch the API server after the first caller with a rule.
+ * Creates the stores of access requests. They watch the API server after the first caller with a rule.
  *
  * @returns undefined in `noauth` mode, where the gateway does not impersonate, and for several clusters without an API
  *   server of the gateway itself

@@ -425,7 +425,7 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** Names of which only one cluster may have each, as messages contain them. */
+/** Names that must be unique among clusters, in the words of messages. */
 function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
   return [
     `the name ${name}`,

@@ -20,7 +20,7 @@ export interface LocalStatus {
   readonly status: () => ReturnType<LocalApi['status']>;
 }
 
-/** Opens the LocalAPI until the signal. The status is read once. */
+/** Opens the LocalAPI until `signal` aborts. The status is read once. */
 export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
   const localApi = createLocalApi({ socketPath: socket ?? '' });
   signal.addEventListener('abort', () => localApi.close(), { once: true });

@@ -12,7 +12,7 @@ import { SmallRole } from './small-role.ts';
 const HOST = '::';
 
 /**
- * `tailcast forwarder`: forwards connections into the tailnet until the signal.
+ * `tailcast forwarder`: forwards connections into the tailnet until `signal` aborts.
  *
  * @throws TailcastError `CONFIG_INVALID` without targets, `START_FAILED` if it cannot listen
  */

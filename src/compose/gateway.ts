@@ -47,7 +47,7 @@ export interface RunningGateway {
   close(limitMs: number): Promise<void>;
 }
 
-/** `tailcast gateway`: runs until the signal, then drains. */
+/** `tailcast gateway`: runs until `signal` aborts, then drains. */
 export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const { environment } = context;

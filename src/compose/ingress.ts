@@ -14,7 +14,7 @@ import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
-/** Maximum time for requests in flight after the signal, in milliseconds. */
+/** Maximum time for requests in flight after `signal` aborts, in milliseconds. */
 const DRAIN_MS = 10_000;
 /**
  * The target of tailscaled's HTTP forwarding. The operator writes it to the serve configuration
@@ -23,7 +23,7 @@ const DRAIN_MS = 10_000;
 const HTTP_LISTEN: ListenAddress = { host: '127.0.0.1', port: 8080 };
 
 /**
- * `tailcast ingress`: serves until the signal.
+ * `tailcast ingress`: serves until `signal` aborts.
  *
  * @throws TailcastError `START_FAILED` if it cannot listen
  */

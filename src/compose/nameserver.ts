@@ -10,7 +10,7 @@ import { fileCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
 /**
- * `tailcast nameserver`: responds to DNS queries until the signal.
+ * `tailcast nameserver`: responds to DNS queries until `signal` aborts.
  *
  * @throws TailcastError `START_FAILED` if it cannot listen
  */

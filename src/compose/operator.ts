@@ -33,7 +33,7 @@ const WORKERS = 16;
 const RESYNC_MS = 600_000;
 
 /**
- * `tailcast operator`: runs until the signal. With `dryRun`, prints its plan and exits.
+ * `tailcast operator`: runs until `signal` aborts. With `dryRun`, prints its plan and exits.
  *
  * @param image default image of nodes: the image of this version
  * @throws TailcastError `CONFIG_INVALID`

@@ -39,7 +39,10 @@ export interface Intake {
   /** Free bytes in the store or in the spool; 0 while the store exceeds its limit. */
   readonly freeBytes: () => Promise<number | undefined>;
   /** Receivers of notifications about stored recordings. Set after the recorder listens. */
-  readonly listeners: { search?: RecorderSearch; /** Of the last retention run. */ isOverQuota?: boolean };
+  readonly listeners: {
+    search?: RecorderSearch;
+    /** Result of the last retention run. */ isOverQuota?: boolean;
+  };
 }
 
 /** Opens the intake, and recovers the sessions of an earlier process from the spool. */

@@ -232,7 +232,7 @@ export type SettledOptions = RecorderOptions &
     readonly timing: RecorderTiming;
   };
 
-/** Applies the defaults. The only place that does so. */
+/** Applies the defaults. No other module applies defaults. */
 export function settleOptions(given: RecorderOptions, spoolDirectory: string): SettledOptions {
   return {
     ...DEFAULTS,

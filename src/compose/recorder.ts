@@ -23,7 +23,7 @@ import { searchServer } from './search-settings.ts';
 
 const START_CHECK_MS = 5000;
 
-/** `tailcast recorder`: runs until the signal, then completes pending work within its grace period. */
+/** `tailcast recorder`: runs until `signal` aborts, then completes pending work within its grace period. */
 export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
   if (config.searchUrl === undefined && !isBuiltin('node:sqlite'))
     throw new TailcastError('CONFIG_INVALID', 'the recorder needs a Node with node:sqlite for its catalogue');

@@ -17,7 +17,7 @@ const SHARDS = 1;
 
 /**
  * Returns the search server; undefined for an index in files. Reads the named files once, so that mistakes are reported
- * at the start. Each process of the index reads them again.
+ * at the start. Each index process reads the files again.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */

@@ -134,12 +134,12 @@ export const GATEWAY_SETTINGS = {
     'spdy',
   ),
   outputBufferMemory: setting(
-    'output of one session in memory, for slow clients and recorders; auto: an eighth of the total',
+    'maximum output of one session in memory, for slow clients and recorders; auto: an eighth of the total',
     orAuto(byteSize(64 * 1024, 1024 ** 4)),
     undefined,
   ),
   outputBufferDisk: setting(
-    'output of one session in a file, after its memory is full; 0: no file',
+    'maximum output of one session in a file, after its memory is full; 0: no file',
     byteSize(0, 1024 ** 4),
     1024 ** 3,
   ),
@@ -149,12 +149,12 @@ export const GATEWAY_SETTINGS = {
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'key of these files, 32 bytes in base64; shared gateways need the same key; default: the systemd credential ' +
+    'key of lateDirectory, 32 bytes in base64; shared directories need the same key; default: the systemd credential ' +
       'late.key, or late.key in the state directory',
     '<file>',
   ),
   lateDiskBytes: setting(
-    'maximum size of these files; above it, sessions wait for their recorder',
+    'maximum size of lateDirectory; above it, sessions wait for their recorder',
     byteSize(1024 ** 2, 1024 ** 4),
     1024 ** 3,
   ),

@@ -45,7 +45,7 @@ export const OPERATOR_SETTINGS = {
     oneOf('tailscale', 'headscale'),
     'tailscale',
   ),
-  controlUrl: setting('URL of that API; default: Tailscale’s', webAddress, undefined),
+  controlUrl: setting('URL of the control server’s API; default: Tailscale’s', webAddress, undefined),
   loginServer: setting(
     'control server of the nodes; default: Tailscale’s, or controlUrl with headscale',
     webAddress,

@@ -127,7 +127,7 @@ export const listenAddress: ParseValue<ListenAddress> = shownAs('<host:port>', (
   return { host: host === '' ? '::' : host, port };
 });
 
-/** The same, or undefined for `off`. */
+/** Parses `host:port`; undefined for `off`. */
 export const optionalListenAddress: ParseValue<ListenAddress | undefined> = shownAs(
   '<host:port|off>',
   (raw) => (raw === 'off' || raw === false ? undefined : listenAddress(raw)),

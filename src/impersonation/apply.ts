@@ -150,7 +150,7 @@ export function nameForAuditLog(
 /** Prefixes that `assertStripped` lets pass in `noauth` mode. */
 const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
 
-/** The same for request headers with `passImpersonation`. */
+/** Prefixes that `assertStripped` lets pass with request headers and `passImpersonation`. */
 const PASSED_WITH_REQUEST_HEADERS = ['impersonate'] as const;
 
 interface PassedHeaders {

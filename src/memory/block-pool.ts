@@ -15,7 +15,7 @@ import { collectAll, collectsEarly } from './stream-garbage.ts';
 export const BLOCK_BYTES = 64 * 1024;
 /** Half of the blocks that were unused for this time are freed; floods often follow each other. */
 const TIDY_MS = 30_000;
-/** Dropped memory that starts a collection immediately, and memory that starts one at the next tidy-up. */
+/** Dropped bytes above which a collection starts immediately, or at the next tidy-up. */
 const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 

@@ -20,7 +20,7 @@ const MAX_FREE = 512;
 
 interface Block {
   readonly bytes: Buffer;
-  /** Current uses: the event itself, and every write. */
+  /** Number of current users of the block: the read event, and each pending write. */
   uses: number;
   readonly release: () => void;
 }

@@ -15,7 +15,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * Bytes that are read between two collections; copies on the way out need up to the same again. With twice this
+ * Bytes that are read between two collections; copies of written bytes may need the same memory again. With twice this
  * limit, one recorder in four marked its heap continuously, with 1.7 times the CPU time of a recorded flood; with
  * this limit none of ten did.
  */

@@ -132,14 +132,8 @@ function createFailureCounters({ labelled }: MetricMakers) {
 function createLateMetrics({ labelled, gauge }: MetricMakers) {
   const outcomes = ['delivered', 'dropped'];
   return {
-    lateWaiting: gauge(
-      'tailcast_late_recordings_waiting',
-      'Stopped sessions with output that waits for a recorder.',
-    ),
-    lateBytesWaiting: gauge(
-      'tailcast_late_bytes_waiting',
-      'Bytes of stopped sessions that wait for a recorder.',
-    ),
+    lateWaiting: gauge('tailcast_late_recordings_waiting', 'Stopped sessions with pending output.'),
+    lateBytesWaiting: gauge('tailcast_late_bytes_waiting', 'Pending output of stopped sessions, in bytes.'),
     late: labelled(
       'tailcast_late_recordings_total',
       'Late deliveries to recorders, by outcome: delivered or dropped.',

@@ -47,8 +47,8 @@ export interface ClusterOptions {
 }
 
 /**
- * Finds the API server: the one of a kubeconfig context, or the pod's own. Credentials are read at the first request,
- * and followed.
+ * Finds the API server of a kubeconfig context, or of the pod. Credentials are read at the first request, and reloaded
+ * after changes.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */

@@ -31,7 +31,7 @@ export interface ControllerSpec {
 
 export interface ControllerOptions {
   readonly watches: WatchedObjects;
-  /** By a name without a slash. */
+  /** Controllers by name. A name contains no slash. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly workers: number;
   readonly resyncMs: number;
@@ -44,7 +44,7 @@ export interface ControllerOptions {
 export interface Controller {
   /** Number of queued and running keys. */
   readonly pending: number;
-  /** Runs until the signal. */
+  /** Runs until `signal` aborts. */
   run(signal: AbortSignal): Promise<void>;
 }
 

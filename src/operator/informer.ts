@@ -5,7 +5,7 @@
  * - Other failures are retried after a delay that doubles.
  * - A kind that the server does not have (404) is checked periodically, and logged once.
  *
- * The informer stops only by the signal.
+ * The informer runs until its signal aborts.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';

@@ -46,7 +46,7 @@ interface Sighting {
 }
 
 /**
- * Runs `lead` whenever this process leads, until the signal. The signal for `lead` aborts when the process stops
+ * Runs `lead` whenever this process leads, until `signal` aborts. The signal for `lead` aborts when the process stops
  * leading. Returns or throws when `lead` does.
  */
 export async function runWhileLeading(
@@ -76,7 +76,7 @@ export async function runWhileLeading(
   }
 }
 
-/** Returns if the Lease could not be renewed in time, or at the signal. */
+/** Returns when the Lease could not be renewed in time, or when `signal` aborts. */
 async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): Promise<void> {
   let renewedAtMs = clock.now();
   while (!signal.aborted) {

@@ -9,7 +9,7 @@ import { createInformer, type Informer } from './informer.ts';
 import { KubeRefusal, type KubeClient, type ListOptions } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
 
-/** Objects of one kind, and the fields of them that are kept. */
+/** Selects the objects of one kind, and the fields that the cache stores. */
 export interface Selection {
   readonly kind: ResourceKind;
   readonly namespace?: string;
@@ -21,7 +21,7 @@ export interface Selection {
   readonly keep?: (object: KubeObject) => KubeObject;
 }
 
-/** Finds the objects of a selection by a value, such as the group that they name. */
+/** Index of the objects of a selection by a value, such as the group that an object names. */
 export interface ObjectIndex {
   readonly of: Selection;
   readonly valuesOf: (object: KubeObject) => readonly string[];
@@ -51,7 +51,7 @@ export interface WatchedObjects extends ObjectCache {
   readonly objects: CachedObjects;
   /** Adds a watch. Call this method before `run`. */
   watch(selection: Selection, listener: Listener): void;
-  /** Watches until the signal. */
+  /** Watches until `signal` aborts. */
   run(signal: AbortSignal): Promise<void>;
 }
 

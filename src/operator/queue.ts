@@ -21,7 +21,7 @@ export interface WorkQueue {
   /** Number of waiting and running keys. */
   readonly size: number;
   add(key: string): void;
-  /** Runs until the signal. Resolves after the last running key. */
+  /** Runs until `signal` aborts. Resolves after the last running key. */
   run(signal: AbortSignal): Promise<void>;
 }
 

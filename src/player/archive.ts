@@ -95,7 +95,7 @@ export async function listRecordings(
 
 /**
  * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. A recorder without
- * search lists `text`.
+ * search returns the list filtered by `text`.
  */
 export async function searchPage(
   ask: Ask,

@@ -127,7 +127,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   return { playback, previewed, state, index, progress };
 }
 
-/** Opens a view with the size of a recording, until the signal. */
+/** Opens a view with the size of a recording, until `signal` aborts. */
 function openView(
   element: HTMLElement,
   { width: columns, height: rows }: ListedRecording,
@@ -185,7 +185,7 @@ async function useFramesSoFar(
   if (found !== undefined && 'frames' in found) playback.useFrames(found.frames, 0);
 }
 
-/** Updates the playback of a running session until the signal. */
+/** Updates the playback of a running session until `signal` aborts. */
 async function growWith({ refresh }: OpenCast, playback: Playback, signal: AbortSignal): Promise<void> {
   const { seconds } = playback.state;
   const since = performance.now();

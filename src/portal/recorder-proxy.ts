@@ -74,7 +74,7 @@ export function registerRecorderProxy(
   const common: Common = { deps, dialled: new DialledAgent(), httpMethods };
   app.register(httpProxy, {
     ...commonOptions(common, 'GET'),
-    // the package would answer 101 before it asks the recorder (`live-view`)
+    // `@fastify/http-proxy` would send 101 before the recorder accepts the upgrade; see `live-view`
     websocket: false,
     routes: [
       '/recordings',
@@ -134,14 +134,14 @@ function commonOptions({ httpMethods, ...context }: Common, method: 'GET' | 'POS
 }
 
 /**
- * Connections that were dialled before the package asks for them. Each connection serves one request and is then
- * closed.
+ * Connections that were dialled before `@fastify/http-proxy` requests them. Each connection serves one request and is
+ * then closed.
  */
 class DialledAgent extends Agent {
   readonly #sockets = new Map<string, Duplex>();
   #requests = 0;
 
-  /** Returns the origin under which the connection can be had, once. */
+  /** Returns an origin. The next request to this origin gets the connection. */
   add(socket: Duplex): string {
     const host = `request-${++this.#requests}.invalid`;
     this.#sockets.set(host, socket);
@@ -168,7 +168,7 @@ interface Context {
   readonly options: ReplyOptions;
 }
 
-/** Asks the recorders, and streams the first accepted response. Rejects if the client can still be refused. */
+/** Streams the first accepted response of the recorders. Rejects if the client can still be refused. */
 async function proxyRequest(
   context: Context,
   { portal }: FastifyRequest,
@@ -257,7 +257,7 @@ interface Question {
 }
 
 /**
- * Sends one request to one recorder, through the package.
+ * Sends one request to one recorder with `@fastify/http-proxy`.
  * @returns the response, its body unread
  * @throws TailcastError `PORTAL_UNTRUSTED`; Error without a usable response
  */

@@ -139,8 +139,8 @@ interface Answer {
 
 /**
  * One request and its complete response. The client sends the request again on a new connection if a keep-alive
- * connection is closed before the first byte of the response. Any other loss is for the caller: the recorder may have
- * the event.
+ * connection is closed before the first byte of the response. Any other failure is thrown, because the recorder may
+ * have the event.
  */
 async function exchange(
   agent: DialAgent,

@@ -70,7 +70,7 @@ export interface ClientInput {
   readonly responses: readonly Uint8Array[];
   /** True if `bytes` end at a frame boundary. */
   readonly atBoundary: boolean;
-  /** Number of the last ping that the client answered. Infinity if it will answer no more. */
+  /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
   /** Promise of the recorder; `bytes` must not be forwarded before it resolves. */
   readonly recorded?: Promise<void> | undefined;

@@ -32,7 +32,7 @@ export interface PlaybackState {
   readonly playing: boolean;
   /** True if the complete recording was shown. */
   readonly ended: boolean;
-  /** True while data or terminal are behind. */
+  /** True while the screen lags behind the clock, because data or rendering is slow. */
   readonly waiting: boolean;
   /** Number of invalid lines read so far. */
   readonly badLines: number;

@@ -20,7 +20,8 @@ export const THEME: readonly number[] = [
   0x8ddb8c, 0xeac55f, 0x96d0ff, 0xdcbdfb, 0x76e3ea, 0xffffff,
 ];
 /**
- * Maximum difference of each of red, green and blue at which the text is unreadable. Black on {@link PAPER} has it.
+ * Maximum difference of each of red, green and blue at which the text is unreadable. Black on {@link PAPER} has exactly
+ * this difference.
  */
 const SAME_COLOUR = 24;
 /** Opacity of dim text in the player. */

@@ -16,7 +16,7 @@ interface SeenRow {
  * this row.
  */
 export function createSeenRows(): (at: number, text: string) => boolean {
-  // NOTE: measured: a map of texts makes reading a cast a sixth dearer. Of two texts with the same hash the older is
+  // NOTE: a map of texts makes reading a cast a sixth slower. If two texts have the same hash, the older one is
   // forgotten: it may be returned again, and no text is lost
   const seen = new Map<number, SeenRow>();
   let seenText = 0;

@@ -112,7 +112,7 @@ export class WrittenText {
   #drawnRow = 0;
   /** Last letters that were drawn as lines. */
   #drawn = '';
-  /** Pieces of the line before that one. */
+  /** Pieces of the line before the current piece. */
   #row = '';
   #wasShort = false;
   /** Length of the last piece of the line. */

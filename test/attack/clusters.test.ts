@@ -1,6 +1,6 @@
 /**
- * Requests that try to cross from one cluster to another, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each
- * API server records what it received, so a crossing is seen at its destination.
+ * Requests that try to reach another cluster, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each API server
+ * stores its requests, so a test finds a request at the wrong cluster.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

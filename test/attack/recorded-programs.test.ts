@@ -50,9 +50,9 @@ interface Views {
   readonly notices: string;
   /** Output of `tailcast export --format txt`. */
   readonly exported: string;
-  /** Whether search finds a query. */
+  /** True if search finds a query. */
   readonly finds: (text: string) => boolean;
-  /** Whether an alert rule of that query matches. */
+  /** True if an alert rule with this query matches. */
   readonly alerts: (rule: string) => boolean;
 }
 

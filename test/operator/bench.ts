@@ -31,9 +31,9 @@ export interface Bench {
   /** Writes to both servers so far. */
   readonly writes: number;
   object(path: string): StoredObject | undefined;
-  /** Paths of the objects in the operator's namespace, without events and without the owners of names. */
+  /** Paths of objects in the operator's namespace, except events and the ConfigMaps that record owners of names. */
   left(): readonly string[];
-  /** The owners of names in the tailnet, as `<name>: <kind> <namespace>/<name>`. */
+  /** Owner of each tailnet name, as `<name>: <kind> <namespace>/<name>`. */
   names(): readonly string[];
   events(): readonly string[];
   /** Of a Secret. */

@@ -1,4 +1,4 @@
-/** Proxies that serve HTTP: what the operator tells them, and their certificate. */
+/** Helpers for proxies that serve HTTP: their configuration and certificates. */
 import { expect } from 'vitest';
 import type { IngressTable } from '../../src/wire/ingress-table.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';

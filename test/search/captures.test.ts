@@ -55,7 +55,7 @@ describe.each(Object.entries(WORDS))('a capture of %s', (name, words) => {
         shown.some(([from, to]) => at >= from - TOLERANCE && at <= to + TOLERANCE),
         `${at} ${JSON.stringify(shown)}`,
       ).toBe(true);
-    // and the first of them does not belong to the next time at which the word was visible
+    // the first hit belongs to the first time at which the word was visible
     expect(seconds[0]).toBeLessThanOrEqual(shown[0]![1] + TOLERANCE);
   });
 });

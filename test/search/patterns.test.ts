@@ -1,4 +1,4 @@
-/** Patterns of rules: what they match, and that a costly one is switched off without the others. */
+/** Patterns of rules: their matches, and switching off a costly pattern without the others. */
 import { describe, expect, it } from 'vitest';
 import { patternProblem, PatternSet } from '../../src/search/patterns.ts';
 

@@ -6,7 +6,7 @@ import { OutputSide } from './tap-sides.ts';
 interface Step {
   /** Number of bytes that are pushed in total, in one piece if necessary. */
   readonly pushedTo: number;
-  /** Number of pieces that are delivered then, as far as they exist. */
+  /** Maximum number of pieces that are delivered after the push. */
   readonly deliver: number;
 }
 

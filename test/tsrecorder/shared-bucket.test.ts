@@ -151,7 +151,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
     expect(await castOf(two, recording.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
     expect(names(site.bucket, 'nGATE1CNTRL/').some((name) => name.endsWith('.notes'))).toBe(true);
-    // its name is forgotten, too
+    // the name of the lost recorder is forgotten, too
     await until(async () => (names(site.bucket, '.recorders/').length === 1 ? true : undefined));
   });
 

@@ -1,4 +1,4 @@
-/** Updates Services and Ingresses of groups: marks, status and release. Effects. */
+/** Writes the status and removes the finalizers of Services and Ingresses of groups. Effects. */
 import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { sameJson } from '../workload/status.ts';

@@ -75,7 +75,7 @@ function parentFor({ metadata }: Ingress): Parent {
   return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
 }
 
-/** True if the IngressClass of the operator's name belongs to another controller. A missing class does not. */
+/** True if the IngressClass of the operator's name exists and belongs to another controller. */
 export async function isOfOther(
   { client }: Pick<ReconcilerDeps, 'client'>,
   signal: AbortSignal,

@@ -75,7 +75,7 @@ export function parseIngress(object: unknown): Ingress {
   return ingressSchema.parse(object);
 }
 
-/** True if it gets its own proxy. Ingresses of groups do not. */
+/** True if the Ingress gets its own proxy, which excludes Ingresses of groups. */
 export function hasOwnProxy({ metadata, spec }: Ingress): boolean {
   return spec.ingressClassName === INGRESS_CLASS && groupIn(metadata.annotations) === '';
 }

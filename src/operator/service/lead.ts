@@ -2,7 +2,7 @@
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS } from '../kube-object.ts';
 
-/** The fields of a Service that this needs. */
+/** Fields of a Service that this module reads. */
 interface Leading {
   readonly metadata: { readonly namespace?: string | undefined; readonly name: string; readonly uid: string };
   readonly spec: {

@@ -1,4 +1,4 @@
-/** Reconciles one Service that is exposed to the tailnet, or leads there. Effects only. */
+/** Reconciles one Service that is exposed to the tailnet, or that points into the tailnet. Effects only. */
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';

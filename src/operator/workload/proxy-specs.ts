@@ -291,7 +291,8 @@ function sharesSocket(duty: Duty): boolean {
 }
 
 /**
- * Container that serves connections from tailscaled with its own certificates. The listeners are those of the role.
+ * Container that terminates TLS with the certificates of the Ingress, for connections that tailscaled forwards. It uses
+ * the default listeners of `tailcast ingress`.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [

@@ -45,7 +45,7 @@ export async function classOf(
  * Returns the name of the existing objects of a parent, or undefined. The reference uses other names than tailcast.
  * Secrets count without a StatefulSet, because they are deleted last.
  *
- * @throws Error for two names
+ * @throws Error if the objects of the parent have two different names
  */
 export async function existingName(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,

@@ -180,7 +180,7 @@ export interface Observation {
   readonly observed: Observed;
 }
 
-/** Functions of a kind of resource for the frame. */
+/** Functions that differ between kinds of resources. */
 export interface ReconcilerSpec<Resource> {
   readonly kind: ResourceKind;
   /** Uids of deployed resources, for a metric. */

@@ -85,7 +85,7 @@ export interface CallerStanding {
   readonly moderation?: readonly ModerationRule[];
 }
 
-/** A caller with its standing. */
+/** A caller with its groups, policy and rules. */
 export interface Standee extends CallerStanding {
   readonly identity: Identity;
   readonly cluster: string | undefined;

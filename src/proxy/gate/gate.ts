@@ -67,7 +67,7 @@ export interface InboundRequest {
 export interface Admission {
   /** Unique per request; in the access log and in every event of the request. */
   readonly id: string;
-  /** Id in the API server's audit log, if both are the same. */
+  /** Id in the API server's audit log; undefined if the client or the API server chooses another id. */
   readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;

@@ -38,7 +38,7 @@ export class DelayedInput {
   readonly #options: DelayedInputOptions;
   #delayed: Uint8Array[] = [];
   #delayedBytes = 0;
-  /** Start of a heartbeat or resize message. Clients write one in several pieces. */
+  /** Start of an incomplete heartbeat or resize message. Clients may send a message in several pieces. */
   #kept: Uint8Array = NO_BYTES;
   /** The last parsed input. */
   #input: ClientInput | undefined;

@@ -14,9 +14,9 @@
  * the output is proved (`recording/spdy-server-reader.ts`), then a close frame follows. Without proof there is no
  * close frame, and the taps report an unproved end.
  *
- * Memory, in addition to the buffers of the streams: the output of one turn of the event loop, up to
- * `MAX_TOGETHER_BYTES` and a chunk, and one chunk of the client. If one side violates the protocol, the client gets the
- * output before the violation, and then this stream fails.
+ * In addition to the stream buffers, a session holds the output of one turn of the event loop (at most
+ * `MAX_TOGETHER_BYTES` plus one chunk) and one chunk of the client. If one side violates the protocol, the client gets
+ * the output before the violation, and then this stream fails.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';

@@ -102,7 +102,7 @@ export interface EarlyHandshake {
   readonly rawHeaders: readonly string[];
 }
 
-/** Returns the key of a valid handshake. Undefined for an invalid one, which the API server refuses. */
+/** Returns the key of a valid handshake. Returns undefined for an invalid handshake, which the API server refuses. */
 function handshakeKey(headers: readonly string[]): string | undefined {
   const [key, ...keys] = headerLines(headers, 'sec-websocket-key').map((line) => line.trim());
   const versions = headerLines(headers, 'sec-websocket-version').map((line) => line.trim());

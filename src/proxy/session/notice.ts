@@ -54,7 +54,7 @@ function afterReply(payload: Uint8Array, streams: Pick<SpdyStreams, 'idOf'>): In
   };
 }
 
-/** Returns true if the byte completes the SYN_REPLY of the stream. Invalid bytes end the session later. */
+/** Returns true if the byte completes the SYN_REPLY of the stream. Invalid bytes are ignored; the tap reports them. */
 function hasReply(parser: SpdyParser, byte: Uint8Array, id: number | undefined): boolean {
   try {
     for (const event of parser.push(byte)) {

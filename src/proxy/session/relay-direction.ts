@@ -117,7 +117,7 @@ export class Direction {
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
   #backpressured = false;
-  /** True if the last chunk waits, and no more may be parsed. The next chunks are then taken together and wait once. */
+  /** True if the last chunk waits, and no more may be parsed. The next chunks are then parsed together. */
   #waitsAlone = false;
   /** True if the last chunk waits, and more may be parsed. */
   #readsAhead = false;

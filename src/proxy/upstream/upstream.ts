@@ -76,7 +76,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   #paused = false;
   /** Remaining bytes of a body with a length. */
   #owed: number;
-  /** Body bytes before the connection was open; the owner must wait after the first piece. */
+  /** Body bytes that were written before the connection was open. `write` returns false for them. */
   #early: Uint8Array[] = [];
 
   constructor(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool) {

@@ -121,7 +121,7 @@ export class Journals {
   leave(journal: SessionJournal, events: LateEvents): EndJournal {
     const { bytes } = journal;
     const paths = journal.leave();
-    // the journal released these bytes, and its end holds them now
+    // the late delivery counts the bytes that the journal has released
     this.#bytes += bytes;
     return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
   }

@@ -79,7 +79,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   return { head: first.file.head, rest, damaged };
 }
 
-/** Returns why a file is damaged, or undefined. A crash may cut a file that was written over another one anywhere. */
+/** Returns why a file is damaged, or undefined. A crash may cut an overwritten file at any byte, without damage. */
 function damageOf({ ending, over }: JournalFile): string | undefined {
   if (ending === 'damaged') return 'a record in it is not what was written';
   return ending === 'cut' && !over ? 'a record in it is not complete' : undefined;

@@ -290,7 +290,7 @@ function encodeBase(base: Base): string {
   return `${JSON.stringify({ base })}\n`;
 }
 
-/** Reads the complete lines that continue each other. A crash caused the first line that does not. */
+/** Reads complete lines up to the first line that does not continue the previous one. A crash leaves such a line. */
 function load(text: string): Loaded | undefined {
   const lines = text.split('\n').slice(0, -1);
   const base = parseBase(lines.shift() ?? '');

@@ -118,7 +118,7 @@ export async function storedVersion(
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
-/** Returns the same version if the store listing is sufficient, otherwise undefined. */
+/** Returns the current version without a request to the store; undefined if the listing contained no size and time. */
 export function listedVersion({ stat, hasSidecar }: StoredRecording): string | undefined {
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }

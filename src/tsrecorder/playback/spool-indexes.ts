@@ -9,7 +9,7 @@ import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** One build for any user, and one for another user. */
+/** Maximum concurrent builds, so that one user cannot block all others. */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 

@@ -29,7 +29,7 @@ export class LongRecordings {
     return this.#queue.size > 0 || this.#jobs.size > 0;
   }
 
-  /** True if one of these recordings is due before quick readings. */
+  /** True if a long recording is read next, before short ones. */
   get isDue(): boolean {
     return this.hasMore && this.#credit > 0;
   }

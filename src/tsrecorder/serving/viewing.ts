@@ -29,7 +29,7 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
 
-/** Rights in addition to a view of recordings. */
+/** Rights to do more than view recordings. */
 const RIGHTS = ['review', 'end'] as const;
 export type ViewerRight = (typeof RIGHTS)[number];
 

@@ -53,7 +53,7 @@ class Listing implements S3Listing {
   #last: readonly StoredRecording[] = [];
   /** Time of the last full list; undefined if one is due. */
   #fullAt: number | undefined;
-  /** Number of changes that make a full list obsolete, also during the list. */
+  /** Number of changes so far. A full list is obsolete if this number changed while it ran. */
   #generation = 0;
   readonly list = createSharedStep(createSequence(), () => this.#list());
 

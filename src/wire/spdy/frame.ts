@@ -247,8 +247,8 @@ function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): nu
 }
 
 /**
- * The Go peer uses the count and not the length of the frame. The check comes before the frame is complete,
- * because that peer would already read the next frame after the last entry.
+ * The SPDY library of Go (the peer) uses the count of entries, not the frame length. After the last entry it reads the
+ * next frame, so the count is checked before the frame is complete.
  */
 function checkSettingsCount(payload: Uint8Array): void {
   const count = new DataView(payload.buffer, payload.byteOffset).getUint32(0);
@@ -321,7 +321,7 @@ function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyCo
 }
 
 function decodeSettings(view: DataView): readonly SpdySetting[] {
-  const entries: SpdySetting[] = []; // the number of entries is that of the count: see `checkSettingsCount`
+  const entries: SpdySetting[] = []; // `checkSettingsCount` has checked the number of entries
   for (let offset = 4; offset < view.byteLength; offset += 8) {
     const word = view.getUint32(offset);
     entries.push({ id: word & LENGTH_MASK, flags: word >>> 24, value: view.getUint32(offset + 4) });

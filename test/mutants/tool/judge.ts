@@ -68,7 +68,7 @@ export async function createJudge(options: {
     reporters: [{}],
   });
 
-  /** Runs jobs, each with its test file, and returns the notes. */
+  /** Runs the test file of each job, and returns the notes that the tests wrote. */
   async function run(jobs: readonly Job[]): Promise<readonly Note[]> {
     if (signal.aborted || jobs.length === 0) return [];
     const before = readNotes(notes).length;

@@ -61,7 +61,7 @@ async function rig(
   return { apiServer, rig: started };
 }
 
-/** A WebSocket exec: says `output`, then the exit status, and closes. */
+/** A WebSocket exec: sends `output`, then the exit status, and closes. */
 function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
   return (request, socket) => {
     socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));

@@ -19,7 +19,7 @@ const TURN = 256 * KB;
 
 afterEach(closeRelays);
 
-/** The smallest frames of both directions, and one of a size in bytes. */
+/** Per protocol: a session and its tap, the smallest frames, and functions that build frames of a given size. */
 const PROTOCOLS = {
   websocket() {
     const session = new SeenSession();

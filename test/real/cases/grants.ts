@@ -9,12 +9,12 @@ export const LEGACY_NAME = 'lab.ts.net/cap/legacy-of-kubernetes1';
 /** Reasons of wanted differences, as `docs/migration.md` lists them. */
 export const REASONS = {
   readable: 'clients cannot show an empty response',
-  ownRights: 'the rights of the gateway are for no caller',
+  ownRights: "no caller gets the gateway's rights",
   groups: 'a typing error must not change groups',
   recorder: 'a typing error must not disable recording',
   owner: 'the address may have a new owner',
   resolved: 'some control servers do not resolve tags',
-  shells: 'other requests open no shell',
+  shells: 'only sessions must be recorded',
   status: 'kubectl shows the reason',
 } as const;
 

@@ -168,11 +168,11 @@ describe('the page of access requests', () => {
     await rowOf(bob, 'To decide', id).getByText(login('alice')).waitFor();
     await rowOf(bob, 'My requests', other).waitFor();
     await rowOf(carol, 'To decide', other).getByText(login('bob')).waitFor();
-    // each user has the own actions only
+    // each user sees only actions that this user may take
     expect(await buttonsOf(alice, 'My requests', id)).toEqual(['revoke (r)']);
     expect(await buttonsOf(bob, 'To decide', id)).toEqual(['approve (a)', 'deny (d)']);
     expect(await buttonsOf(bob, 'My requests', other)).toEqual(['revoke (r)']);
-    // and sees only requests of the own, or to decide about
+    // each user sees only own requests, and requests to decide
     for (const [page, hidden] of [
       [alice, other],
       [carol, id],

@@ -158,7 +158,7 @@ describe('an evidence log', () => {
     await copyFile(path, join(bench.root, 'copy'));
     first.append(removed('x'));
     await first.publish();
-    // a copy of the spool that cannot read the store at its start and publishes another entry
+    // a recorder with a copy of the spool; it cannot list the store at its start, and publishes another entry
     const blind = await bench.open('copy', {
       store: { ...bench.store, listDocuments: async () => Promise.reject(new Error('down')) },
       publishMs: 1_000_000,

@@ -14,7 +14,7 @@ import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, query } from './engine-suite.ts';
 
 const SESSIONS = 300;
-/** More than the index numbers in one millisecond. */
+/** More sessions than the index can number in one millisecond. */
 const IN_ONE = 70;
 const LIMIT = 7;
 

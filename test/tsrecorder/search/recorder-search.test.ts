@@ -195,7 +195,7 @@ describe('a recorder with an index', () => {
     ] as const)
       await uploadWhole(rig.recorder, cast(text, user));
     await ready(rig, 4);
-    // grows: it is in no index
+    // the recording grows, so it is in no index
     const upload = openUpload(rig.recorder);
     upload.write(cast('needle'.repeat(25), 'alice@example.com'));
     interface Sorted {

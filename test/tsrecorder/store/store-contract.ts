@@ -150,7 +150,7 @@ export function describeStore(
       for (const kind of ['cast', 'sidecar', 'notes'] as const) {
         expect(await store.stat(key, kind)).toBeUndefined();
       }
-      // its mark, too: another recording with the key has no mark
+      // the mark is removed, too: another recording with this key has no mark
       await store.finish(await finished(key, 'cast\n'));
       expect((await store.list())[0]).not.toHaveProperty('sessionMark');
     });

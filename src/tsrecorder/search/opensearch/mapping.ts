@@ -94,7 +94,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
 
 /** State of a session in its document. */
 export interface SessionState {
-  /** Empty while the session is being written or still grows. */
+  /** Version of the indexed recording; empty while the session runs, or until all of its documents are written. */
   readonly version: string;
   /** Upper limit of the moment numbers, exclusive. */
   readonly reach: number;

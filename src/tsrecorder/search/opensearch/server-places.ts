@@ -21,7 +21,7 @@ export function createServerPlaces(index: Omit<ServerIndex, 'which'>): IndexPlac
     prepare: () =>
       using(async (server) => ((await indexOf(server, aliasOf(next))) === undefined ? 'ready' : 'building')),
     swap: () => using((server) => swapIndex(server, index.name)),
-    // Damage in the server must be fixed there.
+    // Only the administrator of OpenSearch can repair a damaged index.
     discard: async () => false,
   };
 }
