@@ -1,40 +1,27 @@
 import { createHash } from 'node:crypto';
-import { brotliCompressSync, constants } from 'node:zlib';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { build, defineConfig, type Plugin } from 'vite';
-
-/** Writes what is served compressed beside each file, once, and as small as it gets. */
-function compressed(): Plugin {
-  return {
-    name: 'compressed',
-    apply: 'build',
-    writeBundle({ dir = '' }, bundle) {
-      for (const [name, file] of Object.entries(bundle)) {
-        const content = Buffer.from(file.type === 'chunk' ? file.code : file.source);
-        const params = { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY };
-        writeFileSync(join(dir, `${name}.br`), brotliCompressSync(content, { params }));
-      }
-    },
-  };
-}
 
 const OFFLINE_MODULE = 'virtual:offline-page';
 
 /**
- * The page of an exported recording: one file with its script and its style in it, whose policy allows these two and nothing
- * else. For whoever exports on the page it is a module, for the command line `offline.html`.
+ * The page of an exported recording: one file that contains its script and its style. Its policy allows only these two.
+ * The player imports the page as a module, and the command line imports the same module as `offline.js`.
  */
 function offlinePage(): Plugin {
-  let page: Promise<string> | undefined;
-  const made = (): Promise<string> => (page ??= buildOfflinePage());
   return {
     name: 'offline-page',
     resolveId: (id) => (id === OFFLINE_MODULE ? `\0${OFFLINE_MODULE}` : undefined),
     load: async (id) =>
-      id === `\0${OFFLINE_MODULE}` ? `export default ${JSON.stringify(await made())};` : undefined,
-    async generateBundle() {
-      this.emitFile({ type: 'asset', fileName: 'offline.html', source: await made() });
+      id === `\0${OFFLINE_MODULE}`
+        ? `export default ${JSON.stringify(await buildOfflinePage())};`
+        : undefined,
+    generateBundle(_, bundle) {
+      const chunk = Object.values(bundle).find(
+        (file) => file.type === 'chunk' && file.moduleIds.includes(`\0${OFFLINE_MODULE}`),
+      );
+      if (chunk === undefined) throw new Error('the player does not contain the offline page');
+      const source = `export { default } from './${chunk.fileName}';\n`;
+      this.emitFile({ type: 'asset', fileName: 'offline.js', source });
     },
   };
 }
@@ -101,13 +88,12 @@ async function buildOfflinePage(): Promise<string> {
 export default defineConfig({
   root: 'src/player',
   base: './',
-  plugins: [offlinePage(), compressed()],
+  plugins: [offlinePage()],
   build: {
     outDir: '../../dist/player',
     emptyOutDir: true,
     target: 'es2022',
     assetsInlineLimit: 0,
-    // compressing as much as it goes takes most of it, as it should
     rollupOptions: {
       input: ['src/player/index.html', 'src/player/access.html'],
       checks: { pluginTimings: false },

@@ -1,11 +1,11 @@
 /** `tailcast export`: writes a recording to a file. */
 import { createWriteStream } from 'node:fs';
-import { readFile, rename, rm, stat } from 'node:fs/promises';
+import { rename, rm, stat } from 'node:fs/promises';
 import { once } from 'node:events';
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import { writeBundle } from '../bundle/write-bundle.ts';
-import { OFFLINE_PAGE } from '../compose/player-directory.ts';
+import { readOfflinePage } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { errorReason, isSystemError, TailcastError } from '../errors.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
@@ -145,7 +145,7 @@ function* transcriptText(document: Uint8Array | undefined, problems: Problems): 
 }
 
 async function readPage(): Promise<string> {
-  return readFile(OFFLINE_PAGE, 'utf8').catch((error: unknown) => {
+  return readOfflinePage().catch((error: unknown) => {
     throw new TailcastError('USAGE', `this installation has no player: ${errorReason(error)}`);
   });
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { OFFLINE_PAGE } from '../../../src/compose/player-directory.ts';
+import { readOfflinePage } from '../../../src/compose/player-directory.ts';
 import { writeBundle, type BundleSources } from '../../../src/bundle/write-bundle.ts';
 import { createLineSealer } from '../../../src/tsrecorder/evidence/line-seal.ts';
 import { signSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
@@ -158,7 +158,7 @@ describe('a file with a signature', () => {
   }
 
   async function written(sources: BundleSources, name: string): Promise<string> {
-    const options = { page: readFileSync(OFFLINE_PAGE, 'utf8'), madeAt: '2026-01-02T03:04:05Z' };
+    const options = { page: await readOfflinePage(), madeAt: '2026-01-02T03:04:05Z' };
     const path = join(folder, name);
     writeFileSync(path, (await Array.fromAsync(writeBundle(sources, options))).join(''));
     return path;
