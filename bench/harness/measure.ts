@@ -123,7 +123,7 @@ async function startedAnew(peer: Peer): Promise<Peer> {
   return { ...anew, startedAtMs };
 }
 
-/** The other cases open connections. */
+/** Duration of the warm-up load of peers without a JIT compiler in a quick run, in milliseconds. */
 const WARM_COMPILED_MS = 200;
 
 /** A warm-up load, which does not count. With two processes, each gets half of the load. */

@@ -10,7 +10,7 @@ export const WARM_TURN_MS = 2000;
  */
 export const WARM_LIMIT_MS = 24_000;
 /**
- * Number of consecutive turns without improvement that end the warm-up. One turn could be a disturbance of the machine.
+ * Number of consecutive turns without improvement that end the warm-up. A single slow turn may have another cause.
  */
 const FLAT_TURNS = 2;
 const FASTER = 1.05;

@@ -42,7 +42,7 @@ export function stagePackage(folder: string, project: Pick<Project, 'manifest' |
   writeJson(join(folder, 'npm-shrinkwrap.json'), shrinkwrap(manifest));
 }
 
-/** Creates `/app`: the tree of `stagePackage` with its dependencies for one kind of processor. */
+/** Creates `/app`: the tree of `stagePackage` with its dependencies for one CPU architecture. */
 export function stageApp(folder: string, packageFolder: string, cpu: string): void {
   rmSync(folder, { recursive: true, force: true });
   cpSync(packageFolder, folder, { recursive: true });

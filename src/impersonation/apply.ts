@@ -259,7 +259,7 @@ function requireSubprotocol(kept: RawHeaders): void {
  * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other
  * byte is `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
  *
- * @throws TailcastError `INTERNAL` for a key that would change on the way
+ * @throws TailcastError `INTERNAL` for a key that the API server would change
  */
 function extraHeaderName(prefix: string, key: string): string {
   if (key === '' || key !== key.toLowerCase())

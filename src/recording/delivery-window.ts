@@ -86,7 +86,7 @@ export class DeliveryWindow {
   #burstBytes = 0;
   /** Offset of the first byte of the burst. */
   #burstStart = 0;
-  /** Number of bytes of the burst that were unsaved at the last timer tick already. */
+  /** Number of bytes of the burst that were already unsaved at the last timer tick. */
   #oldBytes = 0;
   #patience: NodeJS.Timeout | undefined;
   #pausedUntilMs = -Infinity;

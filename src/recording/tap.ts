@@ -27,7 +27,7 @@ export interface Tap {
   nextProbe?(): Probe | undefined;
   /**
    * Returns the reason why the output and the exit status are not proved complete after the server closed its
-   * connection. Undefined: they are complete, the client closed first, or the protocol has no proof.
+   * connection. Undefined if both are complete, the client closed first, or the protocol has no proof.
    * @param backpressured true if the gateway had stopped reading from the server
    */
   incompleteReason(backpressured: boolean): string | undefined;

@@ -39,7 +39,7 @@ interface Metadata {
   readonly uid?: string;
 }
 
-/** Writes a resource like a user, over the existing one. */
+/** Creates or replaces a resource, as a user does. */
 function put(kind: ResourceKind, metadata: Metadata, spec: object): void {
   const path = pathOf(kind, metadata);
   const before = bench.object(path);

@@ -27,7 +27,7 @@ const taggedSchema = z.object({
   spec: z.object({ type: z.string().default(''), tags: z.array(z.string()).default([]) }).prefault({}),
 });
 
-/** Creates the policy of an operator. */
+/** Creates the rules for tags from the settings of an operator. */
 export function createTagPolicy(deps: {
   readonly client: Pick<KubeClient, 'list'>;
   readonly options: Pick<SpecOptions, 'allowedTags' | 'defaultTags' | 'recorderUploaders'>;

@@ -4,7 +4,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 
-/** Maximum chunk extensions per chunk, and trailer section of a body; API servers send neither. */
+/** Maximum bytes of the extensions of a chunk, and of the trailers of a body; API servers send neither. */
 const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
 const MAX_TRAILER_BYTES = 64 * 1024;
 

@@ -16,7 +16,7 @@ import {
 const CONFIRM_MS = 5_000;
 /** Maximum number of unconfirmed orders of one session. */
 const MAX_PENDING = 16;
-/** Maximum number of remembered watchers of one session. The oldest is dropped first. */
+/** Maximum number of remembered watchers of one session. The oldest watcher is dropped first. */
 const MAX_WATCHERS = 64;
 
 interface Pending {

@@ -27,7 +27,7 @@ import {
 
 /** Number of switch checks in one run after which the change counts as an endless loop. */
 const MAX_QUESTIONS = 60_000_000;
-/** Factor of the time limit of a test to its time without a change. */
+/** Ratio of the time limit of a test to its duration without a change. */
 const SLOWNESS = 8;
 const LEAST_LIMIT_MS = 4_000;
 const LEAST_HOOK_LIMIT_MS = 15_000;
@@ -348,7 +348,7 @@ interface KeptSuite extends Readonly<
   readonly task: RunnerTestSuite | RunnerTestFile;
   readonly above: KeptSuite | undefined;
   readonly tasks: readonly (Test | KeptSuite)[];
-  /** All tests to run below it. */
+  /** All selected tests of the suite and its inner suites. */
   readonly tests: readonly Test[];
 }
 

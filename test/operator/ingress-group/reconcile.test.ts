@@ -35,7 +35,7 @@ const servicePath = (name: string): string => `/api/v1/namespaces/prod/services/
 const ingressPath = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const groupPath = (name: string): string => `${TAILSCALE}/proxygroups/${name}`;
 
-/** Writes an object like a user, over the existing one. */
+/** Creates or replaces an object, as a user does. */
 function put(path: string, kind: string, apiVersion: string, metadata: object, spec: object): void {
   const before = bench.object(path);
   bench.api.put(path, {

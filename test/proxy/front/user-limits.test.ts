@@ -78,7 +78,7 @@ describe('what one user may have at a time', () => {
     place.hold(2000);
     expect(refusalOf(() => limits.enter(ALICE, peer))).not.toBe('');
     place.leave();
-    // a released slot has no effect
+    // `hold` has no effect after `leave`
     place.hold(5000);
     limits.enter(ALICE, peer);
   });
