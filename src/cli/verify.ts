@@ -7,7 +7,7 @@ import { TailcastError, errorReason } from '../errors.ts';
 import type { Finding } from '../tsrecorder/evidence/finding.ts';
 import type { LogHead } from '../tsrecorder/evidence/log-entry.ts';
 import { selectSessions } from '../tsrecorder/evidence/selected-sessions.ts';
-import { parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import { loadPublicKeys, parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import {
   encodeCheckpoint,
   parseCheckpoint,
@@ -32,7 +32,7 @@ const HOUR_MS = 3_600_000;
  * A session that continued at a recorder with another store is complete if all its parts are in one of the stores.
  *
  * @returns the exit code, see {@link EXIT_CODES}
- * @throws TailcastError `USAGE` if a store, a key or the checkpoint cannot be read
+ * @throws TailcastError `USAGE` or `CONFIG_INVALID` if a store, a key or the checkpoint cannot be read
  */
 export async function verifyArchive(
   configs: readonly (StoreConfig & { readonly store: string })[],
@@ -213,14 +213,14 @@ function describe({ severity, code, message, recording, log, entry, object, byte
 
 /** @param given paths of PEM files, or raw keys in Base64 */
 async function readKeys(given: unknown): Promise<readonly PublicKey[]> {
-  const names = Array.isArray(given) ? given.map(String) : [];
-  return Promise.all(
-    names.map(async (name) => {
-      const key = parsePublicKey(name) ?? parsePublicKey(await readFile(name, 'utf8').catch(() => ''));
-      if (key === undefined) throw new TailcastError('USAGE', `${name} is no Ed25519 public key`);
-      return key;
-    }),
-  );
+  const keys: PublicKey[] = [];
+  for (const name of Array.isArray(given) ? given.map(String) : []) {
+    const raw = parsePublicKey(name);
+    const found = raw === undefined ? await loadPublicKeys(name) : [raw];
+    if (found.length === 0) throw new TailcastError('USAGE', `${name} contains no public Ed25519 key`);
+    keys.push(...found);
+  }
+  return keys;
 }
 
 async function readCheckpoint(path: unknown): Promise<readonly LogHead[]> {
