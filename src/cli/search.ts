@@ -6,8 +6,10 @@ import { TailcastError } from '../errors.ts';
 import { stoppedText } from '../screen/clock-text.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { readTextLines } from '../wire/lines.ts';
-import { parseQuery, QueryError, type Query } from '../search/query.ts';
-import { secretNotice } from '../search/secret-notice.ts';
+import { parseQuery, printQuery, QueryError, type Query } from '../search/query.ts';
+import { begunWith, partsOf, withoutPart } from '../search/nearest-query.ts';
+import { COVERED_TEXT, NOT_INDEXED, secretNotice } from '../search/secret-notice.ts';
+import { SECRET } from '../secrets.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
@@ -97,9 +99,44 @@ export async function searchRecordings(
     }
     cursor = count < limit ? next : undefined;
   } while (cursor !== undefined);
-  const notice = count === 0 ? secretNotice(parsed) : undefined;
-  if (notice !== undefined) await print(context.stderr, `${notice}\n`);
-  return count === 0 ? 1 : 0;
+  if (count > 0) return 0;
+  await print(context.stderr, `${(await explainNoMatch(parsed, base, context)).join('\n')}\n`);
+  return 1;
+}
+
+/** Returns lines about an empty result: the searched recordings, text that is not indexed, and the nearest query. */
+async function explainNoMatch(
+  query: Query,
+  base: string,
+  { programName = 'tailcast', signal }: CommandContext,
+): Promise<readonly string[]> {
+  const command = (text: string): string => `${programName} search '${text.replaceAll("'", `'\\''`)}'`;
+  const periods = query.clauses.filter((terms) => terms.some(({ kind }) => kind === 'time'));
+  const period = periods.length === 0 ? 'of all times' : `with ${printQuery({ clauses: periods })}`;
+  const covered = `The search covered the indexed recordings of ${base} ${period}: ${COVERED_TEXT}.`;
+  const secret = secretNotice(query);
+  const lines = [`No recording matches. ${covered}`, secret ?? NOT_INDEXED];
+  if (secret !== undefined) return lines;
+  if (query.clauses.flat().some(({ kind }) => kind === 'text') && (await hasRedacted(base, signal)))
+    lines.push(
+      `Some recordings contain values that look like secrets. The index has ${SECRET} instead of such values. List ` +
+        `recordings with redacted values: ${programName} search secret. Read one of them: ` +
+        `${programName} export <id> --format txt --output -`,
+    );
+  const begun = begunWith(query, Date.now());
+  const last = partsOf(query).length - 1;
+  if (begun !== undefined) lines.push(`Only whole words match. Search for a prefix: ${command(begun)}`);
+  else if (last > 0) lines.push(`Search with fewer terms: ${command(withoutPart(query, last))}`);
+  return lines;
+}
+
+/** True if a session in the index has a redacted value. */
+async function hasRedacted(base: string, signal: AbortSignal): Promise<boolean> {
+  const { sessions } = await askSearch(base, { q: 'secret', limit: String(PAGE_SIZE) }, signal);
+  return sessions.some(
+    ({ recording, hits }) =>
+      recording.command?.includes(SECRET) === true || hits.some(({ text }) => text.includes(SECRET)),
+  );
 }
 
 /**

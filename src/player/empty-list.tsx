@@ -2,9 +2,9 @@
 import { SearchX, SquareTerminal } from 'lucide';
 import type { JSX } from 'preact';
 import type { Query } from '../search/query.ts';
-import { secretNotice } from '../search/secret-notice.ts';
+import { begunWith, partsOf, withoutPart } from '../search/nearest-query.ts';
+import { COVERED_TEXT, NOT_INDEXED, secretNotice } from '../search/secret-notice.ts';
 import { Icon } from './icon.tsx';
-import { begunWith, partsOf, withoutPart } from './query-edit.ts';
 import { searchAddress } from './route.ts';
 
 export function EmptyStore(): JSX.Element {
@@ -34,11 +34,7 @@ export function EmptySearch({ query }: { readonly query: Query }): JSX.Element {
     <section class="empty">
       <Icon icon={SearchX} size={36} />
       <h2>No recording matches</h2>
-      <p>
-        {secretNotice(query) ??
-          'The search covered names, commands and the text on the screens. The index has no keyboard input, no ' +
-            'secrets and no binary output.'}
-      </p>
+      <p>{secretNotice(query) ?? `The search covered ${COVERED_TEXT}. ${NOT_INDEXED}`}</p>
       <ul class="nearest">
         {begun === undefined ? null : (
           <li>

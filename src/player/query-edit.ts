@@ -1,5 +1,6 @@
 /** Operations of the page on queries: parse, add and remove terms, complete input. Pure. */
 import { CHOICES, KEYS, parseQuery, printQuery, QueryError, type Query, type Term } from '../search/query.ts';
+import { withoutPart } from '../search/nearest-query.ts';
 import { EMPTY_FILTER, filterQuery, type Filter } from './archive.ts';
 
 /** Input of the search field: a valid query, or a problem. */
@@ -26,16 +27,6 @@ export function readQuery(text: string, nowMs: number): ReadQuery {
         : text.slice(0, offset) + text.slice(offset).replace(instead.written, () => instead.meant);
     return { problem: `${message.charAt(0).toUpperCase()}${message.slice(1)}.`, meant };
   }
-}
-
-/** Each part of a query that can be removed. */
-export function partsOf({ clauses }: Query): readonly string[] {
-  return clauses.map((clause) => printQuery({ clauses: [clause] }));
-}
-
-/** Removes a part from a query. */
-export function withoutPart({ clauses }: Query, index: number): string {
-  return printQuery({ clauses: clauses.filter((_, at) => at !== index) });
 }
 
 /** Keys with suggested values. */
@@ -84,15 +75,6 @@ export function queryOfFilter(filter: Filter): string {
 export function plainText({ clauses }: Query): string {
   const [term, ...others] = clauses.flat();
   return term?.kind === 'text' && term.field === 'any' && others.length === 0 ? term.value : '';
-}
-
-/** Returns the query with its last word as a prefix; undefined if that is impossible. */
-export function begunWith(query: Query, nowMs: number): string | undefined {
-  const [last] = query.clauses.at(-1) ?? [];
-  if (last?.kind !== 'text' || last.isPrefix || last.isNot) return undefined;
-  const clauses = query.clauses.with(-1, [{ ...last, isPrefix: true }]);
-  const text = printQuery({ clauses });
-  return readQuery(text, nowMs).query === undefined ? undefined : text;
 }
 
 /** Known names, by key. */

@@ -5,14 +5,8 @@
 import { Search } from 'lucide';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import {
-  queryOffers,
-  partsOf,
-  readQuery,
-  withoutPart,
-  type KnownNames,
-  type ReadQuery,
-} from './query-edit.ts';
+import { queryOffers, readQuery, type KnownNames, type ReadQuery } from './query-edit.ts';
+import { partsOf, withoutPart } from '../search/nearest-query.ts';
 import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
 import { goTo, searchAddress } from './route.ts';

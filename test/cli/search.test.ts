@@ -16,11 +16,23 @@ describe('tailcast search', () => {
     expect(out).toMatch(/http:\S+#\/r\/nGATE1CNTRL_\S+\?t=5\n$/);
     const json = await run('search', '"needle here"', '--json', ...recorder);
     expect(JSON.parse(json.out)).toMatchObject({ hits: [{ at: 7.5, marks: [[2, 13]] }], more: false });
-    expect(await run('search', 'absent', ...recorder)).toMatchObject({ code: 1, out: '', err: '' });
+    const nothing = await run('search', 'after:30d', "it's", 'absent', ...recorder);
+    expect(nothing).toMatchObject({ code: 1, out: '' });
+    expect(nothing.err).toContain(
+      `No recording matches. The search covered the indexed recordings of ${rig.recorder.url} with after:30d:`,
+    );
+    expect(nothing.err).toContain('The index has no keyboard input, no secrets and no binary output.\n');
+    expect(nothing.err).toContain("Search for a prefix: tailcast search 'after:30d ");
+    expect(nothing.err).toMatch(/absent\*'\n$/);
+    const field = await run('search', 'user:nobody', 'ns:prod', '--json', ...recorder);
+    expect(field).toMatchObject({ code: 1, out: '' });
+    expect(field.err).toMatch(
+      /of all times:.*\n.*\nSearch with fewer terms: tailcast search 'user:nobody\*'\n$/,
+    );
     const secret = await run('search', 'AKIAABCDEFGHIJKLMNOP', ...recorder);
     expect(secret).toMatchObject({ code: 1, out: '' });
     expect(secret.err).toMatch(
-      /^Values that look like secrets are not indexed\. Search for a word next to the value/,
+      /\nValues that look like secrets are not indexed\. Search for a word next to the value/,
     );
     const option = await run('search', ...recorder, '--', 'sh -i', 'user:a');
     expect(option).toMatchObject({ code: 0 });
@@ -28,6 +40,24 @@ describe('tailcast search', () => {
     await expect
       .poll(() => run('index', 'status', ...recorder), { timeout: 20_000 })
       .toMatchObject({ code: 0, out: expect.stringContaining('state     ready\nsessions  1, of which 0') });
+  });
+
+  it('says how to find a redacted value, if recordings have one', async () => {
+    await using rig = await createRig({ searchText: 'all' });
+    const recorder = ['--recorder', rig.recorder.url];
+    await uploadWhole(rig.recorder, `${HEADER}[7.5,"o","password=hunter2 needle\\r\\n"]\n`);
+    await until(async () => ((await run('search', 'needle', ...recorder)).code === 0 ? true : undefined));
+    const { code, err } = await run('search', 'hunter2', ...recorder);
+    expect(code).toBe(1);
+    expect(err).toContain(
+      'The index has [secret] instead of such values. List recordings with redacted values',
+    );
+    const [, listed = ''] = /tailcast search (\w+)/.exec(err) ?? [];
+    const { out } = await run('search', listed, ...recorder);
+    expect(out).toContain('password=[secret] needle');
+    const [id = ''] = out.split(' ');
+    const text = await run('export', id, '--format', 'txt', '--output', '-', ...recorder);
+    expect(text.out).toContain('password=hunter2');
   });
 
   it('says what is wrong with a query, and that a recorder is not there', async () => {

@@ -2,16 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EMPTY_FILTER } from '../../src/player/archive.ts';
 import {
-  begunWith,
   queryOffers,
   findPart,
-  partsOf,
   plainText,
   queryOfFilter,
   readQuery,
   toggled,
-  withoutPart,
 } from '../../src/player/query-edit.ts';
+import { begunWith, partsOf, withoutPart } from '../../src/search/nearest-query.ts';
 import { parseSaved, withSearch } from '../../src/player/saved-searches.ts';
 import type { SavedSearch } from '../../src/wire/recorder-api/saved-search.ts';
 import { snippetParts } from '../../src/player/snippet.ts';
