@@ -57,6 +57,9 @@ describe('the changes to a file', () => {
     ['catalog.warn(a);', ['{}']],
     ['const MAX_BYTES = 64;', ['const MAX_BYTES = 65;']],
     ['const bytes = 64;', []],
+    ['const LIST = [1, a];', ['const LIST = [...[], a];', 'const LIST = [1, ...[]];']],
+    ['const MAP = new Map([[1, 2]]) as A;', ['const MAP = new Map([...[]]) as A;']],
+    ['const TABLE = { a, ...b };', ['const TABLE = { ...{}, ...b };', 'const TABLE = { a, ...{} };']],
     ['type A = B extends C ? D : E;', []],
     ['x = (a as B) && c', ['x = (((a as B)) || (c))']],
   ])('%s', (code, changes) => {
@@ -83,6 +86,8 @@ describe('a file with all of its changes', () => {
   /** Results of `f` for 0, 1 and 2, with one change enabled. */
   const code = `
     const MOST = 1;
+    const NAMES = new Set([0, ...[1]]);
+    const WORDS = { [2]: 'two' };
     let calls = 0;
     const count = () => { calls += 1; };
     function f(n: number): unknown {
@@ -90,7 +95,7 @@ describe('a file with all of its changes', () => {
       if (n > 9) throw new Error('too many');
       if (n === 0 && !(n < MOST - 1)) count();
       else count(), count();
-      return [calls, n <= MOST || n === 2 ? n : null, ((n as number) || undefined) ?? 'none'];
+      return [calls, n <= MOST || n === 2 ? n : null, ((n as number) || undefined) ?? 'none', NAMES.has(n), WORDS[n]];
     }`;
   const mutants = mutantsOf('src/kube/x.ts', code);
   const answers = (text: string, active: string | undefined): string => {

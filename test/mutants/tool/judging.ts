@@ -8,6 +8,7 @@ import { keyOf } from './schemata.ts';
 
 /** Files in which a missing check costs another user's rights, shells or recordings. */
 export const FOLDERS = [
+  'src/access',
   'src/impersonation',
   'src/kube',
   'src/tailnet',

@@ -24,8 +24,17 @@ export interface Mutant {
  * - `return`: another truth
  * - `call`: a removed statement that only calls or throws
  * - `limit`: a constant number plus one
+ * - `entry`: of a constant table, removed
  */
-export type Operator = 'condition' | 'comparison' | 'boundary' | 'logic' | 'return' | 'call' | 'limit';
+export type Operator =
+  | 'condition'
+  | 'comparison'
+  | 'boundary'
+  | 'logic'
+  | 'return'
+  | 'call'
+  | 'limit'
+  | 'entry';
 
 interface Node {
   readonly type: string;
@@ -54,6 +63,8 @@ const QUESTIONS: ReadonlySet<string> = new Set([
   'startsWith',
   'test',
 ]);
+/** Names of constants. */
+const CONSTANT = /^[A-Z][A-Z0-9_]+$/;
 /** Log messages are for people, so no test should depend on them. */
 const LOGGERS = /^(?:this\.#?)?(?:deps\.|options\.)?(?:log|logger|console)\./;
 
@@ -109,7 +120,7 @@ function change(node: Node, code: string, add: Add): void {
     case 'ThrowStatement':
       return add('call', node.start, node.end, '{}');
     case 'VariableDeclarator':
-      return raiseLimit(node, code, add);
+      return changeConstant(node, add);
     default:
   }
 }
@@ -184,11 +195,23 @@ function dropCall(node: Node, code: string, add: Add): void {
   add('call', node.start, node.end, '{}');
 }
 
-function raiseLimit(node: Node, _code: string, add: Add): void {
+function changeConstant(node: Node, add: Add): void {
   const { id, init } = node as unknown as { readonly id: Node; readonly init: Node | null };
-  const { value } = (init ?? {}) as { readonly value?: unknown };
-  if (init?.type !== 'Literal' || typeof value !== 'number') return;
-  if (/^[A-Z][A-Z0-9_]+$/.test(String(id['name']))) add('limit', init.start, init.end, String(value + 1));
+  if (init === null || !CONSTANT.test(String(id['name']))) return;
+  const { value } = init as { readonly value?: unknown };
+  if (init.type !== 'Literal') dropEntries(init, add);
+  else if (typeof value === 'number') add('limit', init.start, init.end, String(value + 1));
+}
+
+/** Entries of arrays, objects, `new Set([…])` and `new Map([…])`. */
+function dropEntries(table: Node, add: Add): void {
+  if (table.type.startsWith('TS')) return dropEntries(table['expression'] as Node, add);
+  const list = table['elements'] ?? table['properties'];
+  const inside = table.type === 'NewExpression' ? (table['arguments'] as readonly Node[]) : [];
+  for (const node of inside) dropEntries(node, add);
+  if (!Array.isArray(list)) return;
+  for (const { start, end } of (list as readonly (Node | null)[]).filter((entry) => entry !== null))
+    add('entry', start, end, table.type === 'ArrayExpression' ? '...[]' : '...{}');
 }
 
 /** Every node that runs; types do not. */

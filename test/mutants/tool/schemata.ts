@@ -49,11 +49,13 @@ function written({ start, end, mutants, inside }: Place, code: string): string {
     at = place.end;
   }
   text += code.slice(at, end);
-  if (mutants.length === 0) return text;
   const asked = mutants.map((mutant) => [`$mutant(${JSON.stringify(keyOf(mutant))})`, mutant] as const);
-  if (mutants.some(({ operator }) => operator === 'call')) {
-    // a statement
-    return `${asked.map(([question, { replacement }]) => `if (${question}) ${replacement} else `).join('')}{${text}}`;
+  for (const [question, { operator, replacement }] of asked.toReversed()) {
+    if (operator === 'entry') {
+      const isArray = replacement === '...[]';
+      text = `...(${question} ? ${replacement.slice(3)} : ${isArray ? `[${text}]` : `{${text}}`})`;
+    } else if (operator === 'call') text = `if (${question}) ${replacement} else {${text}}`;
+    else text = `(${question} ? (${replacement}) : (${text}))`;
   }
-  return `(${asked.map(([question, { replacement }]) => `${question} ? (${replacement}) : `).join('')}(${text}))`;
+  return text;
 }
