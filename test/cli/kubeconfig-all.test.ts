@@ -1,19 +1,14 @@
 /** `tailcast kubeconfig --all` with a real gateway in front of scripted API servers. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { writeGatewayKubeconfig } from '../../src/cli/kubeconfig.ts';
 import { readKubeconfigContexts } from '../../src/kube/kubeconfig.ts';
 import { kubeconfigOf, openClusterRig, startScripted, type ClusterRig } from '../support/cluster-rig.ts';
 
-const closers: (() => Promise<unknown>)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).toReversed()) await close();
-});
-
 async function open(rules: readonly unknown[]): Promise<ClusterRig> {
   const server = await startScripted('one');
-  closers.push(() => server.close());
+  onTestFinished(() => server.close());
   const content = {
     clusters: ['prod', 'dev', 'lab'].map((name) => ({
       name,
@@ -22,7 +17,7 @@ async function open(rules: readonly unknown[]): Promise<ClusterRig> {
     })),
   };
   const rig = await openClusterRig({ content, rules, files: { 'k.yaml': kubeconfigOf(server) } });
-  closers.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 

@@ -1,7 +1,7 @@
 /** Sources, reload, failover and isolation of the clusters of one gateway. */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createClusterServer } from '../../src/compose/clusters.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { guardedLookup } from '../../src/kube/guarded-lookup.ts';
@@ -17,20 +17,15 @@ import {
 } from '../support/cluster-rig.ts';
 import { settingsOf } from '../support/settings.ts';
 
-const closers: (() => Promise<unknown>)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).toReversed()) await close();
-});
-
 async function scripted(...options: Parameters<typeof startScripted>): Promise<ScriptedServer> {
   const server = await startScripted(...options);
-  closers.push(() => server.close().catch(() => {}));
+  onTestFinished(() => server.close().catch(() => {}));
   return server;
 }
 
 async function open(options: Parameters<typeof openClusterRig>[0]): Promise<ClusterRig> {
   const rig = await openClusterRig(options);
-  closers.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 

@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
 import { openPortal } from '../../src/compose/portal.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
@@ -13,11 +13,6 @@ import { createLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
 import { startApiServerDouble, type ApiServerDouble } from '../support/api-server-double.ts';
 import { settingsOf } from '../support/settings.ts';
-
-const closers: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 interface Started {
   readonly gateway: RunningGateway;
@@ -32,9 +27,9 @@ async function start(
   environment: ReadonlyMap<string, string> = new Map(),
 ): Promise<Started> {
   const upstream = await startApiServerDouble();
-  closers.push(() => upstream.close());
+  onTestFinished(() => upstream.close());
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
-  closers.push(() => rm(directory, { recursive: true, force: true }));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const kubeconfig = join(directory, 'kubeconfig');
   const entry = { name: 'up', server: `https://127.0.0.1:${upstream.port}`, caPem: upstream.caPem };
   const text = mergeKubeconfig(undefined, { ...entry, userName: 'gateway', token: 'secret' }, kubeconfig);
@@ -53,7 +48,7 @@ async function start(
     });
     const accessSink = { write: () => true, writableLength: 0 };
     const gateway = await startGateway({ config, environment, log, accessSink, identity: person() });
-    closers.push(() => gateway.close(0));
+    onTestFinished(() => gateway.close(0));
     return gateway;
   };
   return { gateway: await startOne(flags), upstream, log: () => lines.join(''), start: startOne };
@@ -88,7 +83,7 @@ describe('a gateway', () => {
   it('responds with 429 to a connection above the limit of its user', async () => {
     const { gateway, upstream } = await start({ portal: false, requestsPerUser: 2 });
     const agents = [1, 2].map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
-    closers.push(() => agents.forEach((agent) => agent.destroy()));
+    onTestFinished(() => agents.forEach((agent) => agent.destroy()));
     for (const agent of agents) expect(await statusOf(gateway, '/version', agent)).toBe(200);
     expect(await statusOf(gateway, '/version')).toBe(429);
     expect(await statusOf(gateway, '/version', agents[0])).toBe(200);
@@ -108,7 +103,7 @@ describe('a gateway', () => {
   it('leaves a folder alone that a newer version wrote', async () => {
     const { start: another } = await start({});
     const stateDirectory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
-    closers.push(() => rm(stateDirectory, { recursive: true, force: true }));
+    onTestFinished(() => rm(stateDirectory, { recursive: true, force: true }));
     const { kind, format } = GATEWAY_STATE_FORMAT;
     await markFormat(stateDirectory, { kind, format: format + 1 });
     await expect(another({ stateDirectory })).rejects.toMatchObject({

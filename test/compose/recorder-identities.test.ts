@@ -7,17 +7,12 @@ import { connect } from 'node:http2';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { openIdentities } from '../../src/compose/recorder-identities.ts';
 import { startRecorder } from '../../src/compose/recorder.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { startLocalApiDouble, taggedNode } from '../support/local-api-double.ts';
 import { recorderSettings } from '../support/settings.ts';
-
-const closers: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 /**
  * @param tags tags of the node that connects from 127.0.0.1; undefined: tailscaled does not know it, as behind
@@ -25,9 +20,9 @@ afterEach(async () => {
  */
 async function open(settings: Readonly<Record<string, unknown>>, tags: readonly string[] | undefined) {
   const folder = mkdtempSync(join(tmpdir(), 'tc-identities-'));
-  closers.push(() => rmSync(folder, { recursive: true, force: true }));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const localApi = await startLocalApiDouble();
-  closers.push(() => localApi.close());
+  onTestFinished(() => localApi.close());
   if (tags !== undefined) {
     const body = { ...taggedNode(), Node: { ...(taggedNode()['Node'] as object), Tags: tags } };
     // for loopback addresses the query contains the port, which the OS chooses
@@ -43,7 +38,7 @@ async function open(settings: Readonly<Record<string, unknown>>, tags: readonly 
     { ...config, listen: { host: '127.0.0.1', port: 0 }, drainSeconds: 1 },
     { identify, identifyViewer, log: createSilentLogger() },
   );
-  closers.push(() => recorder.close());
+  onTestFinished(() => recorder.close());
   return `http://127.0.0.1:${recorder.address.port}`;
 }
 

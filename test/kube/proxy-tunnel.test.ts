@@ -3,15 +3,10 @@ import { createServer as createHttpServer, type IncomingMessage } from 'node:htt
 import { createServer as createHttpsServer } from 'node:https';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { openProxyTunnel } from '../../src/kube/proxy-tunnel.ts';
 import { createUpstreamConnector } from '../../src/proxy/upstream/upstream-connect.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
-
-const closing: (() => void)[] = [];
-afterEach(() => {
-  for (const close of closing.splice(0)) close();
-});
 
 async function listen(server: Server): Promise<number> {
   const sockets = new Set<Socket>();
@@ -20,7 +15,7 @@ async function listen(server: Server): Promise<number> {
     socket.on('error', () => undefined);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  closing.push(() => {
+  onTestFinished(() => {
     for (const socket of sockets) socket.destroy();
     server.close();
   });
@@ -87,7 +82,7 @@ async function startSocksProxy(
 
 async function echoThrough(url: string, target: { host: string; port: number }): Promise<string> {
   const socket = await openProxyTunnel(url, 'proxy-url', target)(AbortSignal.timeout(30_000));
-  closing.push(() => socket.destroy());
+  onTestFinished(() => void socket.destroy());
   socket.write('hello');
   const [chunk] = (await once(socket, 'data')) as [Buffer];
   return chunk.toString();
@@ -216,7 +211,7 @@ describe('the gateway’s connection through a proxy', () => {
       });
       // as the pool opens connections: the connection is then read like any other stream
       const socket = await connector.connect(() => expect.unreachable());
-      closing.push(() => socket.destroy());
+      onTestFinished(() => void socket.destroy());
       expect(socket.authorized).toBe(true);
       for (const connection of [socket, await connector.connectStream()]) {
         connection.write('GET / HTTP/1.1\r\nHost: kubernetes\r\nConnection: close\r\n\r\n');

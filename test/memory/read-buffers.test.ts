@@ -1,12 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { give, releaseOf, SHARED_READ_BUFFER, take } from '../../src/memory/read-buffers.ts';
 import { createClient, openRig, type Rig } from '../proxy/rig.ts';
-
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
 
 const payload = randomBytes(6_000_000);
 const digest = createHash('sha256').update(payload).digest('hex');
@@ -37,7 +32,7 @@ async function openPayloadRig(): Promise<Rig> {
       });
     },
   });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
@@ -72,7 +67,7 @@ describe('read buffers', () => {
     async (name) => {
       const rig = await openPayloadRig();
       const client = createClient(name, rig);
-      cleanups.push(() => client.close());
+      onTestFinished(() => client.close());
       const read = async (index: number): Promise<string> => {
         const answer = await client.open({ path: index % 2 === 0 ? `/chunks/${index}` : `/length/${index}` });
         const hash = createHash('sha256');

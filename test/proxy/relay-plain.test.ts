@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   createClient,
   openRig,
@@ -15,20 +15,15 @@ import {
 } from './rig.ts';
 import { TailcastError } from '../../src/errors.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
   const rig = await openRig({ upstream, ...options });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
 function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   const client = createClient(name, rig);
-  cleanups.push(() => client.close());
+  onTestFinished(() => client.close());
   return client;
 }
 

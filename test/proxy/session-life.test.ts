@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createSessionCounts } from '../../src/proxy/session/session-counts.ts';
 import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
@@ -18,11 +18,6 @@ import {
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-const closers: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function start(deps: Partial<UpgradeDeps>, recorded = true) {
   const server = Promise.withResolvers<Duplex>();
   const apiServer = await startApiServerDouble((request, socket) => {
@@ -38,11 +33,9 @@ async function start(deps: Partial<UpgradeDeps>, recorded = true) {
       : { mode: 'off' },
     deps,
   });
-  closers.push(
-    () => apiServer.close(),
-    () => recorder.close(),
-    () => rig.close(),
-  );
+  onTestFinished(() => apiServer.close());
+  onTestFinished(() => recorder.close());
+  onTestFinished(() => rig.close());
   return { rig, server: server.promise, recorder };
 }
 

@@ -1,7 +1,7 @@
 import { createHash, randomBytes, type Hash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';
 import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
 import {
@@ -27,11 +27,6 @@ import {
 } from '../support/upgrade-rig.ts';
 
 const MIB = 1024 * 1024;
-const closers: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 async function recordedRig(
   script: UpgradeScript,
@@ -44,11 +39,9 @@ async function recordedRig(
     recording: { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false },
     recorderLimits: limits,
   });
-  closers.push(
-    () => recorder.close(),
-    () => apiServer.close(),
-    () => rig.close(),
-  );
+  onTestFinished(() => recorder.close());
+  onTestFinished(() => apiServer.close());
+  onTestFinished(() => rig.close());
   return { rig, recorder };
 }
 

@@ -1,7 +1,7 @@
 /** Floods on a terminal with a slow client: its acknowledgements limit the output in transfer. */
 import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
@@ -30,11 +30,6 @@ const MIB = 1024 * 1024;
 const SIZE = utf8('{"Width":80,"Height":24}');
 const BLOCK = new Uint8Array(32 * 1024).fill(0x61);
 const BLOCKS = 128;
-const closers: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 /** One protocol: the messages of both ends, and a parser for the client. */
 interface Protocol {
@@ -118,11 +113,9 @@ async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig:
     recording: { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false },
     deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
   });
-  closers.push(
-    () => recorder.close(),
-    () => apiServer.close(),
-    () => rig.close(),
-  );
+  onTestFinished(() => recorder.close());
+  onTestFinished(() => apiServer.close());
+  onTestFinished(() => rig.close());
   return { rig, shown: () => Buffer.concat(shown) };
 }
 

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { LateDeliveries, type LateDeps } from '../../src/recording/late-deliveries.ts';
 import type { LateEvents } from '../../src/recording/late-end.ts';
@@ -14,15 +14,9 @@ import {
   type RecorderDouble,
 } from '../support/recorder-double.ts';
 
-const closers: (() => Promise<void> | void)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<RecorderDouble> {
   const double = await startRecorderDouble(behaviour, port);
-  closers.push(() => double.close());
+  onTestFinished(() => double.close());
   return double;
 }
 
@@ -74,7 +68,7 @@ describe('an upload whose recorder is lost for good', () => {
       limits: { moveTimeoutMs: 60, moveRetryMs: 10, maxFruitlessMoves: 1 },
       lateLimits: { retryMs: 10, maxRetryMs: 20, ...options },
     });
-    closers.push(() => client.close());
+    onTestFinished(() => client.close());
     return client;
   }
 

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createEventPoster, type EventPosterLimits } from '../../src/recording/event-poster.ts';
@@ -14,11 +14,6 @@ import {
 } from '../support/recorder-double.ts';
 
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
-const closers: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 const PERSON: Identity = {
   kind: 'user',
@@ -33,7 +28,7 @@ const PERSON: Identity = {
 
 async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
   const double = await startRecorderDouble(behaviour);
-  closers.push(() => double.close());
+  onTestFinished(() => double.close());
   return double;
 }
 
@@ -41,7 +36,7 @@ function setup(limits: Partial<EventPosterLimits> = {}, maxBodyBytes = 1024) {
   const failed: Record<string, unknown>[] = [];
   const clock = { ms: 0 };
   const poster = createEventPoster({ dial: dialLoopback, nowMs: () => clock.ms, limits });
-  closers.push(() => poster.close());
+  onTestFinished(() => poster.close());
   const events = createRequestEvents({
     poster,
     events: { apiEventFailed: (event) => void failed.push({ ...event }) },

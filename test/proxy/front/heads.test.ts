@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { PassThrough } from 'node:stream';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { collectBody } from '../../../src/proxy/front/event-body.ts';
 import { createHeadRate, HEAD_CHECK_MS } from '../../../src/proxy/front/http2-heads.ts';
 import { createUserLimits } from '../../../src/proxy/front/user-limits.ts';
@@ -18,11 +18,6 @@ import {
 import { openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
 const KIB = 1024;
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 /** The gateway may hold 240 KiB of heads, and one address half of that. */
 async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_000): Promise<Rig> {
   const users = createUserLimits({ requests: 100, connections: 100, bytes: 1e6, headBytes: 240 * KIB });
@@ -32,7 +27,7 @@ async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_
     ...options,
     server: { users, limits: { headersTimeoutMs } },
   });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
@@ -48,7 +43,7 @@ async function h2Socket(rig: Rig): Promise<TLSSocket> {
     ca: rig.pki.ca,
     ALPNProtocols: ['h2'],
   });
-  cleanups.push(() => void socket.destroy());
+  onTestFinished(() => void socket.destroy());
   socket.on('error', () => {});
   await once(socket, 'secureConnect');
   socket.write(Buffer.concat([PREFACE, encodeFrame(FRAME.settings, 0, 0, Buffer.alloc(0))]));

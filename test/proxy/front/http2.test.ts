@@ -9,26 +9,21 @@ import {
 } from 'node:http2';
 import type { AddressInfo, Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { framingOf, mapStream } from '../../../src/proxy/front/http2.ts';
 import { http2Fields } from '../../../src/http2-fields.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
   const rig = await openRig({ upstream, ...options });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
 async function sessionOf(rig: Rig): Promise<ClientHttp2Session> {
   const session = http2Client(rig);
-  cleanups.push(() => session.destroy());
+  onTestFinished(() => session.destroy());
   await once(session, 'remoteSettings');
   return session;
 }
@@ -318,7 +313,7 @@ describe('HTTP/2 sessions', () => {
       );
     });
     const client = createClient('h2', rig);
-    cleanups.push(() => client.close());
+    onTestFinished(() => client.close());
     const answer = await client.ask({
       path: '/api',
       headers: ['TE', 'trailers', 'Authorization', 'Bearer stolen'],

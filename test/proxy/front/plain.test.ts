@@ -1,21 +1,16 @@
 import { once } from 'node:events';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { openRig, person, rawClient, type Rig, type RigOptions, type UpstreamSocket } from '../rig.ts';
-
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
 
 async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
   const rig = await openRig({ upstream, ...options });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
 async function connectTo(rig: Rig): Promise<UpstreamSocket> {
   const client = await rawClient(rig);
-  cleanups.push(() => void client.socket.destroy());
+  onTestFinished(() => void client.socket.destroy());
   return client;
 }
 

@@ -1,5 +1,5 @@
 import { PassThrough } from 'node:stream';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { Pump, type ClientSide, type PumpDeps } from '../../../src/proxy/front/pump.ts';
 import { createEvents } from '../../../src/observe/events.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
@@ -8,16 +8,11 @@ import type { AccessEntry } from '../../../src/observe/access-log.ts';
 import { TailcastError } from '../../../src/errors.ts';
 import { createClient, openRig, type Rig, type RigOptions } from '../rig.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 async function ask(path: string, options: RigOptions): Promise<Rig> {
   const rig = await openRig(options);
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   const client = createClient('h1', rig);
-  cleanups.push(() => client.close());
+  onTestFinished(() => client.close());
   await client.ask({ path });
   await expect.poll(() => rig.access.length).toBe(1);
   return rig;

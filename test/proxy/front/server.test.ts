@@ -1,17 +1,12 @@
 import { once } from 'node:events';
 import { TailcastError } from '../../../src/errors.ts';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { socketPair } from '../../support/socket-pair.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
   const rig = await openRig({ upstream, ...options });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return rig;
 }
 
@@ -37,7 +32,7 @@ describe('a connection', () => {
   it('that asks for a tunnel and then breaks ends alone', async () => {
     const rig = await rigWith(() => {});
     const { near, far } = await socketPair();
-    cleanups.push(() => void far.destroy());
+    onTestFinished(() => void far.destroy());
     rig.proxy.serve(near, 'http/1.1', { address: '127.0.0.1', port: 1, source: 'socket' });
     far.write(`CONNECT kubernetes:443 HTTP/1.1\r\n${HOST}\r\n`);
     const [answer] = (await once(far, 'data')) as [Buffer];
@@ -55,7 +50,7 @@ describe('the drain', () => {
     const idle = await rawClient(rig);
     const busy = await rawClient(rig);
     const session = http2Client(rig);
-    cleanups.push(() => session.destroy());
+    onTestFinished(() => session.destroy());
     busy.socket.write(`GET /one HTTP/1.1\r\n${HOST}\r\n`);
     const stream = session.request({ ':path': '/two', ':authority': 'a' });
     let body = '';
@@ -178,7 +173,7 @@ describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) =
       [stranger, 401],
     ] as const) {
       const client = createClient(name, where);
-      cleanups.push(() => client.close());
+      onTestFinished(() => client.close());
       for (const method of ['GET', 'POST', 'OPTIONS']) {
         const missing = await client.ask({ method, path: '/-/nothing?x=1' });
         expect([missing.status, JSON.parse(missing.body.toString())]).toMatchObject([
@@ -196,7 +191,7 @@ describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) =
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
     const client = createClient(name, rig);
-    cleanups.push(() => client.close());
+    onTestFinished(() => client.close());
     for (let round = 0; round < 3; round++) {
       expect((await client.ask({ path: '/-/nothing' })).status).toBe(404);
       const asking = client.ask({ path: '/api' });
@@ -251,7 +246,7 @@ describe('the front', () => {
       ),
     );
     const clients = [createClient('h1', rig), createClient('h2', rig)];
-    cleanups.push(() => {
+    onTestFinished(() => {
       for (const client of clients) client.close();
     });
     const round = async (count: number): Promise<void> => {

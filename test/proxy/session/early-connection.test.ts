@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { startRecorderDouble, type RecorderDouble } from '../../support/recorder-double.ts';
 import { serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
@@ -14,15 +14,9 @@ import {
 } from '../../support/upgrade-rig.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 
-const closers: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function recorder(): Promise<RecorderDouble> {
   const double = await startRecorderDouble();
-  closers.push(() => double.close().catch(() => {}));
+  onTestFinished(() => double.close().catch(() => {}));
   return double;
 }
 
@@ -32,9 +26,9 @@ async function rig(
   more: Partial<Parameters<typeof startRig>[0]>,
 ): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
   const apiServer = await startApiServerDouble(script);
-  closers.push(() => apiServer.close());
+  onTestFinished(() => apiServer.close());
   const started = await startRig({ apiServer, recording, ...more });
-  closers.push(() => started.close());
+  onTestFinished(() => started.close());
   return { apiServer, rig: started };
 }
 

@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { DrainRate } from '../../../src/proxy/session/drain-rate.ts';
 import { ElasticBudget } from '../../../src/proxy/session/elastic-budget.ts';
 import { ElasticBuffer } from '../../../src/proxy/session/elastic-buffer.ts';
@@ -11,11 +11,6 @@ import { BLOCK_BYTES, giveBlock } from '../../../src/memory/block-pool.ts';
 import { openSpillFile, type SpillFile } from '../../../src/proxy/session/spill-file.ts';
 
 const MEMORY = 2 * BLOCK_BYTES;
-const closers: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0)) await close();
-});
 
 /** Reads the available bytes and returns their block, so that a reference to it sees overwritten data. */
 function take(buffer: ElasticBuffer, max: number, together = false): Buffer | undefined {
@@ -51,7 +46,7 @@ function open(
     fileLost: (error) => report(`file lost: ${(error as Error).message}`),
     failed: (error) => report(`failed: ${(error as Error).message}`),
   });
-  closers.push(() => buffer.close());
+  onTestFinished(() => buffer.close());
   const takeAll = async (): Promise<Buffer> => {
     const pieces: Uint8Array[] = [];
     while (buffer.size > 0) {
@@ -188,9 +183,9 @@ describe('elastic buffer', () => {
 describe('spill file', () => {
   it('has no name', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-spill-'));
-    closers.push(() => rm(folder, { recursive: true }));
+    onTestFinished(() => rm(folder, { recursive: true }));
     const file = await openSpillFile(folder);
-    closers.push(() => file.close());
+    onTestFinished(() => file.close());
     expect(await readdir(folder)).toEqual([]);
     const bytes = randomBytes(BLOCK_BYTES);
     await file.write(3, bytes);

@@ -3,7 +3,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { openSpdySession } from '../../../demo/spdy-session.ts';
 import type { RemoteStreams } from '../../../demo/remote-streams.ts';
 import type { RequestInfo } from '../../../src/kube/request-info.ts';
@@ -32,20 +32,14 @@ import {
 } from '../../support/upgrade-rig.ts';
 import { createServerFrameReceiver } from '../../support/ws-receiver.ts';
 
-const closers: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function setUp(
   script: UpgradeScript,
   deps: Parameters<typeof startRig>[0]['deps'] = { translateExec: translateToSpdy },
 ) {
   const recorder = await startRecorderDouble();
-  closers.push(() => recorder.close().catch(() => {}));
+  onTestFinished(() => recorder.close().catch(() => {}));
   const apiServer = await startApiServerDouble(script);
-  closers.push(() => apiServer.close());
+  onTestFinished(() => apiServer.close());
   const recording = {
     mode: 'failClosed',
     recorders: [recorder.address],
@@ -53,7 +47,7 @@ async function setUp(
     events: false,
   } as const;
   const rig = await startRig({ apiServer, recording, deps });
-  closers.push(() => rig.close());
+  onTestFinished(() => rig.close());
   return { recorder, apiServer, rig };
 }
 
@@ -296,13 +290,13 @@ it('is a WebSocket all the way unless the gateway is told otherwise', async () =
 
 it('is not done for sessions that are not recorded: they go on as they came', async () => {
   const apiServer = await startApiServerDouble(refusing(500));
-  closers.push(() => apiServer.close());
+  onTestFinished(() => apiServer.close());
   const rig = await startRig({
     apiServer,
     recording: { mode: 'off' },
     deps: { translateExec: translateToSpdy },
   });
-  closers.push(() => rig.close());
+  onTestFinished(() => rig.close());
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
   const { channels, code } = await readAll(client);
   expect([channels[1], code]).toEqual(['as ever', 1000]);

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { holdSession } from '../../../src/proxy/session/moderated.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
@@ -23,15 +23,9 @@ import {
   type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
 
-const closers: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
   const double = await startRecorderDouble(behaviour);
-  closers.push(() => double.close().catch(() => {}));
+  onTestFinished(() => double.close().catch(() => {}));
   return double;
 }
 
@@ -55,9 +49,9 @@ async function rig(
   more: Partial<Parameters<typeof startRig>[0]> = {},
 ): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
   const apiServer = await startApiServerDouble(script);
-  closers.push(() => apiServer.close());
+  onTestFinished(() => apiServer.close());
   const started = await startRig({ apiServer, recording, ...more });
-  closers.push(() => started.close());
+  onTestFinished(() => started.close());
   return { apiServer, rig: started };
 }
 

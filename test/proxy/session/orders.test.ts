@@ -2,7 +2,7 @@
 import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { PassThrough } from 'node:stream';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { runProgram } from '../../../src/cli/program.ts';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import { followOrders, type OrderedSession } from '../../../src/proxy/session/orders.ts';
@@ -29,19 +29,14 @@ import {
 const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
 const DAVE: Viewer = { ...CAROL, user: 'dave@example.com' };
 
-const closers: (() => Promise<void>)[] = [];
 let viewer = CAROL;
 beforeEach(() => void (viewer = CAROL));
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function recorderRig(): Promise<Rig> {
   const rig = await createRig({
     identifyViewer: async () => viewer,
     viewers: ['*', 'carol@example.com=end'].map(parseViewRule),
   });
-  closers.push(async () => rig[Symbol.asyncDispose]());
+  onTestFinished(async () => rig[Symbol.asyncDispose]());
   return rig;
 }
 
@@ -70,10 +65,8 @@ async function openShell(protocol: Protocol = 'websocket') {
     recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
     deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
   });
-  closers.push(
-    () => gateway.close(),
-    async () => apiServer.close(),
-  );
+  onTestFinished(() => gateway.close());
+  onTestFinished(async () => apiServer.close());
   const client = await askUpgrade(gateway.port, {
     method: protocol === 'spdy' ? 'POST' : 'GET',
     target: EXEC_TTY,

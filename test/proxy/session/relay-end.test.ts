@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { tmpdir } from 'node:os';
 import { Worker } from 'node:worker_threads';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createElasticBuffers, BUFFER_SETTINGS } from '../../../src/proxy/session/elastic-buffers.ts';
 import type { Tap } from '../../../src/recording/tap.ts';
 import { startRelay } from '../../../src/proxy/session/relay.ts';
@@ -91,12 +91,6 @@ function webSocket(): Conversation {
   };
 }
 
-const closers: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0)) await close();
-});
-
 async function startPeers(conversation: Conversation, tls: boolean) {
   const authority = tls ? await createTestAuthority() : undefined;
   const issued = await authority?.issue(['127.0.0.1']);
@@ -106,7 +100,7 @@ async function startPeers(conversation: Conversation, tls: boolean) {
     ...(issued === undefined ? {} : { tls: { key: issued.keyPem, cert: issued.certificatePem } }),
   };
   const worker = new Worker(new URL('../../support/far-peers.ts', import.meta.url), { workerData: peers });
-  closers.push(() => worker.terminate());
+  onTestFinished(async () => void (await worker.terminate()));
   const news: FarNews[] = [];
   worker.on('message', (message: FarNews) => news.push(message));
   const nextNews = async <K extends FarNews['kind']>(kind: K): Promise<Extract<FarNews, { kind: K }>> => {
@@ -129,10 +123,8 @@ async function startPeers(conversation: Conversation, tls: boolean) {
   client.setNoDelay(true);
   upstream.setNoDelay(true);
   upstream.on('error', () => {});
-  closers.push(
-    () => client.destroy(),
-    () => upstream.destroy(),
-  );
+  onTestFinished(() => void client.destroy());
+  onTestFinished(() => void upstream.destroy());
   return { client, upstream, nextNews, tell: (order: FarOrder) => worker.postMessage(order) };
 }
 

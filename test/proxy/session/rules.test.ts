@@ -1,7 +1,7 @@
 /** A rule of a recorder ends a session at a gateway, over real connections of both. */
 import type { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { serverMessage, utf8 } from '../../support/stream-peers.ts';
 import { createRig, request, until } from '../../tsrecorder/recorder-rig.ts';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
@@ -13,11 +13,6 @@ import {
   switching,
   WEBSOCKET_V5,
 } from '../../support/upgrade-rig.ts';
-
-const closers: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 /** A shell with a gateway and a recorder that has a rule. */
 async function openShell(action: 'hold' | 'end') {
@@ -39,7 +34,7 @@ async function openShell(action: 'hold' | 'end') {
       giveUpMs: 3_600_000,
     },
   });
-  closers.push(async () => recorder[Symbol.asyncDispose]());
+  onTestFinished(async () => recorder[Symbol.asyncDispose]());
   await until(async () =>
     (await recorder.get('/api/v1/index')).body.includes('"ready"') ? true : undefined,
   );
@@ -50,13 +45,13 @@ async function openShell(action: 'hold' | 'end') {
     socket.resume();
     shell.resolve(socket);
   });
-  closers.push(async () => apiServer.close());
+  onTestFinished(async () => apiServer.close());
   const { host, port } = recorder.recorder.address;
   const gateway = await startRig({
     apiServer,
     recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
   });
-  closers.push(() => gateway.close());
+  onTestFinished(() => gateway.close());
   const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
   /** Number of actions with this outcome. */
   const actions = async (outcome: string): Promise<number> => {

@@ -1,5 +1,5 @@
 /** Tunnels without a recording: their checks, their end, and their log messages. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import type { UpgradeDeps } from '../../../src/proxy/session/upgrade.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
@@ -25,11 +25,6 @@ const ENFORCED: RecordingPolicy = {
 };
 const WATCH = '/api/v1/namespaces/default/pods?watch=true';
 
-const closers: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
-
 async function start(recording: RecordingPolicy, deps: Partial<UpgradeDeps> = {}) {
   const server = Promise.withResolvers<Duplex>();
   const seen: Buffer[] = [];
@@ -40,10 +35,8 @@ async function start(recording: RecordingPolicy, deps: Partial<UpgradeDeps> = {}
     server.resolve(socket);
   });
   const rig = await startRig({ apiServer, recording, deps });
-  closers.push(
-    () => apiServer.close(),
-    () => rig.close(),
-  );
+  onTestFinished(() => apiServer.close());
+  onTestFinished(() => rig.close());
   return { apiServer, rig, server: server.promise, seen: () => Buffer.concat(seen) };
 }
 

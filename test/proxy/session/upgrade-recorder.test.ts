@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Duplex } from 'node:stream';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createRecorder, type RunningRecorder } from '../../../src/compose/recorder-parts.ts';
 import { serverEnd, serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
@@ -19,12 +19,6 @@ import {
   WEBSOCKET_V5,
   type Rig,
 } from '../../support/upgrade-rig.ts';
-
-const closers: (() => Promise<unknown>)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 async function startRecorder(directory: string, port = 0): Promise<RunningRecorder> {
   return createRecorder({
@@ -56,7 +50,7 @@ async function spawnRecorder(root: string, port: number, resumeGraceMs: number):
     child.kill('SIGKILL');
     await exited;
   };
-  closers.push(kill);
+  onTestFinished(kill);
   const [output] = (await once(child.stdout!, 'data')) as [Buffer];
   const url = String(output).trim();
   const address = { host: '127.0.0.1', port: Number(new URL(url).port) };
@@ -65,7 +59,7 @@ async function spawnRecorder(root: string, port: number, resumeGraceMs: number):
 
 async function directory(): Promise<string> {
   const made = await mkdtemp(join(tmpdir(), 'upgrade-recorder-'));
-  closers.push(() => rm(made, { recursive: true, force: true }));
+  onTestFinished(() => rm(made, { recursive: true, force: true }));
   return made;
 }
 
@@ -93,10 +87,8 @@ async function execRig(
     },
     recorderLimits: { moveTimeoutMs: options.moveTimeoutMs ?? 10_000, moveRetryMs: 20 },
   });
-  closers.push(
-    () => apiServer.close(),
-    () => rig.close(),
-  );
+  onTestFinished(() => apiServer.close());
+  onTestFinished(() => rig.close());
   return { rig, server: opened.promise };
 }
 
@@ -120,7 +112,7 @@ async function fetchCast(recorder: Pick<RunningRecorder, 'url'>): Promise<Fetche
 describe('a session at the recorder of this project', () => {
   it('is stored whole, annotations apart from the cast', async () => {
     const recorder = await startRecorder(await directory());
-    closers.push(() => recorder.close());
+    onTestFinished(() => recorder.close());
     const { rig, server } = await execRig(recorder);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).write(
@@ -155,7 +147,7 @@ describe('a session at the recorder of this project', () => {
       recorder = await startRecorder(root, first.address.port);
     }
     const last = recorder;
-    closers.push(() => last.close());
+    onTestFinished(() => last.close());
     socket.end(serverEnd(statusExit(0)));
     await client.reader.untilClosed();
     await rig.until('sessionEnded');

@@ -1,19 +1,14 @@
 import { once } from 'node:events';
 import { connect, createServer as createTcpServer, type AddressInfo, type Server } from 'node:net';
 import { createServer, type ConnectionOptions } from 'node:tls';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createUpstreamConnector } from '../../../src/proxy/upstream/upstream-connect.ts';
 import { issuePki } from '../rig.ts';
-
-const closers: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
 
 async function listening(server: Server): Promise<number> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  closers.push(() => server.close());
+  onTestFinished(() => void server.close());
   return (server.address() as AddressInfo).port;
 }
 
@@ -36,7 +31,7 @@ async function startSlowRoad(port: number) {
     });
     for (const socket of [near, far]) {
       socket.on('error', () => {});
-      closers.push(() => socket.destroy());
+      onTestFinished(() => void socket.destroy());
     }
   });
   return { port: await listening(server), held, sessionIsThere: ready.promise };
@@ -55,7 +50,7 @@ describe('connections to the API server', () => {
     };
     const connector = createUpstreamConnector(endpoint);
     const first = await connector.connect();
-    closers.push(() => first.destroy());
+    onTestFinished(() => void first.destroy());
     await road.sessionIsThere;
     endpoint.tls = { ca: stranger.ca };
     await expect(connector.connect()).rejects.toMatchObject({ code: 'UPSTREAM_UNAVAILABLE' });

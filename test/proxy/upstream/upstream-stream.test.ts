@@ -3,16 +3,11 @@ import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { createServer, type TLSSocket } from 'node:tls';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { give, isPooled } from '../../../src/memory/read-buffers.ts';
 import { createUpstreamConnector } from '../../../src/proxy/upstream/upstream-connect.ts';
 import type { UpstreamStream } from '../../../src/proxy/upstream/upstream-stream.ts';
 import { issuePki } from '../rig.ts';
-
-const cleanups: (() => void)[] = [];
-afterEach(() => {
-  for (const cleanup of cleanups.splice(0).reverse()) cleanup();
-});
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const sha256 = (pieces: Iterable<Uint8Array>): string => {
@@ -31,7 +26,7 @@ async function connect(): Promise<{
   const listener = createServer({ cert: pki.cert, key: pki.key, allowHalfOpen: true });
   listener.listen(0, '127.0.0.1');
   await once(listener, 'listening');
-  cleanups.push(() => listener.close());
+  onTestFinished(() => void listener.close());
   const { port } = listener.address() as AddressInfo;
   const accepted = once(listener, 'secureConnection') as Promise<[TLSSocket]>;
   const connected = once(listener, 'connection') as Promise<[Socket]>;
@@ -45,7 +40,7 @@ async function connect(): Promise<{
   const [server] = await accepted;
   const [raw] = await connected;
   server.on('error', () => {});
-  cleanups.push(() => {
+  onTestFinished(() => {
     stream.destroy();
     server.destroy();
   });

@@ -2,7 +2,7 @@ import { STALE_MS } from '../../../src/stale-connections.ts';
 import { once } from 'node:events';
 import { connect, createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer } from 'node:tls';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   startExchange,
   type ExchangeOwner,
@@ -12,19 +12,14 @@ import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/u
 import { socketPair } from '../../support/socket-pair.ts';
 import { createClient, issuePki, openRig, type Client, type Rig, type RigOptions } from '../rig.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 async function rigWith(
   upstream: RigOptions['upstream'],
   options: Partial<RigOptions> = {},
 ): Promise<[Rig, Client]> {
   const rig = await openRig({ upstream, ...options });
-  cleanups.push(() => rig.close());
+  onTestFinished(() => rig.close());
   const client = createClient('h1', rig);
-  cleanups.push(() => client.close());
+  onTestFinished(() => client.close());
   return [rig, client];
 }
 
@@ -206,13 +201,13 @@ describe('an exchange', () => {
   /** Announces five bytes on an existing connection. */
   async function begin() {
     const { near, far } = await socketPair();
-    cleanups.push(() => void (near.destroy(), far.destroy()));
+    onTestFinished(() => void (near.destroy(), far.destroy()));
     const pool = new UpstreamPool(
       { connect: () => Promise.resolve(near), credentials: {} },
       DEFAULT_POOL_LIMITS,
       () => 0,
     );
-    cleanups.push(() => pool.close());
+    onTestFinished(() => pool.close());
     const failures: string[] = [];
     const failed = Promise.withResolvers<void>();
     const nothing = (): void => {};
@@ -423,7 +418,7 @@ describe('exchanges with the API server', () => {
     const blackHole = createPlainServer((socket) => sockets.push(socket.on('error', () => {})));
     blackHole.listen(0, '127.0.0.1');
     await once(blackHole, 'listening');
-    cleanups.push(() => {
+    onTestFinished(() => {
       for (const socket of sockets) socket.destroy();
       blackHole.close();
     });
@@ -443,7 +438,7 @@ describe('exchanges with the API server', () => {
     );
     impostor.listen(0, '127.0.0.1');
     await once(impostor, 'listening');
-    cleanups.push(() => void impostor.close());
+    onTestFinished(() => void impostor.close());
     const [, asking] = await rigWith(() => {}, { upstreamPort: (impostor.address() as AddressInfo).port });
     const answer = await asking.ask({ path: '/api' });
     expect(answer.status).toBe(502);

@@ -3,7 +3,7 @@
  * the store.
  */
 import fc from 'fast-check';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
@@ -148,11 +148,6 @@ class FakeIndex {
   }
 }
 
-const cleanUps: (() => Promise<unknown>)[] = [];
-afterEach(async () => {
-  for (const cleanUp of cleanUps.splice(0)) await cleanUp();
-});
-
 function open(store: FakeStore, index: FakeIndex, options: Partial<IndexerOptions> = {}): Indexer {
   const indexer = startIndexer({
     store,
@@ -168,7 +163,7 @@ function open(store: FakeStore, index: FakeIndex, options: Partial<IndexerOption
     log: createSilentLogger(),
     ...options,
   });
-  cleanUps.push(() => indexer.close());
+  onTestFinished(() => indexer.close());
   return indexer;
 }
 

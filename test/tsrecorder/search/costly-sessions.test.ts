@@ -1,7 +1,7 @@
 /** Sessions that are costly to render do not delay the others, and the index reports where it stopped reading them. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createIndexHandlers } from '../../../src/tsrecorder/search/index-operations.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
@@ -17,11 +17,6 @@ import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
 const COSTLY = 200;
 /** Work units of a quick reading of 36 KB, with the step that exceeds it. */
 const QUICK_WORK = 8e6;
-
-const cleanUps: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
-});
 
 async function put(rig: Rig, casts: readonly string[], second = 0): Promise<readonly string[]> {
   const node = 'nGATEWAY';
@@ -46,7 +41,7 @@ async function openIndex(directory: string): Promise<{
 }> {
   const handlers = createIndexHandlers();
   const reading = createIndexHandlers();
-  cleanUps.push(() => reading.close(null));
+  onTestFinished(async () => void (await reading.close(null)));
   const finished = new Map<string, number>();
   const names = new Map<unknown, string>();
   let work = 0;
@@ -83,7 +78,7 @@ async function open(): Promise<{
 }> {
   const rig = await createRig();
   const index = await openIndex(join(rig.spool, 'index'));
-  cleanUps.push(() => rig[Symbol.asyncDispose]());
+  onTestFinished(() => rig[Symbol.asyncDispose]());
   return {
     rig,
     index,
@@ -101,7 +96,7 @@ async function open(): Promise<{
         metrics: createSearchMetrics(),
         log: createSilentLogger(),
       });
-      cleanUps.push(() => indexer.close());
+      onTestFinished(() => indexer.close());
       return indexer;
     },
   };
@@ -175,7 +170,7 @@ describe('text after the second at which rendering stops', () => {
   it('makes a rule true of a session that is running', async () => {
     const { rig } = await open();
     const index = createIndexHandlers();
-    cleanUps.push(() => index.close(null));
+    onTestFinished(async () => void (await index.close(null)));
     await index.open({ directory: join(rig.spool, 'alerts'), mayWrite: true });
     const query = parseQuery('kestrel', 0);
     await index.watch([{ id: 'bird', query, may: 'everything', sinceMs: 0 }]);

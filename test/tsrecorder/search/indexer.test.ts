@@ -1,7 +1,7 @@
 /**
  * Requests of the indexer to its index, their order, and its reaction to errors, with a fake store and a fake index.
  */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
@@ -59,15 +59,10 @@ class FakeIndex {
   }
 }
 
-const cleanUps: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
-});
-
 /** A store with recordings, oldest first. */
 async function storeWith(...texts: readonly string[]): Promise<{ rig: Rig; ids: readonly string[] }> {
   const rig = await createRig();
-  cleanUps.push(() => rig[Symbol.asyncDispose]());
+  onTestFinished(() => rig[Symbol.asyncDispose]());
   for (const text of texts) await uploadWhole(rig.recorder, `${HEADER}[1,"o","${text}"]\n`);
   const ids = (await rig.list()).map(({ id }) => id).toReversed();
   expect(ids).toHaveLength(texts.length);
@@ -93,7 +88,7 @@ async function open(
     log: createSilentLogger(),
     ...options,
   });
-  cleanUps.push(() => indexer.close());
+  onTestFinished(() => indexer.close());
   return indexer;
 }
 
@@ -312,7 +307,7 @@ describe('an indexer', () => {
         return taken.promise;
       });
       const indexer = await open(rig, async () => index);
-      cleanUps.push(() => taken.resolve([]));
+      onTestFinished(() => taken.resolve([]));
       await expect.poll(() => asked).toBe(1);
       expect(await indexer.progress()).toMatchObject({ state: 'building', backlog: 2 });
       taken.resolve(operation === 'begin' ? 'same' : []);
@@ -358,7 +353,7 @@ describe('an indexer', () => {
     );
     const stuck = Promise.withResolvers<unknown>();
     const removing = Promise.withResolvers<unknown>();
-    cleanUps.push(() => [stuck, removing].map(({ resolve }) => resolve([])));
+    onTestFinished(() => [stuck, removing].forEach(({ resolve }) => resolve([])));
     const lag = async (): Promise<number> => (await indexer.progress()).lagSeconds;
     await expect.poll(() => ill.of('commit').length).toBe(1);
     await expect.poll(lag).toBe(0);

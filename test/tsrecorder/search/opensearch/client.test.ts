@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   createSearchServer,
   ServerError,
@@ -19,15 +19,10 @@ import {
 import { readServerAccess } from '../../../../src/tsrecorder/search/opensearch/server-index.ts';
 import { createTestAuthority } from '../../../support/issued-certificates.ts';
 
-const cleanUps: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
-});
-
 async function listen(server: Server): Promise<number> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  cleanUps.push(() => {
+  onTestFinished(() => {
     server.closeAllConnections();
     server.close();
   });
@@ -37,7 +32,7 @@ async function listen(server: Server): Promise<number> {
 async function asking(answer: RequestListener, maxAnswer?: number): Promise<SearchServer> {
   const port = await listen(createServer(answer));
   const client = createSearchServer({ url: `http://127.0.0.1:${port}` }, maxAnswer);
-  cleanUps.push(() => client.close());
+  onTestFinished(() => client.close());
   return client;
 }
 
@@ -59,7 +54,7 @@ describe('the client of OpenSearch', () => {
       url: `http://127.0.0.1:${port}/under/`,
       authorization: 'Bearer secret',
     });
-    cleanUps.push(() => client.close());
+    onTestFinished(() => client.close());
     expect(await client.ask(ROOT)).toEqual({ a: 1 });
     await client.ask({ method: 'POST', path: '/x%23/_search?q', body: { é: 1 } });
     await client.ask({ method: 'POST', path: '/_bulk', body: '{}\n{}\n' });
@@ -179,7 +174,7 @@ describe('the client of OpenSearch', () => {
     const tls = createTlsServer({ key, cert }, (_request, response) => response.end('{"tls":true}'));
     const url = `https://localhost:${await listen(tls)}`;
     const trusting = createSearchServer(await readServerAccess({ url, caFile }));
-    cleanUps.push(() => trusting.close());
+    onTestFinished(() => trusting.close());
     expect(await trusting.ask(ROOT)).toEqual({ tls: true });
     const other = createSearchServer({ url });
     await expect(other.ask(ROOT)).rejects.toThrow(/self.signed|unable to (verify|get)/i);
