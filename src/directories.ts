@@ -1,5 +1,6 @@
-/** Creates directories. */
-import { mkdir, stat } from 'node:fs/promises';
+/** Creates directories, and replaces files. */
+import { constants } from 'node:fs';
+import { mkdir, open, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isSystemError } from './errors.ts';
 
@@ -34,4 +35,28 @@ async function makeOne(path: string, mode: number): Promise<boolean> {
     if (found?.isDirectory() === true) return false;
     throw error;
   }
+}
+
+/** Makes the entries of a directory durable. */
+export async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Writes or replaces a file that only its owner can read, atomically and durably. */
+export async function replaceFile(path: string, content: string | Uint8Array): Promise<void> {
+  const draft = `${path}.part`;
+  try {
+    await rm(draft, { force: true });
+    await writeFile(draft, content, { flag: 'wx', mode: 0o600, flush: true });
+    await rename(draft, path);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+  await syncDirectory(dirname(path));
 }

@@ -4,13 +4,13 @@
  *
  * The admin kubeconfig of k3s is read once. Afterwards the gateway uses its own account from the state directory.
  */
-import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { pause } from '../async/pause.ts';
 import { readConfigFile } from '../config/file.ts';
 import { GATEWAY_SETTINGS, type GatewayConfig } from '../config/gateway.ts';
-import { makeDirectories } from '../directories.ts';
+import { makeDirectories, replaceFile } from '../directories.ts';
 import { createApiClient, type ApiClient } from '../doctor/api-client.ts';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
@@ -293,9 +293,4 @@ async function openTokens(
       } while (await pause(RENEW_EVERY_MS, signal));
     },
   };
-}
-
-async function replaceFile(path: string, text: string): Promise<void> {
-  await writeFile(`${path}.new`, text, { mode: 0o600 });
-  await rename(`${path}.new`, path);
 }

@@ -20,7 +20,7 @@ import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createSequence } from '../../async/sequence.ts';
 import { encodeStatement, readStatement } from '../evidence/statement.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
-import { replaceFile } from '../files/durable-files.ts';
+import { replaceFile } from '../../directories.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { createCheckCache, readObject } from './checkpoint.ts';
 import { RECORDERS_FOLDER } from './segments.ts';

@@ -1,7 +1,8 @@
 /** Rebuilds a spool from the proven copies of a session, so that the session is finished like any other. */
 import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
-import { makeDirectory, removeFile, syncDirectory, writeAll } from '../files/durable-files.ts';
+import { syncDirectory } from '../../directories.ts';
+import { makeDirectory, removeFile, writeAll } from '../files/durable-files.ts';
 import { readPart } from '../intake/finisher.ts';
 import { adoptionPath, writeAdoption } from '../spool/adoption-file.ts';
 import { spoolPaths } from '../spool/spool-file.ts';

@@ -12,7 +12,8 @@ import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { errorText, ifPresent, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { AppendFile } from '../files/append-file.ts';
-import { removeFile, storageError, syncDirectory } from '../files/durable-files.ts';
+import { syncDirectory } from '../../directories.ts';
+import { removeFile, storageError } from '../files/durable-files.ts';
 import { BATCH_FILE, batchName } from '../evidence/signed-batch.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 

@@ -11,7 +11,7 @@ import {
 } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
-import { replaceFile } from '../files/durable-files.ts';
+import { replaceFile } from '../../directories.ts';
 
 /** A public Ed25519 key. */
 export interface PublicKey {

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { copyFile, link, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { makeDirectories } from '../../directories.ts';
+import { makeDirectories, syncDirectory } from '../../directories.ts';
 import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 
 /**
@@ -18,16 +18,6 @@ export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): 
     // IOV_MAX is 1024 on Linux
     const { bytesWritten } = await file.writev(rest.slice(0, 1024));
     rest = withoutLeading(rest, bytesWritten);
-  }
-}
-
-/** Makes the entries of a directory durable. */
-export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 
@@ -69,15 +59,6 @@ export async function makeDirectory(directory: string): Promise<void> {
     await syncDirectory(dirname(created));
     if (created === first || created === dirname(created)) return;
   }
-}
-
-/** Writes or replaces a file atomically and durably. */
-export async function replaceFile(path: string, content: string): Promise<void> {
-  const draft = `${path}.part`;
-  await removeFile(draft);
-  await writeDurableFile(draft, [Buffer.from(content)]);
-  await rename(draft, path);
-  await syncDirectory(dirname(path));
 }
 
 /** Writes a new file durably; the caller syncs the directory. Fails if the file exists. */

@@ -88,12 +88,13 @@ describe('the journal of an evidence log', () => {
     const handle = await open(join(path, '..'));
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
     await handle.close();
-    const folders = vi.spyOn(prototype, 'sync');
-    onTestFinished(() => folders.mockRestore());
+    const syncs = vi.spyOn(prototype, 'sync');
+    onTestFinished(() => syncs.mockRestore());
+    // of the file and of its directory
     const journal = await journalWith(path, ['a']);
-    expect(folders.mock.calls.length).toBe(1);
+    expect(syncs.mock.calls.length).toBe(2);
     await journal.published(1);
-    expect(folders.mock.calls.length).toBe(2);
+    expect(syncs.mock.calls.length).toBe(4);
   });
 
   it('says what stands in the way, and puts aside what it cannot read', async () => {

@@ -4,19 +4,14 @@
  * removed.
  */
 import { randomBytes } from 'node:crypto';
-import { readFile, rename } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { createSequence } from '../../../async/sequence.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
 import { AppendFile } from '../../files/append-file.ts';
-import {
-  keepDamaged,
-  makeDirectory,
-  removeFile,
-  syncDirectory,
-  writeDurableFile,
-} from '../../files/durable-files.ts';
+import { replaceFile } from '../../../directories.ts';
+import { keepDamaged, makeDirectory } from '../../files/durable-files.ts';
 import { ALERT, type Alert } from './alert.ts';
 import { ifPresent } from '../../../errors.ts';
 
@@ -192,12 +187,8 @@ export class AlertJournal {
   /** Rewrites the file. A crash leaves either the old file or the new one. */
   async #writeAnew(): Promise<void> {
     const lines = this.#needed();
-    const fresh = `${this.#path}.new`;
-    await removeFile(fresh);
     const content = encodeLines(lines);
-    await writeDurableFile(fresh, [content]);
-    await rename(fresh, this.#path);
-    await syncDirectory(this.#directory);
+    await replaceFile(this.#path, content);
     // After a failure from here on, nothing is written to the old, unlinked file.
     const old = this.#file;
     this.#file = undefined;
