@@ -1,41 +1,32 @@
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createSessionCounts } from '../../src/proxy/session/session-counts.ts';
 import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
-import { startRecorderDouble } from '../support/recorder-double.ts';
+import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import { clientMessage, MASK, serverMessage, STATUS_SUCCESS, utf8 } from '../support/stream-peers.ts';
 import {
   askUpgrade,
-  startApiServerDouble,
-  startRig,
   statusBody,
   switching,
   WEBSOCKET_V5,
+  type UpgradeScript,
 } from '../support/upgrade-rig.ts';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 async function start(deps: Partial<UpgradeDeps>, recorded = true) {
   const server = Promise.withResolvers<Duplex>();
-  const apiServer = await startApiServerDouble((request, socket) => {
+  const script: UpgradeScript = (request, socket) => {
     socket.write(switching(request, 'v5.channel.k8s.io'));
     socket.resume().once('end', () => socket.end());
     server.resolve(socket);
-  });
-  const recorder = await startRecorderDouble();
-  const rig = await startRig({
-    apiServer,
-    recording: recorded
-      ? { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false }
-      : { mode: 'off' },
-    deps,
-  });
-  onTestFinished(() => apiServer.close());
-  onTestFinished(() => recorder.close());
-  onTestFinished(() => rig.close());
+  };
+  const recorder = await openRecorder();
+  const recording = recorded ? recordingPolicy('failClosed', [recorder.address]) : { mode: 'off' as const };
+  const { rig } = await openRig(script, recording, { deps });
   return { rig, server: server.promise, recorder };
 }
 

@@ -1,9 +1,10 @@
 import { createHash, randomBytes, type Hash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';
-import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
+import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
+import { type RecorderDouble } from '../support/recorder-double.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -18,8 +19,7 @@ import {
   askUpgrade,
   EXEC_TTY,
   SPDY_V4,
-  startApiServerDouble,
-  startRig,
+  type startRig,
   switching,
   WEBSOCKET_V5,
   type Rig,
@@ -32,16 +32,9 @@ async function recordedRig(
   script: UpgradeScript,
   limits: Parameters<typeof startRig>[0]['recorderLimits'] = {},
 ): Promise<{ readonly rig: Rig; readonly recorder: RecorderDouble }> {
-  const recorder = await startRecorderDouble();
-  const apiServer = await startApiServerDouble(script);
-  const rig = await startRig({
-    apiServer,
-    recording: { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false },
-    recorderLimits: limits,
-  });
-  onTestFinished(() => recorder.close());
-  onTestFinished(() => apiServer.close());
-  onTestFinished(() => rig.close());
+  const recorder = await openRecorder();
+  const recording = recordingPolicy('failClosed', [recorder.address]);
+  const { rig } = await openRig(script, recording, { recorderLimits: limits });
   return { rig, recorder };
 }
 

@@ -1,11 +1,11 @@
 /** Floods on a terminal with a slow client: its acknowledgements limit the output in transfer. */
 import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
-import { startRecorderDouble } from '../support/recorder-double.ts';
+import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -19,10 +19,9 @@ import {
   askUpgrade,
   EXEC_TTY,
   SPDY_V4,
-  startApiServerDouble,
-  startRig,
   switching,
   WEBSOCKET_V5,
+  type UpgradeScript,
   type Rig,
 } from '../support/upgrade-rig.ts';
 
@@ -99,23 +98,18 @@ const SPDY: Protocol = {
 /** An API server that floods after the client's first bytes, and stores the client's later bytes. */
 async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; shown: () => Buffer }> {
   const shown: Buffer[] = [];
-  const recorder = await startRecorderDouble();
-  const apiServer = await startApiServerDouble((request, socket) => {
+  const recorder = await openRecorder();
+  const script: UpgradeScript = (request, socket) => {
     socket.write(switching(request, subprotocol));
     socket.on('data', (chunk: Buffer) => {
       const before = Buffer.concat(shown).length;
       shown.push(chunk);
       if (before < hello.length && before + chunk.length >= hello.length) socket.end(flood);
     });
-  });
-  const rig = await startRig({
-    apiServer,
-    recording: { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false },
+  };
+  const { rig } = await openRig(script, recordingPolicy('failClosed', [recorder.address]), {
     deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
   });
-  onTestFinished(() => recorder.close());
-  onTestFinished(() => apiServer.close());
-  onTestFinished(() => rig.close());
   return { rig, shown: () => Buffer.concat(shown) };
 }
 

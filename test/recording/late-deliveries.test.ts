@@ -6,6 +6,7 @@ import { Preamble } from '../../src/recording/preamble.ts';
 import { createRecorderClient, type RecorderClient } from '../../src/recording/recorder-client.ts';
 import type { RecorderConnection } from '../../src/recording/recorder-connection.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { openRecorder } from '../support/recorded-rig.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import {
   framed,
@@ -13,12 +14,6 @@ import {
   type RecorderBehaviour,
   type RecorderDouble,
 } from '../support/recorder-double.ts';
-
-async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<RecorderDouble> {
-  const double = await startRecorderDouble(behaviour, port);
-  onTestFinished(() => double.close());
-  return double;
-}
 
 type Told = readonly [event: keyof LateEvents, about: unknown];
 
@@ -114,7 +109,7 @@ describe('an upload whose recorder is lost for good', () => {
     upload.leave(framed('[2,"o","too late"]\n'));
     const bytes = body.length - acknowledged + framed(END).length;
     expect(client.late.sessions).toBe(1);
-    const back = await recorder({}, port);
+    const back = await openRecorder({}, port);
     expect(await until('delivered')).toEqual({ bytes, recorder: back.address });
     expect(back.uploads).toHaveLength(1);
     expect(back.uploads[0]!.headers).toMatchObject({
@@ -141,7 +136,7 @@ describe('an upload whose recorder is lost for good', () => {
     await first.close();
     expect(await ended).toBe('left');
     expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
-    const back = await recorder({}, first.port);
+    const back = await openRecorder({}, first.port);
     await until('delivered');
     expect(back.uploads[0]!.body).toEqual(framed(HEADER + SESSION + END));
     expect(reported).toHaveLength(2);
@@ -160,7 +155,7 @@ describe('an upload whose recorder is lost for good', () => {
     first.uploads[0]!.cut();
     await first.close();
     expect(await upload.end()).toBe('left');
-    const back = await recorder({}, first.port);
+    const back = await openRecorder({}, first.port);
     expect(await until('delivered')).toMatchObject({ bytes: 0 });
     expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION);
     expect(back.uploads[0]!.ended).toBe(true);
@@ -203,7 +198,7 @@ describe('an upload whose recorder is lost for good', () => {
     const { events, until } = listener();
     const { upload, port } = await lostUpload(client, 0, events);
     upload.leave(framed(END));
-    const { address } = await recorder({}, port);
+    const { address } = await openRecorder({}, port);
     client.late.hurry();
     expect(await until('delivered')).toMatchObject({ recorder: address });
   });

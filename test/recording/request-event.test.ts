@@ -6,12 +6,9 @@ import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import { redactBody } from '../../src/recording/redact-body.ts';
 import { createRequestEvents, type ApiRequest } from '../../src/recording/request-event.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
+import { openRecorder } from '../support/recorded-rig.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
-import {
-  startRecorderDouble,
-  type RecorderBehaviour,
-  type RecorderDouble,
-} from '../support/recorder-double.ts';
+import { type RecorderBehaviour, type RecorderDouble } from '../support/recorder-double.ts';
 
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 
@@ -25,12 +22,6 @@ const PERSON: Identity = {
   login: 'user@example.com',
   displayName: 'User',
 };
-
-async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
-  const double = await startRecorderDouble(behaviour);
-  onTestFinished(() => double.close());
-  return double;
-}
 
 function setup(limits: Partial<EventPosterLimits> = {}, maxBodyBytes = 1024) {
   const failed: Record<string, unknown>[] = [];
@@ -92,8 +83,8 @@ const bodyOf = (event: Seen): string => Buffer.from(event.request.body, 'base64'
 
 describe('API request events', () => {
   it('say who asked for what, once, to the first recorder that takes it', async () => {
-    const first = await recorder();
-    const second = await recorder();
+    const first = await openRecorder();
+    const second = await openRecorder();
     const { events } = setup();
     await events.record(
       request([first.address, second.address], {
@@ -163,14 +154,14 @@ describe('API request events', () => {
     ],
     ['/healthz', { IsResourceRequest: false, Verb: 'get', Path: '/healthz', Parts: null }],
   ])('describe %s', async (target, expected) => {
-    const double = await recorder();
+    const double = await openRecorder();
     await setup().events.record(request([double.address], { target }));
     expect(seen(double)[0]!.kubernetes).toMatchObject(expected);
     expect(seen(double)[0]!.request.path).toBe(target);
   });
 
   it('name the tags of a tagged node and no user', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { kind: _kind, userId: _id, login: _login, displayName: _name, ...node } = PERSON;
     await setup().events.record(
       request([double.address], { identity: { ...node, kind: 'tagged', tags: ['tag:foo'] } }),
@@ -183,7 +174,7 @@ describe('API request events', () => {
   });
 
   it('are not sent when the policy does not ask for them', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     await events.record(request([], { recording: { mode: 'off' } }));
     await events.record(
@@ -195,7 +186,7 @@ describe('API request events', () => {
   });
 
   it('use kept connections and one probe for many events', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     for (let round = 0; round < 5; round += 1) await events.record(request([double.address]));
     expect(double.events).toHaveLength(5);
@@ -205,7 +196,7 @@ describe('API request events', () => {
   });
 
   it('survive that a recorder closed the kept connection', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     await events.record(request([double.address]));
     double.cutIdle();
@@ -214,7 +205,7 @@ describe('API request events', () => {
   });
 
   it('are sent once over a kept connection that breaks off after an answer began', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     await events.record(request([double.address]));
     const { connections } = double;
@@ -251,7 +242,7 @@ describe('a recorder that does not take an event', () => {
   it.each(Object.entries(cases))(
     'refuses the request under enforcement, and only then: it %s',
     async (_name, { behaviour, reason }) => {
-      const double = await recorder(behaviour);
+      const double = await openRecorder(behaviour);
       const { events, failed } = setup({ probeTimeoutMs: 100, postTimeoutMs: 100 });
       await expect(events.record(request([double.address]))).rejects.toMatchObject({
         code: 'RECORDING_REQUIRED',
@@ -266,8 +257,8 @@ describe('a recorder that does not take an event', () => {
   );
 
   it('is passed over for the next one, and asked after it from then on', async () => {
-    const bad = await recorder({ eventStatus: 500 });
-    const good = await recorder();
+    const bad = await openRecorder({ eventStatus: 500 });
+    const good = await openRecorder();
     const { events } = setup();
     await events.record(request([bad.address, good.address]));
     const before = bad.probes.length;
@@ -281,8 +272,8 @@ describe('a recorder that does not take an event', () => {
   });
 
   it('refuses also when one does not know events and another one fails', async () => {
-    const old = await recorder({ eventProbeStatus: 404 });
-    const full = await recorder({ eventStatus: 500 });
+    const old = await openRecorder({ eventProbeStatus: 404 });
+    const full = await openRecorder({ eventStatus: 500 });
     const { events, failed } = setup();
     await expect(events.record(request([old.address, full.address]))).rejects.toMatchObject({
       code: 'RECORDING_REQUIRED',
@@ -294,7 +285,7 @@ describe('a recorder that does not take an event', () => {
 
 describe('the body of an event', () => {
   it('is left out above its limit, and when it cannot be read, and says so', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup({}, 14);
     for (const body of ['{"kind":"Pods"}', '{"kind":"Pod"}', 'kind: Pod'])
       await events.record(request([double.address], { method: 'POST', body: utf8(body) }));
@@ -308,7 +299,7 @@ describe('the body of an event', () => {
   });
 
   it('of a request to a program is not kept, nor is its query', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const target = '/api/v1/namespaces/n/services/s/proxy/login';
     await setup().events.record(
       request([double.address], { method: 'POST', target: `${target}?p=hunter2`, body: utf8('p=hunter2') }),
@@ -318,7 +309,7 @@ describe('the body of an event', () => {
   });
 
   it('of an exec holds no password of its command', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     const exec = '/api/v1/namespaces/n/pods/p/exec?stdin=true';
     for (const query of ['&command=mysql&command=-phunter2&tty=1', '&command=ls&command=-l%20a&tty=1'])
@@ -337,7 +328,7 @@ describe('the body of an event', () => {
     ['/api/v1/nodes/http:a:9100/proxy/login?user=hunter2&command=id', 'user=%5Bsecret%5D&command=id'],
     ['/api/v1/pods?token=hunter2&limit=5', 'token=%5Bsecret%5D&limit=5'],
   ])('of %s contains no secret', async (target, end) => {
-    const double = await recorder();
+    const double = await openRecorder();
     await setup().events.record(request([double.address], { target }));
     const text = JSON.stringify(seen(double)[0]);
     expect(text).not.toContain('hunter2');
@@ -345,7 +336,7 @@ describe('the body of an event', () => {
   });
 
   it('never holds the values of a secret', async () => {
-    const double = await recorder();
+    const double = await openRecorder();
     const { events } = setup();
     const secret = {
       kind: 'Secret',

@@ -1,36 +1,8 @@
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { startRecorderDouble, type RecorderDouble } from '../../support/recorder-double.ts';
+import { openRecorder, openRig } from '../../support/recorded-rig.ts';
 import { serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
-import {
-  askUpgrade,
-  startApiServerDouble,
-  startRig,
-  switching,
-  WEBSOCKET_V5,
-  type ApiServerDouble,
-  type Rig,
-  type UpgradeScript,
-} from '../../support/upgrade-rig.ts';
-import type { RecordingPolicy } from '../../../src/recording/policy.ts';
-
-async function recorder(): Promise<RecorderDouble> {
-  const double = await startRecorderDouble();
-  onTestFinished(() => double.close().catch(() => {}));
-  return double;
-}
-
-async function rig(
-  script: UpgradeScript,
-  recording: RecordingPolicy,
-  more: Partial<Parameters<typeof startRig>[0]>,
-): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
-  const apiServer = await startApiServerDouble(script);
-  onTestFinished(() => apiServer.close());
-  const started = await startRig({ apiServer, recording, ...more });
-  onTestFinished(() => started.close());
-  return { apiServer, rig: started };
-}
+import { askUpgrade, switching, WEBSOCKET_V5, type UpgradeScript } from '../../support/upgrade-rig.ts';
 
 const switchAndEnd: UpgradeScript = (request, socket) => {
   socket.on('error', () => {});
@@ -41,9 +13,9 @@ const switchAndEnd: UpgradeScript = (request, socket) => {
 
 describe('a recorded exec', () => {
   it('opens the connection to the API server while the recorder is opened, and sends nothing on it', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await rig(
+    const { apiServer, rig: gateway } = await openRig(
       switchAndEnd,
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
       { deps: { findRecorders: () => found.promise } },
@@ -58,9 +30,9 @@ describe('a recorded exec', () => {
   });
 
   it('opens another connection if the API server closed the early one', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await rig(
+    const { apiServer, rig: gateway } = await openRig(
       switchAndEnd,
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
       { deps: { findRecorders: () => found.promise } },
@@ -77,9 +49,9 @@ describe('a recorded exec', () => {
   it.each(['stored', 'refused'])(
     'opens the recorder while the event of the request is stored: %s',
     async (how) => {
-      const recorderDouble = await recorder();
+      const recorderDouble = await openRecorder();
       const event = Promise.withResolvers<void>();
-      const { apiServer, rig: gateway } = await rig(
+      const { apiServer, rig: gateway } = await openRig(
         switchAndEnd,
         { mode: 'failClosed', recorders: [recorderDouble.address], recorderTags: [], events: true },
         { deps: { recordApiRequest: () => event.promise } },

@@ -3,14 +3,14 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openSpdySession } from '../../../demo/spdy-session.ts';
 import type { RemoteStreams } from '../../../demo/remote-streams.ts';
 import type { RequestInfo } from '../../../src/kube/request-info.ts';
 import { translateToSpdy } from '../../../src/proxy/session/exec-upstream.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import { parseExecOptions } from '../../../src/kube/exec-options.ts';
-import { startRecorderDouble } from '../../support/recorder-double.ts';
+import { openRecorder, openRig, recordingPolicy } from '../../support/recorded-rig.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -23,8 +23,7 @@ import {
 import {
   askUpgrade,
   EXEC,
-  startApiServerDouble,
-  startRig,
+  type startRig,
   switching,
   WEBSOCKET_V5,
   type UpgradeClient,
@@ -36,19 +35,9 @@ async function setUp(
   script: UpgradeScript,
   deps: Parameters<typeof startRig>[0]['deps'] = { translateExec: translateToSpdy },
 ) {
-  const recorder = await startRecorderDouble();
-  onTestFinished(() => recorder.close().catch(() => {}));
-  const apiServer = await startApiServerDouble(script);
-  onTestFinished(() => apiServer.close());
-  const recording = {
-    mode: 'failClosed',
-    recorders: [recorder.address],
-    recorderTags: [],
-    events: false,
-  } as const;
-  const rig = await startRig({ apiServer, recording, deps });
-  onTestFinished(() => rig.close());
-  return { recorder, apiServer, rig };
+  const recorder = await openRecorder();
+  const recording = recordingPolicy('failClosed', [recorder.address]);
+  return { recorder, ...(await openRig(script, recording, { deps })) };
 }
 
 type Program = (streams: RemoteStreams) => Promise<void> | void;
@@ -289,14 +278,8 @@ it('is a WebSocket all the way unless the gateway is told otherwise', async () =
 });
 
 it('is not done for sessions that are not recorded: they go on as they came', async () => {
-  const apiServer = await startApiServerDouble(refusing(500));
-  onTestFinished(() => apiServer.close());
-  const rig = await startRig({
-    apiServer,
-    recording: { mode: 'off' },
-    deps: { translateExec: translateToSpdy },
-  });
-  onTestFinished(() => rig.close());
+  const deps = { translateExec: translateToSpdy };
+  const { apiServer, rig } = await openRig(refusing(500), { mode: 'off' }, { deps });
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
   const { channels, code } = await readAll(client);
   expect([channels[1], code]).toEqual(['as ever', 1000]);

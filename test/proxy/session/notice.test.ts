@@ -1,70 +1,16 @@
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { holdSession } from '../../../src/proxy/session/moderated.ts';
-import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
-  startRecorderDouble,
-  type RecorderBehaviour,
-  type RecorderDouble,
-} from '../../support/recorder-double.ts';
+  deadAddress,
+  openRecorder,
+  openRig,
+  recordingPolicy,
+  webSocketExec,
+} from '../../support/recorded-rig.ts';
+import { type RecorderDouble } from '../../support/recorder-double.ts';
 import { createSpdyPeer, serverMessage, STATUS_SUCCESS, utf8 } from '../../support/stream-peers.ts';
-import { hex } from '../../support/tapped-session.ts';
-import {
-  askUpgrade,
-  EXEC,
-  EXEC_TTY,
-  SPDY_V4,
-  startApiServerDouble,
-  startRig,
-  switching,
-  WEBSOCKET_V5,
-  type ApiServerDouble,
-  type Rig,
-  type UpgradeScript,
-} from '../../support/upgrade-rig.ts';
-
-async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
-  const double = await startRecorderDouble(behaviour);
-  onTestFinished(() => double.close().catch(() => {}));
-  return double;
-}
-
-async function deadAddress(): Promise<string> {
-  const double = await startRecorderDouble();
-  await double.close();
-  return double.address;
-}
-
-function policy(
-  mode: 'failOpen' | 'failClosed',
-  recorders: readonly string[],
-  events = false,
-): RecordingPolicy {
-  return { mode, recorders, recorderTags: [], events };
-}
-
-async function rig(
-  script: UpgradeScript,
-  recording: RecordingPolicy,
-  more: Partial<Parameters<typeof startRig>[0]> = {},
-): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
-  const apiServer = await startApiServerDouble(script);
-  onTestFinished(() => apiServer.close());
-  const started = await startRig({ apiServer, recording, ...more });
-  onTestFinished(() => started.close());
-  return { apiServer, rig: started };
-}
-
-/** A WebSocket exec: sends `output`, then the exit status, and closes. */
-function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
-  return (request, socket) => {
-    socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));
-    for (const frame of output) socket.write(frame);
-    socket.write(serverMessage(3, status));
-    socket.end(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8') }));
-    socket.resume();
-  };
-}
+import { askUpgrade, EXEC, EXEC_TTY, SPDY_V4, switching, WEBSOCKET_V5 } from '../../support/upgrade-rig.ts';
 
 function linesOf(double: RecorderDouble): unknown[] {
   return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
@@ -81,8 +27,8 @@ describe('a recorded session', () => {
   it.each(['v5.channel.k8s.io', 'base64.channel.k8s.io'])(
     'begins with the notice on a WebSocket terminal: %s',
     async (subprotocol) => {
-      const recorderDouble = await recorder();
-      const { rig: gateway } = await rig(
+      const recorderDouble = await openRecorder();
+      const { rig: gateway } = await openRig(
         (request, socket) => {
           socket.write(switching(request, subprotocol));
           const prompt = subprotocol.startsWith('base64')
@@ -91,7 +37,7 @@ describe('a recorded session', () => {
           socket.end(prompt);
           socket.resume();
         },
-        policy('failClosed', [recorderDouble.address]),
+        recordingPolicy('failClosed', [recorderDouble.address]),
         { deps: { notice: 'This session is recorded.' } },
       );
       const headers = WEBSOCKET_V5.map((line) => line.replace('v5.channel.k8s.io', subprotocol));
@@ -112,8 +58,8 @@ describe('a recorded session', () => {
   it.each([1, 7, 65_536])(
     'begins with the notice on a SPDY terminal, in pieces of %d bytes',
     async (size) => {
-      const recorderDouble = await recorder();
-      const { rig: gateway } = await rig(
+      const recorderDouble = await openRecorder();
+      const { rig: gateway } = await openRig(
         (request, socket) => {
           const server = createSpdyPeer();
           socket.write(switching(request, 'v4.channel.k8s.io'));
@@ -129,7 +75,7 @@ describe('a recorded session', () => {
             socket.end();
           });
         },
-        policy('failClosed', [recorderDouble.address]),
+        recordingPolicy('failClosed', [recorderDouble.address]),
         { deps: { notice: 'This session is recorded.' } },
       );
       const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
@@ -154,10 +100,10 @@ describe('a recorded session', () => {
     ['a program reads the output', EXEC, 'failClosed' as const],
     ['no recorder is there', EXEC_TTY, 'failOpen' as const],
   ])('begins without a notice and a question if %s', async (_name, target, mode) => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       webSocketExec([serverMessage(1, utf8('out\n'))]),
-      policy(mode, [mode === 'failOpen' ? await deadAddress() : recorderDouble.address]),
+      recordingPolicy(mode, [mode === 'failOpen' ? await deadAddress() : recorderDouble.address]),
       { deps: { notice: 'This session is recorded.', asksReason: true, holdSession } },
     );
     const client = await askUpgrade(gateway.port, { target, headers: WEBSOCKET_V5 });

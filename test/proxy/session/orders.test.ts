@@ -8,14 +8,9 @@ import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/sessio
 import { followOrders, type OrderedSession } from '../../../src/proxy/session/orders.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SessionOrder } from '../../../src/wire/recorder-api/session-order.ts';
+import { openRig, recordingPolicy } from '../../support/recorded-rig.ts';
 import { WIRES, type Protocol } from '../../support/shell-wires.ts';
-import {
-  askUpgrade,
-  EXEC_TTY,
-  startApiServerDouble,
-  startRig,
-  switching,
-} from '../../support/upgrade-rig.ts';
+import { askUpgrade, EXEC_TTY, switching, type UpgradeScript } from '../../support/upgrade-rig.ts';
 import {
   createRig,
   HEADER,
@@ -49,7 +44,7 @@ async function openShell(protocol: Protocol = 'websocket') {
   const wire = WIRES[protocol]();
   const recorder = await recorderRig();
   const shell = Promise.withResolvers<Duplex>();
-  const apiServer = await startApiServerDouble((asked, socket) => {
+  const script: UpgradeScript = (asked, socket) => {
     shell.resolve(socket);
     socket.write(switching(asked, wire.chosen));
     if (protocol === 'websocket') socket.write(wire.greeting);
@@ -58,15 +53,11 @@ async function openShell(protocol: Protocol = 'websocket') {
       if (start.length > 0 && message.includes(start)) socket.write(wire.greeting);
       if (message.includes(wire.input('typed\n'))) socket.write(wire.output('echo\n'));
     });
-  });
+  };
   const { host, port } = recorder.recorder.address;
-  const gateway = await startRig({
-    apiServer,
-    recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
+  const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [`${host}:${port}`]), {
     deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
   });
-  onTestFinished(() => gateway.close());
-  onTestFinished(async () => apiServer.close());
   const client = await askUpgrade(gateway.port, {
     method: protocol === 'spdy' ? 'POST' : 'GET',
     target: EXEC_TTY,

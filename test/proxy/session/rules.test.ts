@@ -2,16 +2,16 @@
 import type { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { openRig, recordingPolicy } from '../../support/recorded-rig.ts';
 import { serverMessage, utf8 } from '../../support/stream-peers.ts';
 import { createRig, request, until } from '../../tsrecorder/recorder-rig.ts';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import {
   askUpgrade,
   EXEC_TTY,
-  startApiServerDouble,
-  startRig,
   switching,
   WEBSOCKET_V5,
+  type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
 
 /** A shell with a gateway and a recorder that has a rule. */
@@ -39,19 +39,14 @@ async function openShell(action: 'hold' | 'end') {
     (await recorder.get('/api/v1/index')).body.includes('"ready"') ? true : undefined,
   );
   const shell = Promise.withResolvers<Duplex>();
-  const apiServer = await startApiServerDouble((asked, socket) => {
+  const script: UpgradeScript = (asked, socket) => {
     socket.write(switching(asked, 'v5.channel.k8s.io'));
     socket.write(serverMessage(1, utf8('# ')));
     socket.resume();
     shell.resolve(socket);
-  });
-  onTestFinished(async () => apiServer.close());
+  };
   const { host, port } = recorder.recorder.address;
-  const gateway = await startRig({
-    apiServer,
-    recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
-  });
-  onTestFinished(() => gateway.close());
+  const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [`${host}:${port}`]));
   const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
   /** Number of actions with this outcome. */
   const actions = async (outcome: string): Promise<number> => {

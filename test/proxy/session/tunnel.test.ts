@@ -1,18 +1,18 @@
 /** Tunnels without a recording: their checks, their end, and their log messages. */
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import type { UpgradeDeps } from '../../../src/proxy/session/upgrade.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../../src/wire/websocket/frame.ts';
+import { openRig } from '../../support/recorded-rig.ts';
 import { clientMessage, createSpdyPeer, MASK, serverMessage, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
   EXEC,
   SPDY_V4,
-  startApiServerDouble,
-  startRig,
   switching,
   WEBSOCKET_V5,
+  type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
 import type { Duplex } from 'node:stream';
 
@@ -28,16 +28,14 @@ const WATCH = '/api/v1/namespaces/default/pods?watch=true';
 async function start(recording: RecordingPolicy, deps: Partial<UpgradeDeps> = {}) {
   const server = Promise.withResolvers<Duplex>();
   const seen: Buffer[] = [];
-  const apiServer = await startApiServerDouble((request, socket) => {
+  const script: UpgradeScript = (request, socket) => {
     const spdy = request.headers.upgrade === 'SPDY/3.1';
     socket.write(switching(request, spdy ? 'v4.channel.k8s.io' : 'v5.channel.k8s.io'));
     socket.on('data', (chunk: Buffer) => seen.push(chunk)).once('end', () => socket.end());
     server.resolve(socket);
-  });
-  const rig = await startRig({ apiServer, recording, deps });
-  onTestFinished(() => apiServer.close());
-  onTestFinished(() => rig.close());
-  return { apiServer, rig, server: server.promise, seen: () => Buffer.concat(seen) };
+  };
+  const opened = await openRig(script, recording, { deps });
+  return { ...opened, server: server.promise, seen: () => Buffer.concat(seen) };
 }
 
 describe('the end of a connection that is not recorded', () => {

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,13 +10,13 @@ import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createRecorder, type RunningRecorder } from '../../../src/compose/recorder-parts.ts';
+import { openRig, recordingPolicy } from '../../support/recorded-rig.ts';
 import { serverEnd, serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
-  startApiServerDouble,
-  startRig,
   switching,
   WEBSOCKET_V5,
+  type UpgradeScript,
   type Rig,
 } from '../../support/upgrade-rig.ts';
 
@@ -59,7 +59,6 @@ async function spawnRecorder(root: string, port: number, resumeGraceMs: number):
 
 async function directory(): Promise<string> {
   const made = await mkdtemp(join(tmpdir(), 'upgrade-recorder-'));
-  onTestFinished(() => rm(made, { recursive: true, force: true }));
   return made;
 }
 
@@ -69,26 +68,18 @@ async function execRig(
   options: { readonly mode?: 'failOpen' | 'failClosed'; readonly moveTimeoutMs?: number } = {},
 ): Promise<{ readonly rig: Rig; readonly server: Promise<Duplex> }> {
   const opened = Promise.withResolvers<Duplex>();
-  const apiServer = await startApiServerDouble((request, socket) => {
+  const script: UpgradeScript = (request, socket) => {
     socket.on('error', () => {});
     socket.once('end', () => socket.end());
     socket.resume();
     socket.write(switching(request, 'v5.channel.k8s.io'));
     opened.resolve(socket);
-  });
+  };
   const { host, port } = recorder.address;
-  const rig = await startRig({
-    apiServer,
-    recording: {
-      mode: options.mode ?? 'failClosed',
-      recorders: [`${host}:${port}`],
-      recorderTags: [],
-      events: false,
-    },
+  const recording = recordingPolicy(options.mode ?? 'failClosed', [`${host}:${port}`]);
+  const { rig } = await openRig(script, recording, {
     recorderLimits: { moveTimeoutMs: options.moveTimeoutMs ?? 10_000, moveRetryMs: 20 },
   });
-  onTestFinished(() => apiServer.close());
-  onTestFinished(() => rig.close());
   return { rig, server: opened.promise };
 }
 

@@ -1,12 +1,14 @@
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { RECORDER_CLIENT_LIMITS } from '../../../src/recording/recorder-client.ts';
-import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
-  startRecorderDouble,
-  type RecorderBehaviour,
-  type RecorderDouble,
-} from '../../support/recorder-double.ts';
+  deadAddress,
+  openRecorder,
+  openRig,
+  recordingPolicy,
+  webSocketExec,
+} from '../../support/recorded-rig.ts';
+import { type RecorderDouble } from '../../support/recorder-double.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -17,64 +19,16 @@ import {
   STATUS_SUCCESS,
   utf8,
 } from '../../support/stream-peers.ts';
-import { hex } from '../../support/tapped-session.ts';
 import {
   askUpgrade,
   EXEC,
   EXEC_TTY,
   SPDY_V4,
-  startApiServerDouble,
-  startRig,
   statusBody,
   switching,
   WEBSOCKET_V5,
-  type ApiServerDouble,
-  type Rig,
   type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
-
-async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
-  const double = await startRecorderDouble(behaviour);
-  onTestFinished(() => double.close().catch(() => {}));
-  return double;
-}
-
-async function deadAddress(): Promise<string> {
-  const double = await startRecorderDouble();
-  await double.close();
-  return double.address;
-}
-
-function policy(
-  mode: 'failOpen' | 'failClosed',
-  recorders: readonly string[],
-  events = false,
-): RecordingPolicy {
-  return { mode, recorders, recorderTags: [], events };
-}
-
-async function rig(
-  script: UpgradeScript,
-  recording: RecordingPolicy,
-  more: Partial<Parameters<typeof startRig>[0]> = {},
-): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
-  const apiServer = await startApiServerDouble(script);
-  onTestFinished(() => apiServer.close());
-  const started = await startRig({ apiServer, recording, ...more });
-  onTestFinished(() => started.close());
-  return { apiServer, rig: started };
-}
-
-/** A WebSocket exec that sends `output` and the exit status, and closes. */
-function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
-  return (request, socket) => {
-    socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));
-    for (const frame of output) socket.write(frame);
-    socket.write(serverMessage(3, status));
-    socket.end(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8') }));
-    socket.resume();
-  };
-}
 
 /** A WebSocket exec with only the handshake; the test sends the messages. */
 function openEnded(): {
@@ -100,10 +54,10 @@ function linesOf(double: RecorderDouble): unknown[] {
 
 describe('a recorded exec', () => {
   it('is delivered and recorded over WebSocket, with who, what, exit and end', async () => {
-    const recorderDouble = await recorder();
-    const { apiServer, rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { apiServer, rig: gateway } = await openRig(
       webSocketExec([serverMessage(1, utf8('out\n')), serverMessage(2, utf8('err\n'))], statusExit(7)),
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
@@ -158,8 +112,8 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded over SPDY with the terminal size of the client', async () => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       (request, socket) => {
         const server = createSpdyPeer();
         socket.write(switching(request, 'v4.channel.k8s.io'));
@@ -171,7 +125,7 @@ describe('a recorded exec', () => {
           socket.end(server.data(1, STATUS_SUCCESS, true));
         });
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
     expect(client.status).toBe(101);
@@ -190,24 +144,24 @@ describe('a recorded exec', () => {
   });
 
   it('has the recorder before the API server hears of it', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     let uploadsAtDial = -1;
-    const { rig: gateway } = await rig(
+    const { rig: gateway } = await openRig(
       (request, socket, head) => {
         uploadsAtDial = recorderDouble.uploads.length;
         webSocketExec([])(request, socket, head);
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
     expect(uploadsAtDial).toBe(1);
   });
 
   it('keeps bytes that come with the heads of both sides, and records them', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));
     let arrived: Buffer = Buffer.alloc(0);
-    const { rig: gateway } = await rig(
+    const { rig: gateway } = await openRig(
       (request, socket, head) => {
         arrived = head;
         socket.on('data', (chunk: Buffer) => {
@@ -222,7 +176,7 @@ describe('a recorded exec', () => {
           ]),
         );
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5, early });
     await client.reader.untilClosed();
@@ -234,10 +188,10 @@ describe('a recorded exec', () => {
   });
 
   it('offers the API server nothing that cannot be recorded', async () => {
-    const recorderDouble = await recorder();
-    const { apiServer, rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { apiServer, rig: gateway } = await openRig(
       webSocketExec([]),
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const headers = [
       ...WEBSOCKET_V5.slice(0, 4),
@@ -254,13 +208,13 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded when the client offers no subprotocol', async () => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       (request, socket) => {
         socket.write(switching(request, ''));
         socket.end(serverMessage(1, utf8('plain')));
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5.slice(0, 4) });
     await client.reader.untilClosed();
@@ -270,10 +224,10 @@ describe('a recorded exec', () => {
 
   it('is recorded at a recorder of the reference kind: plain asciicast, nothing else', async () => {
     for (const behaviour of [{ upgradeOffered: false }, { v2: false }]) {
-      const recorderDouble = await recorder(behaviour);
-      const { rig: gateway } = await rig(
+      const recorderDouble = await openRecorder(behaviour);
+      const { rig: gateway } = await openRig(
         webSocketExec([serverMessage(2, utf8('err\n'))]),
-        policy('failClosed', [recorderDouble.address]),
+        recordingPolicy('failClosed', [recorderDouble.address]),
       );
       await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
       await gateway.until('sessionEnded');
@@ -283,10 +237,10 @@ describe('a recorded exec', () => {
   });
 
   it.each(['WebSocket', 'WEBSOCKET', 'websocket, foo'])('is recognised as "%s"', async (spelling) => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       webSocketExec([serverMessage(1, utf8('x'))]),
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const headers = ['Connection: keep-alive, Upgrade', `Upgrade: ${spelling}`, ...WEBSOCKET_V5.slice(2)];
     const client = await askUpgrade(gateway.port, { headers });
@@ -297,12 +251,12 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded over SPDY asked for by GET, in lower case', async () => {
-    const recorderDouble = await recorder();
-    const { apiServer, rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { apiServer, rig: gateway } = await openRig(
       (request, socket) => {
         socket.end(switching(request, 'v4.channel.k8s.io'));
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const headers = ['Connection: upgrade', 'Upgrade: spdy/3.1', ...SPDY_V4.slice(2)];
     const client = await askUpgrade(gateway.port, { headers });
@@ -336,11 +290,11 @@ describe('what is not understood on a recorded path', () => {
   };
 
   it.each(Object.entries(odd))('is refused, whatever the policy: %s', async (_name, request) => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     for (const mode of ['failClosed', 'failOpen'] as const) {
-      const { apiServer, rig: gateway } = await rig(
+      const { apiServer, rig: gateway } = await openRig(
         webSocketExec([]),
-        policy(mode, [recorderDouble.address]),
+        recordingPolicy(mode, [recorderDouble.address]),
       );
       const client = await askUpgrade(gateway.port, request);
       expect(client.status).toBe(400);
@@ -352,7 +306,7 @@ describe('what is not understood on a recorded path', () => {
   });
 
   it('is refused when the API server chooses what was not offered, or uses an extension', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const answers: UpgradeScript[] = [
       (request, socket) => socket.write(switching(request, 'v4.channel.k8s.io')),
       (request, socket) =>
@@ -361,7 +315,7 @@ describe('what is not understood on a recorded path', () => {
         socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n'),
     ];
     for (const answer of answers) {
-      const { rig: gateway } = await rig(answer, policy('failClosed', [recorderDouble.address]));
+      const { rig: gateway } = await openRig(answer, recordingPolicy('failClosed', [recorderDouble.address]));
       const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
       expect(client.status).toBe(502);
       expect((await statusBody(client)).details).toMatchObject({ causes: [{ message: 'UPSTREAM_BROKEN' }] });
@@ -375,15 +329,15 @@ describe('a refusal of the API server', () => {
   const refusal = '{"kind":"Status","message":"pods \\"web\\" is forbidden","code":403}';
 
   it('reaches the client verbatim, and leaves no recording', async () => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       (_request, socket) => {
         socket.end(
           'HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: ' +
             `s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
         );
       },
-      policy('failClosed', [recorderDouble.address]),
+      recordingPolicy('failClosed', [recorderDouble.address]),
     );
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     expect(client.head).toMatch(/^HTTP\/1\.1 403 Not You\r\n/);
@@ -397,7 +351,7 @@ describe('a refusal of the API server', () => {
   });
 
   it('may be chunked and long', async () => {
-    const { rig: gateway } = await rig(
+    const { rig: gateway } = await openRig(
       (_request, socket) => {
         const chunk = 'x'.repeat(0x8000);
         socket.write('HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n');
@@ -415,7 +369,9 @@ describe('a refusal of the API server', () => {
   });
 
   it('does not come at all: the client gets a Status', async () => {
-    const { apiServer, rig: gateway } = await rig((_request, socket) => socket.destroy(), { mode: 'off' });
+    const { apiServer, rig: gateway } = await openRig((_request, socket) => socket.destroy(), {
+      mode: 'off',
+    });
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(502);
     expect(gateway.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_UNAVAILABLE' }]);
@@ -425,9 +381,9 @@ describe('a refusal of the API server', () => {
 
 describe('fail modes', () => {
   it('enforced, no recorder: 403 with the reason, no request to the API server, before any time limit', async () => {
-    const { apiServer, rig: gateway } = await rig(
+    const { apiServer, rig: gateway } = await openRig(
       webSocketExec([]),
-      policy('failClosed', [await deadAddress()]),
+      recordingPolicy('failClosed', [await deadAddress()]),
     );
     const started = performance.now();
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
@@ -444,14 +400,14 @@ describe('fail modes', () => {
   });
 
   it('enforced, nobody named: 403', async () => {
-    const { apiServer, rig: gateway } = await rig(webSocketExec([]), policy('failClosed', []));
+    const { apiServer, rig: gateway } = await openRig(webSocketExec([]), recordingPolicy('failClosed', []));
     expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
     expect(apiServer.requests).toHaveLength(0);
   });
 
   it('enforced, tags instead of addresses: the resolver is asked', async () => {
-    const recorderDouble = await recorder();
-    const { rig: gateway } = await rig(
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
       webSocketExec([]),
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
       {
@@ -466,9 +422,9 @@ describe('fail modes', () => {
   });
 
   it('if possible, no recorder: the session runs, and says that it is not recorded', async () => {
-    const { rig: gateway } = await rig(
+    const { rig: gateway } = await openRig(
       webSocketExec([serverMessage(1, utf8('hello'))]),
-      policy('failOpen', [await deadAddress()]),
+      recordingPolicy('failOpen', [await deadAddress()]),
     );
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
@@ -480,7 +436,7 @@ describe('fail modes', () => {
   });
 
   it('off: a plain tunnel to an app, whatever the protocol', async () => {
-    const { apiServer, rig: gateway } = await rig(
+    const { apiServer, rig: gateway } = await openRig(
       (request, socket) => {
         socket.write(switching(request, undefined));
         socket.pipe(socket);
@@ -504,9 +460,9 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost: the session ends with a reason the user sees', async () => {
-    const recorderDouble = await recorder({ upgradeOffered: false });
+    const recorderDouble = await openRecorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     const server = await peer;
     server.write(serverMessage(1, utf8('before')));
@@ -522,9 +478,9 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost in the middle of a frame: the connection is cut', async () => {
-    const recorderDouble = await recorder({ upgradeOffered: false });
+    const recorderDouble = await openRecorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     (await peer).write(serverMessage(1, utf8('half a frame')).subarray(0, 7));
     await client.reader.take(7);
@@ -535,10 +491,13 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost, another one named: the session goes on without losing a byte', async () => {
-    const first = await recorder({ acks: 'alive' });
-    const second = await recorder();
+    const first = await openRecorder({ acks: 'alive' });
+    const second = await openRecorder();
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [first.address, second.address]));
+    const { rig: gateway } = await openRig(
+      script,
+      recordingPolicy('failClosed', [first.address, second.address]),
+    );
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     const server = await peer;
     server.write(serverMessage(1, utf8('one')));
@@ -558,9 +517,9 @@ describe('fail modes', () => {
   });
 
   it('if possible, recorder lost: the session runs on, and the gap is told', async () => {
-    const recorderDouble = await recorder({ upgradeOffered: false });
+    const recorderDouble = await openRecorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failOpen', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failOpen', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     const server = await peer;
     server.write(serverMessage(1, utf8('before')));
@@ -579,9 +538,9 @@ describe('fail modes', () => {
   it.each(['failClosed', 'failOpen'] as const)(
     'a client that speaks strangely in mid-session is ended, and the recording up to there is kept (%s)',
     async (mode) => {
-      const recorderDouble = await recorder();
+      const recorderDouble = await openRecorder();
       const { script, peer } = openEnded();
-      const { rig: gateway } = await rig(script, policy(mode, [recorderDouble.address]));
+      const { rig: gateway } = await openRig(script, recordingPolicy(mode, [recorderDouble.address]));
       const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
       (await peer).write(serverMessage(1, utf8('kept')));
       await client.reader.take(serverMessage(1, utf8('kept')).length);
@@ -598,9 +557,9 @@ describe('fail modes', () => {
   );
 
   it('never delivers a server frame that it cannot read', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     (await peer).write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
     await client.reader.untilClosed();
@@ -617,7 +576,7 @@ describe('other upgrades', () => {
   };
 
   it('port-forward passes under enforcement, bytes as they are', async () => {
-    const { rig: gateway } = await rig(echo, policy('failClosed', []));
+    const { rig: gateway } = await openRig(echo, recordingPolicy('failClosed', []));
     const headers = [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'];
     const client = await askUpgrade(gateway.port, { target: portForward, headers });
     expect(client.status).toBe(101);
@@ -627,7 +586,7 @@ describe('other upgrades', () => {
   });
 
   it('a watch over WebSocket passes under enforcement', async () => {
-    const { rig: gateway } = await rig(echo, policy('failClosed', []));
+    const { rig: gateway } = await openRig(echo, recordingPolicy('failClosed', []));
     const client = await askUpgrade(gateway.port, { target: '/api/v1/pods?watch=1', headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
   });
@@ -640,24 +599,24 @@ describe('other upgrades', () => {
     ['/healthz', 403],
     ['/apis/x/v9/namespaces/n/virtualmachineinstances/v/console', 403],
   ])('%s is refused under enforcement and gets %d where a recorder is named', async (target, named) => {
-    const enforced = await rig(echo, policy('failClosed', ['192.0.2.1:80']));
+    const enforced = await openRig(echo, recordingPolicy('failClosed', ['192.0.2.1:80']));
     const refused = await askUpgrade(enforced.rig.port, { target, headers: WEBSOCKET_V5 });
     expect(refused.status).toBe(403);
     expect(enforced.apiServer.connections).toBe(0);
-    const open = await rig(echo, policy('failOpen', ['192.0.2.1:80']));
+    const open = await openRig(echo, recordingPolicy('failOpen', ['192.0.2.1:80']));
     expect((await askUpgrade(open.rig.port, { target, headers: WEBSOCKET_V5 })).status).toBe(named);
   });
 
   it('are evented before the API server is asked, and refused when that must be and cannot', async () => {
     const recorded: string[] = [];
-    const recorderDouble = await recorder();
-    const open = await rig(echo, policy('failOpen', [recorderDouble.address], true), {
+    const recorderDouble = await openRecorder();
+    const open = await openRig(echo, recordingPolicy('failOpen', [recorderDouble.address], true), {
       deps: { recordApiRequest: async ({ admission }) => void recorded.push(admission.target.raw) },
     });
     await askUpgrade(open.rig.port, { target: portForward, headers: WEBSOCKET_V5 });
     expect(recorded).toEqual([portForward]);
     const { TailcastError } = await import('../../../src/errors.ts');
-    const closed = await rig(echo, policy('failClosed', [recorderDouble.address], true), {
+    const closed = await openRig(echo, recordingPolicy('failClosed', [recorderDouble.address], true), {
       deps: {
         recordApiRequest: async () => {
           throw new TailcastError('RECORDING_REQUIRED', 'nobody took it');
@@ -670,7 +629,7 @@ describe('other upgrades', () => {
   });
 
   it('of HTTP/1.0 are refused', async () => {
-    const { rig: gateway } = await rig(echo, { mode: 'off' });
+    const { rig: gateway } = await openRig(echo, { mode: 'off' });
     const client = await askUpgrade(gateway.port, { target: EXEC, version: '1.0', headers: WEBSOCKET_V5 });
     expect(client.status).toBe(400);
   });
@@ -678,9 +637,9 @@ describe('other upgrades', () => {
 
 describe('the end of sessions', () => {
   it('is told to every recorded session at a shutdown, and no new one begins', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     await peer;
     expect(gateway.sessions.size).toBe(1);
@@ -693,10 +652,10 @@ describe('the end of sessions', () => {
   });
 
   it('comes when the caller may no longer be here', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const { script, peer } = openEnded();
     const { TailcastError } = await import('../../../src/errors.ts');
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]), {
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]), {
       deps: {
         rechecks: {
           watch: (_admission, _peer, end) => {
@@ -717,9 +676,9 @@ describe('the end of sessions', () => {
   });
 
   it('comes when the API server breaks: the recording says interrupted', async () => {
-    const recorderDouble = await recorder();
+    const recorderDouble = await openRecorder();
     const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     ((await peer) as unknown as { resetAndDestroy(): void }).resetAndDestroy();
     await client.reader.untilClosed();
