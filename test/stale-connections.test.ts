@@ -3,6 +3,7 @@ import { Agent, createServer, get, request, type IncomingMessage } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { limitBody, STALE_MS, watchForStale } from '../src/stale-connections.ts';
+import { listenOn } from './support/listen.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 /** Responds to the first request only. */
@@ -11,8 +12,7 @@ const server = createServer((request, response) => {
 });
 
 beforeEach(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
 });
 afterEach(async () => {
   server.closeAllConnections();
@@ -50,9 +50,7 @@ it('limits each body of a connection without leaving listeners on its socket', a
         response.end();
       });
   });
-  limiting.listen(0, '127.0.0.1');
-  await once(limiting, 'listening');
-  const { port } = limiting.address() as AddressInfo;
+  const port = await listenOn(limiting);
   for (let index = 0; index < 5; index += 1) {
     const posted = request({ agent, port, method: 'POST' }).end('body');
     const [response] = (await once(posted, 'response')) as [IncomingMessage];

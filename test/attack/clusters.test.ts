@@ -2,7 +2,7 @@
  * Requests that try to reach another cluster, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each API server
  * stores its requests, so a test finds a request at the wrong cluster.
  */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -184,7 +184,6 @@ describe('an approver of one cluster', () => {
       await rig.close();
       for (const server of servers) await server.close();
       await access[Symbol.asyncDispose]();
-      await rm(directory, { recursive: true, force: true });
     }
   });
 });

@@ -5,6 +5,7 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
+import { listenOn } from '../support/listen.ts';
 
 export interface EchoedRequest {
   /** From the request line to the empty line, latin1. */
@@ -89,8 +90,7 @@ export async function startEchoApiServer(pair: {
       }
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return double;
 }
 

@@ -1,7 +1,7 @@
 /** The server of Ingresses between hostile clients and hostile Services, without TLS, with HTTP/1.1 and HTTP/2. */
 import { once } from 'node:events';
 import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { createIngressServer, type IngressServer, type RequestOutcome } from '../../src/ingress/server.ts';
 import { createUpstreams } from '../../src/ingress/upstreams.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
@@ -9,6 +9,7 @@ import { createTailnetListener, type TailnetListener } from '../../src/tailnet/l
 import type { IngressTable } from '../../src/wire/ingress-table.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { FRAME, PREFACE, encodeFrame, readFrames } from './raw-http2.ts';
+import { listenOn } from '../support/listen.ts';
 
 export const HONEST = 'honest.example.org';
 /** Services with scripted responses: HTTP/1.1 and HTTP/2. */
@@ -165,7 +166,5 @@ export async function openIngressRig(
 }
 
 async function listen(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
+  return await listenOn(server);
 }

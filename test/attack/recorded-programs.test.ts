@@ -1,10 +1,10 @@
 /** Programs that try to hide output from viewers, readers and searches. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { readCastStart } from '../../src/screen/cast-reader.ts';
 import { Playback } from '../../src/screen/playback.ts';
@@ -19,7 +19,6 @@ import { doc, query } from '../tsrecorder/search/engine-suite.ts';
 
 const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-hiding-'));
-afterAll(() => rmSync(folder, { recursive: true }));
 
 interface Size {
   readonly width: number;

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -253,7 +253,6 @@ describe('tailcast export', () => {
   });
   afterAll(async () => {
     await rig[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true });
   });
 
   it.each(['recorder', 'store'])('writes one file with all there is, from a %s', async (from) => {

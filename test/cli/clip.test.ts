@@ -1,7 +1,7 @@
-import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, readdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { runCommand } from '../support/run-command.ts';
 
 const HEADER = {
@@ -26,7 +26,6 @@ beforeAll(async () => {
   const cast = [HEADER, ...EVENTS].map((line) => `${JSON.stringify(line)}\n`).join('');
   await writeFile(join(folder, 'nTEST1CNTRL', '2026-01-02T03:04:05.000000000Z.cast'), cast);
 });
-afterAll(() => rm(folder, { recursive: true }));
 
 describe('tailcast clip', () => {
   it('writes a range as an SVG, and never overwrites a file', async () => {

@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { completionScript, completions } from '../../src/cli/completion.ts';
 import { createProgram, runProgram } from '../../src/cli/program.ts';
 
@@ -76,7 +76,6 @@ describe('completions', () => {
 
 describe('the scripts', () => {
   const folder = mkdtempSync(join(tmpdir(), 'tailcast-completion-'));
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   it('make bash ask the program, and offer files when it says so', () => {
     const script = join(folder, 'completion');

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:https';
 import { tmpdir } from 'node:os';
@@ -51,7 +51,6 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  rmSync(folder, { recursive: true });
   await new Promise((done) => gateway.close(done));
 });
 

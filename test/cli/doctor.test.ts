@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -57,7 +57,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await Promise.all([cluster.close(), localApi.close(), recorder.close()]);
-  await rm(scratch, { recursive: true, force: true });
 });
 
 async function run(...args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {

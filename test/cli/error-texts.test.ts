@@ -1,8 +1,8 @@
 /** Messages of failed commands: what happened, the value, what to do, and the code. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { formatFinding } from '../../src/cli/doctor-report.ts';
 import { formatFailure } from '../../src/cli/failure-text.ts';
 import { errorReason, errorText, TailcastError } from '../../src/errors.ts';
@@ -10,7 +10,6 @@ import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 import { runCommand } from '../support/run-command.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-texts-'));
-afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Names of errno values, JSON, stacks and texts of libraries. */
 const RAW = /\bE[A-Z]{4,}\b|[{}]|^ +at |ZodError|SDK|fetch failed/m;

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -40,7 +40,6 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await daemon.close();
-  await rm(directory, { recursive: true });
 });
 
 async function run(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { runCommand } from '../support/run-command.ts';
@@ -10,7 +10,6 @@ import { createRig, HEADER, holdSigner, uploadWhole } from '../tsrecorder/record
 
 const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
-afterAll(() => rmSync(folder, { recursive: true }));
 
 function put(
   time: string,

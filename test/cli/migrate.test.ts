@@ -1,10 +1,10 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { policyFindings, plainJson } from '../../src/doctor/migration/grants.ts';
 import { startApiServerDouble } from '../operator/api-server-double.ts';
@@ -13,9 +13,6 @@ let folder: string;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'migrate-'));
-});
-afterEach(async () => {
-  await rm(folder, { recursive: true });
 });
 
 async function run(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {

@@ -1,8 +1,8 @@
 import { createServer } from 'node:http';
-import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { runCommand } from '../support/run-command.ts';
+import { listenOn } from '../support/listen.ts';
 
 const SECONDS = Math.floor(Date.now() / 1000);
 const STEP = {
@@ -40,8 +40,8 @@ async function report(...uses: readonly string[]): Promise<Record<string, unknow
           trust,
         }));
     response.setHeader('content-type', 'application/json').end(JSON.stringify({ events }));
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  await listenOn(server);
   onTestFinished(() => void server.close());
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const { out } = await runCommand('report', '--recorder', url, '--since', '1d', '--format', 'json');

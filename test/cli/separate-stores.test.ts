@@ -2,7 +2,7 @@
  * A session that continued at a recorder with another store: reports of the tools with one of the stores and with
  * both.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
@@ -81,7 +81,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await one.recorder.close();
   await two.recorder.close();
-  await rm(root, { recursive: true, force: true });
 });
 
 describe('a session whose parts are in two stores', () => {

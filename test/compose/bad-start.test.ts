@@ -1,22 +1,14 @@
 /** Errors at the start of a role: one sentence with the cause and the fix, and no incomplete work. */
 import { execFile, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  readdirSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { adviceOn, TailcastError } from '../../src/errors.ts';
+import { listenOn } from '../support/listen.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const KUBECONFIG = {
@@ -32,7 +24,6 @@ let scratch: string;
 beforeEach(() => {
   scratch = mkdtempSync(join(tmpdir(), 'tcbad-'));
 });
-afterEach(() => rmSync(scratch, { recursive: true }));
 
 /** Output of a role before it exits. */
 async function saidBy(
@@ -88,9 +79,8 @@ describe.each([
   });
 
   it('names a port that is taken, and says how to find by whom', async () => {
-    const taken = createServer().listen(0, '127.0.0.1');
-    await once(taken, 'listening');
-    const { port } = taken.address() as AddressInfo;
+    const taken = createServer();
+    const port = await listenOn(taken);
     for (const flag of ['--listen', '--ops-listen'])
       expect(await saidBy(start(`${flag}=127.0.0.1:${port}`))).toMatch(
         new RegExp(

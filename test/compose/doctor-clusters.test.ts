@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -33,7 +33,6 @@ describe('doctor of a gateway with several clusters', () => {
   });
   afterAll(async () => {
     await server.close();
-    await rm(directory, { recursive: true });
   });
 
   async function examine(content: object): Promise<ReadonlyMap<string, CheckFinding>> {

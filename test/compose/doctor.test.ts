@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
@@ -9,6 +8,7 @@ import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startLocalApiDouble } from '../support/local-api-double.ts';
 import { settingsOf } from '../support/settings.ts';
+import { listenOn } from '../support/listen.ts';
 
 const { signal } = new AbortController();
 const options = { environment: new Map<string, string>(), signal, caller: undefined };
@@ -38,8 +38,7 @@ describe('a doctor', () => {
     const server = createServer((_request, response) => {
       response.writeHead(200, { date: new Date(Date.now() + skewMs).toUTCString() }).end();
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listenOn(server);
     try {
       const { port } = server.address() as AddressInfo;
       const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: `http://127.0.0.1:${port}` };

@@ -1,14 +1,13 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { explainRequest } from '../../src/compose/gateway-policy.ts';
 
 let folder = '';
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'tailcast-policy-'));
 });
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const explain = (method: string, target: string, upgrade: boolean, file?: string): string =>
   explainRequest({ method, target, upgrade, file }).join('\n');

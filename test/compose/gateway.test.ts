@@ -1,5 +1,5 @@
 /** A complete gateway in this process, in front of a double of an API server. */
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,7 +29,6 @@ async function start(
   const upstream = await startApiServerDouble();
   onTestFinished(() => upstream.close());
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const kubeconfig = join(directory, 'kubeconfig');
   const entry = { name: 'up', server: `https://127.0.0.1:${upstream.port}`, caPem: upstream.caPem };
   const text = mergeKubeconfig(undefined, { ...entry, userName: 'gateway', token: 'secret' }, kubeconfig);
@@ -103,7 +102,6 @@ describe('a gateway', () => {
   it('leaves a folder alone that a newer version wrote', async () => {
     const { start: another } = await start({});
     const stateDirectory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
-    onTestFinished(() => rm(stateDirectory, { recursive: true, force: true }));
     const { kind, format } = GATEWAY_STATE_FORMAT;
     await markFormat(stateDirectory, { kind, format: format + 1 });
     await expect(another({ stateDirectory })).rejects.toMatchObject({

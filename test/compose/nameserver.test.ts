@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -24,7 +24,6 @@ beforeEach(() => {
 });
 afterEach(() => {
   child?.kill('SIGKILL');
-  rmSync(folder, { recursive: true });
 });
 
 async function start(): Promise<Ready> {

@@ -2,7 +2,7 @@
  * Clients that a recorder accepts, started from its settings, with a tailscaled double that identifies only some of
  * them.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { connect } from 'node:http2';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
@@ -20,7 +20,6 @@ import { recorderSettings } from '../support/settings.ts';
  */
 async function open(settings: Readonly<Record<string, unknown>>, tags: readonly string[] | undefined) {
   const folder = mkdtempSync(join(tmpdir(), 'tc-identities-'));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const localApi = await startLocalApiDouble();
   onTestFinished(() => localApi.close());
   if (tags !== undefined) {

@@ -1,20 +1,18 @@
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtempSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
+import { listenOn } from '../support/listen.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 it('a recorder whose port for health is taken says so and ends', async () => {
-  const taken = createServer().listen(0, '127.0.0.1');
-  await once(taken, 'listening');
-  const { port } = taken.address() as AddressInfo;
+  const taken = createServer();
+  const port = await listenOn(taken);
   const store = join(mkdtempSync(join(tmpdir(), 'tcstart-')), 'recordings');
   const flags = ['--identity=loopback', '--listen=127.0.0.1:0', `--store=${store}`];
   const args = [MAIN, 'recorder', ...flags, `--ops-listen=127.0.0.1:${port}`];

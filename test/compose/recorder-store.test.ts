@@ -1,10 +1,9 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { openStore, parseBucketAddress } from '../../src/compose/recorder-store.ts';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import { recorderSettings } from '../support/settings.ts';
+import { listenOn } from '../support/listen.ts';
 
 describe('the store of a recorder', () => {
   it.each([
@@ -58,9 +57,7 @@ describe('the store of a recorder', () => {
       response.writeHead(status, { 'content-type': 'application/xml' });
       response.end(`<?xml version="1.0"?><Error><Code>${code}</Code><Message>no</Message></Error>`);
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
+    const port = await listenOn(server);
     try {
       const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: `http://127.0.0.1:${port}` };
       await expect(openStore(recorderSettings(flags), createSilentLogger())).rejects.toThrow(problem);

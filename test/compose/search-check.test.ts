@@ -1,7 +1,7 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { checkIndexDirectory } from '../../src/compose/check-index.ts';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { searchCheck } from '../../src/doctor/search-check.ts';
@@ -12,7 +12,6 @@ let folder: string;
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'doctor-search-'));
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 async function examine(directory: string | undefined = folder): Promise<CheckFinding | undefined> {
   const check = searchCheck({ place: directory, read: checkIndexDirectory });

@@ -1,7 +1,7 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { searchServer, type SearchSettings } from '../../src/compose/search-settings.ts';
 
 const SETTINGS: SearchSettings = {
@@ -15,7 +15,6 @@ const SETTINGS: SearchSettings = {
 describe('the settings of an index at a server', () => {
   it('name it, and its files, and nothing of what is in them', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'search-settings-'));
-    onTestFinished(() => rm(folder, { recursive: true }));
     const searchCredentials = join(folder, 'credentials');
     await writeFile(searchCredentials, 'alice:canaryword\n');
     expect(await searchServer({ ...SETTINGS, searchUrl: undefined })).toBe(undefined);

@@ -1,5 +1,4 @@
 /** The composition of the tailnet parts, with a double of tailscaled. */
-import { once } from 'node:events';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,6 +13,7 @@ import {
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
 import { startLocalApiDouble, type LocalApiDouble } from '../support/local-api-double.ts';
+import { listenOn } from '../support/listen.ts';
 
 const signal = new AbortController().signal;
 const log = createSilentLogger();
@@ -30,8 +30,7 @@ afterEach(async () => {
 /** Responds to every connection with `hello`. */
 async function greeter(): Promise<number> {
   const server: Server = createServer((socket) => socket.on('error', () => {}).end('hello'));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   closers.push(() => void server.close());
   return (server.address() as AddressInfo).port;
 }

@@ -1,12 +1,11 @@
 /** All mistakes in the settings of a role are reported in one run, with exit code 2. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { runCommand } from '../support/run-command.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-mistakes-'));
-afterAll(() => rmSync(folder, { recursive: true }));
 const missing = join(folder, 'none');
 const broken = join(folder, 'broken.yaml');
 writeFileSync(broken, 'listen: [1\n');

@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFailed, onTestFinished } from 'vitest';
@@ -41,7 +41,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await cluster.close();
-  await rm(directory, { recursive: true, force: true });
 });
 
 let names = 0;

@@ -1,5 +1,5 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -76,7 +76,6 @@ describe('a shown command', () => {
   afterAll(async () => {
     await daemon.close();
     await rig[Symbol.asyncDispose]();
-    await rm(scratch, { recursive: true });
   });
 
   const url = (): string => rig.recorder.url;

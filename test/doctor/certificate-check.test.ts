@@ -2,7 +2,7 @@ import { mkdtemp, mkdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { X509Certificate } from 'node:crypto';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { certificateCheck, type CertificatePlan } from '../../src/doctor/certificate-check.ts';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -16,7 +16,6 @@ let directory: string;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'doctor-certificate-'));
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
 
 async function examine(
   plan: CertificatePlan,

@@ -1,9 +1,8 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { serverClockCheck } from '../../src/doctor/clock-check.ts';
+import { listenOn } from '../support/listen.ts';
 
 const NOON = Date.UTC(2026, 10, 21, 12);
 
@@ -13,9 +12,8 @@ async function examine(date: string | undefined): Promise<CheckFinding | undefin
     response.sendDate = false;
     if (date !== undefined) response.setHeader('date', date);
     response.writeHead(403).end();
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  });
+  const url = new URL(`http://127.0.0.1:${await listenOn(server)}`);
   const check = serverClockCheck(url, 'the store', () => NOON);
   const [finding] = await runChecks([check], new AbortController().signal);
   server.closeAllConnections();

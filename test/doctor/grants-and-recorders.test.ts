@@ -18,6 +18,7 @@ import {
   type RecorderBehaviour,
   type RecorderDouble,
 } from '../support/recorder-double.ts';
+import { listenOn } from '../support/listen.ts';
 
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const CALLERS: readonly NamedCaller[] = [
@@ -229,8 +230,7 @@ describe('the recorders check', () => {
 
   it('notices that something else listens there', async () => {
     const other = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
-    other.listen(0, '127.0.0.1');
-    await once(other, 'listening');
+    await listenOn(other);
     grant({ recorderAddrs: [`127.0.0.1:${(other.address() as AddressInfo).port}`] });
     expect((await examine())['recorders']).toMatchObject({
       status: 'failed',

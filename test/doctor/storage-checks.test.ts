@@ -1,7 +1,7 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { directoryState, type DirectoryState } from '../../src/doctor/directory.ts';
 import { storageChecks } from '../../src/doctor/storage-checks.ts';
@@ -12,7 +12,6 @@ let scratch: string;
 beforeEach(async () => {
   scratch = await mkdtemp(join(tmpdir(), 'doctor-storage-'));
 });
-afterEach(() => rm(scratch, { recursive: true, force: true }));
 
 async function examine(
   directory: string | undefined,

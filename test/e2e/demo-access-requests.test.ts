@@ -4,7 +4,7 @@
  */
 import { execFile, spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -44,7 +44,6 @@ afterAll(async () => {
   const ended = once(demo, 'exit');
   demo.kill('SIGINT');
   await ended;
-  rmSync(home, { recursive: true, force: true });
 });
 
 interface Result {

@@ -1,6 +1,6 @@
 /** Only the user who started the demo can use it. */
 import { execFile, spawn, type ChildProcessByStdio } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, statSync } from 'node:fs';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -58,7 +58,6 @@ afterAll(async () => {
   const ended = new Promise((resolve) => demo.once('exit', resolve));
   demo.kill('SIGINT');
   await ended;
-  rmSync(home, { recursive: true, force: true });
 });
 
 function environment(): NodeJS.ProcessEnv {

@@ -3,7 +3,7 @@
  * serves other users.
  */
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { createServer, get, type Agent } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -15,6 +15,7 @@ import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
 import { eventually, startRole, type RoleProcess } from '../support/role-process.ts';
+import { listenOn } from '../support/listen.ts';
 
 const CONNECTIONS = 50;
 const MEBIBYTE = 1024 ** 2;
@@ -54,8 +55,7 @@ beforeAll(async () => {
     response.on('drain', more);
     more();
   });
-  upstream.listen(0, '127.0.0.1');
-  await once(upstream, 'listening');
+  await listenOn(upstream);
   closeUpstream = async () => {
     upstream.closeAllConnections();
     upstream.close();
@@ -98,7 +98,6 @@ afterEach(async () => {
 afterAll(async () => {
   await gateway.stop();
   await closeUpstream();
-  await rm(directory, { recursive: true, force: true });
 });
 
 interface Answer {

@@ -1,7 +1,7 @@
 /** Roles exit on SIGTERM while they are busy. Each role is a real process. */
 import { once } from 'node:events';
 import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,7 +17,6 @@ let scratch: string;
 beforeEach(async () => {
   scratch = await mkdtemp(join(tmpdir(), 'tailcast-shutdown-'));
 });
-afterEach(() => rm(scratch, { recursive: true, force: true }));
 
 async function fillStore(directory: string): Promise<void> {
   const folder = join(directory, 'nGATE');

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,7 +43,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   for (const child of children) child.kill('SIGKILL');
-  await rm(directory, { recursive: true, force: true });
 });
 
 async function start(command: readonly string[], extra: readonly string[] = []): Promise<Started> {

@@ -1,5 +1,5 @@
 /** Roles in separate processes with production settings, around an embedded cluster and in one temporary folder. */
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startDemoCluster } from '../../demo/cluster.ts';
@@ -82,7 +82,6 @@ export async function startSite(): Promise<Site> {
       for (const role of roles) role.signal('SIGKILL');
       await Promise.all(roles.map((role) => role.stop()));
       await cluster.close();
-      await rm(directory, { recursive: true, force: true });
     },
   };
 }

@@ -1,11 +1,12 @@
 import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { PassThrough, type Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createForwarderMetrics } from '../../src/forwarder/metrics.ts';
 import { openForwarder, type ForwardOutcome, type Forwarder } from '../../src/forwarder/server.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
+import { listenOn } from '../support/listen.ts';
 
 const open: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -27,9 +28,7 @@ async function site(
     socket.on('error', () => undefined);
     onConnection(socket);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listenOn(server);
   open.push(() => {
     for (const socket of sockets) socket.destroy();
     return new Promise((done) => server.close(() => done()));

@@ -22,6 +22,7 @@ import type { Identity } from '../../src/tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../../src/tailnet/listener.ts';
 import type { IngressTable } from '../../src/wire/ingress-table.ts';
 import { createTestAuthority, type TestAuthority } from '../support/issued-certificates.ts';
+import { listenOn } from '../support/listen.ts';
 
 const HOST = 'own.example.org';
 const ALICE: Identity = {
@@ -79,8 +80,7 @@ beforeEach(async () => {
     }
     request.pipe(response);
   });
-  service.listen(0, '127.0.0.1');
-  await once(service, 'listening');
+  await listenOn(service);
   rpc = createHttp2();
   rpc.on('stream', (stream: ServerHttp2Stream, headers) => {
     stream.respond(
@@ -90,8 +90,7 @@ beforeEach(async () => {
     stream.once('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
     stream.pipe(stream);
   });
-  rpc.listen(0, '127.0.0.1');
-  await once(rpc, 'listening');
+  await listenOn(rpc);
   certificates = createTableCertificates();
   table = {
     version: 1,
@@ -318,8 +317,7 @@ describe('the server of Ingresses', () => {
 
   it('says that a Service does not answer, and cuts what a Service breaks off', async () => {
     const gone = createPlain();
-    gone.listen(0, '127.0.0.1');
-    await once(gone, 'listening');
+    await listenOn(gone);
     const port = portOf(gone);
     gone.close();
     await once(gone, 'close');

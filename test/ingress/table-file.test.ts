@@ -37,7 +37,6 @@ beforeEach(async () => {
 afterEach(async () => {
   end.abort();
   await followed;
-  await rm(folder, { recursive: true, force: true });
 });
 
 async function open(): Promise<void> {

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { createServer as createPlain } from 'node:http';
 import { constants, createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
 import { createServer as createTcp, type AddressInfo, type Server, type Socket } from 'node:net';
@@ -12,6 +11,7 @@ import {
   type UpstreamLimits,
 } from '../../src/ingress/upstreams.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { listenOn } from '../support/listen.ts';
 
 it.each([
   ['HTTP/1.1', false],
@@ -26,8 +26,7 @@ it.each([
       : createPlain((request, response) => {
           if (request.url === '/begun') response.write('begun');
         });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listenOn(server);
     const upstreams = createUpstreams({ idleMs: 200 });
     const { signal } = new AbortController();
     const { port } = server.address() as AddressInfo;
@@ -97,8 +96,7 @@ describe('a Service that closes a connection at the moment it is asked over it',
       const { certificatePem, keyPem } = await (await createTestAuthority()).issue(['localhost']);
       server = createTls({ cert: certificatePem, key: keyPem }, serve);
     } else server = createTcp(serve);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listenOn(server);
     const upstreams = createUpstreams();
     closings.push(
       () => server.close(),
@@ -208,8 +206,7 @@ describe('a Service that speaks HTTP/2', () => {
       if (path === '/two') act(stream, connection);
       else answer(stream);
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listenOn(server);
     const upstreams = createUpstreams(limits);
     closings.push(
       () => server.close(),

@@ -1,7 +1,7 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { CredentialSource } from '../../src/kube/credential-cache.ts';
 import { createExecCredentialSource } from '../../src/kube/kubeconfig-exec.ts';
 import type { KubeconfigExec } from '../../src/kube/kubeconfig.ts';
@@ -14,9 +14,6 @@ let nowMs: number;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-exec-'));
   nowMs = Date.UTC(2026, 0, 1);
-});
-afterEach(() => {
-  rmSync(directory, { recursive: true });
 });
 
 /** A plugin that counts its runs in `runs` and then evaluates `code`. */

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -25,7 +25,6 @@ afterEach(async () => {
   server?.closeAllConnections();
   await new Promise<void>((resolve) => (server === undefined ? resolve() : server.close(() => resolve())));
   server = undefined;
-  rmSync(directory, { recursive: true });
 });
 
 function idToken(claims: object): string {

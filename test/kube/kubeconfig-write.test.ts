@@ -4,14 +4,13 @@ import {
   mkdirSync,
   mkdtempSync,
   readFileSync,
-  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import {
@@ -160,9 +159,6 @@ describe('writing the file', () => {
   let directory: string;
   beforeEach(() => {
     directory = mkdtempSync(join(tmpdir(), 'tailcast-write-'));
-  });
-  afterEach(() => {
-    rmSync(directory, { recursive: true });
   });
 
   it('creates directory and file for this user only, and does nothing the second time', async () => {

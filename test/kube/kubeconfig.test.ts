@@ -1,15 +1,12 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { kubeconfigPaths, pathInKubeconfig, readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 
 let directory: string;
 beforeAll(() => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-kubeconfig-'));
-});
-afterAll(() => {
-  rmSync(directory, { recursive: true });
 });
 
 function file(name: string, text: string): string {

@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
 /** Writes the name of each loaded package to the file `LOADED`, in threads as well. */
@@ -27,9 +27,6 @@ console.log(server.describe());`;
 let directory: string;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-loaded-'));
-});
-afterEach(() => {
-  rmSync(directory, { recursive: true });
 });
 
 /** The packages that a process loads which opens an API server with `options`, and its output. */

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { RECHECK_MS, createReloadedFile } from '../../src/kube/token.ts';
 
 let directory: string;
@@ -11,9 +11,6 @@ beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-token-'));
   path = join(directory, 'token');
   nowMs = 1000;
-});
-afterEach(() => {
-  rmSync(directory, { recursive: true });
 });
 
 function open(): () => Promise<string> {

@@ -2,16 +2,15 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createHttp2Server } from 'node:http2';
-import { connect, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, type Server, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
 import { joinSmallChunks } from '../../src/memory/join-chunks.ts';
+import { listenOn } from '../support/listen.ts';
 
 async function dial(server: Server): Promise<Socket> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const socket = connect(await listenOn(server), '127.0.0.1');
   onTestFinished(() => {
     socket.destroy();
     server.close();

@@ -1,8 +1,8 @@
 import { createServer } from 'node:net';
-import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../../src/observe/ops-server.ts';
+import { listenOn } from '../support/listen.ts';
 
 const servers: OpsServer[] = [];
 afterEach(async () => {
@@ -56,9 +56,8 @@ describe('ops server', () => {
   });
 
   it('names the address it cannot listen on', async () => {
-    const blocker = createServer().listen(0, '127.0.0.1');
-    await once(blocker, 'listening');
-    const { port } = blocker.address() as { port: number };
+    const blocker = createServer();
+    const port = await listenOn(blocker);
     const opened = openOpsServer({ host: '127.0.0.1', port, metrics: createMetrics().registry, checks: [] });
     await expect(opened).rejects.toThrow(`cannot listen on 127.0.0.1:${port}`);
     blocker.close();

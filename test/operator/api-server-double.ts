@@ -4,7 +4,7 @@
  * and garbage collection by owner references. There are no controllers: tests simulate them.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { writeFileSync, mkdtempSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -332,7 +332,6 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     async close() {
       server.closeAllConnections();
       await new Promise((done) => server.close(done));
-      rmSync(folder, { recursive: true, force: true });
     },
   };
 }

@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -24,7 +24,6 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await api.close();
-  rmSync(folder, { recursive: true });
 });
 
 function connectOnce(kubeconfig: readonly string[]): string {

@@ -16,6 +16,7 @@ import { ownerController } from '../../src/operator/controllers.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 import { recorderObject, S3 } from './recorder/recorders.ts';
 import { settingsOf } from '../support/settings.ts';
+import { until } from '../support/until.ts';
 
 const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
 const SECRETS = '/api/v1/namespaces/tailcast/secrets';
@@ -32,10 +33,6 @@ afterEach(async () => {
   connection.close();
   await api.close();
 });
-
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((done) => setTimeout(done, 2));
-}
 
 describe('the controller', () => {
   it('looks at a Recorder when it or something of it changes, and every now and then', async () => {
@@ -86,8 +83,8 @@ describe('the controller', () => {
     await until(() => looks.filter((name) => name === 'test').length > before);
     abort.abort();
     await running;
-    expect(api.watches).toBe(0);
     expect(controller.pending).toBe(0);
+    await until(() => api.watches === 0);
   });
 });
 

@@ -6,6 +6,7 @@ import { createInformer, type Informer } from '../../src/operator/informer.ts';
 import { createKubeClient } from '../../src/operator/kube-client.ts';
 import { KINDS } from '../../src/operator/kube-object.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
+import { until } from '../support/until.ts';
 
 const SECRETS = '/api/v1/namespaces/tailcast/secrets';
 
@@ -73,10 +74,6 @@ const lists = () =>
 const watchesAsked = () => api.requests.filter(({ query }) => query.get('watch') === 'true');
 const seen = (...wanted: string[]): Promise<void> =>
   until(() => wanted.every((change) => changes.includes(change)));
-
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((done) => setTimeout(done, 2));
-}
 
 describe('an informer', () => {
   it('tells of what is there and then of what changes, and of nothing else', async () => {

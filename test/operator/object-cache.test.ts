@@ -10,6 +10,7 @@ import { parseObject, type KubeObject } from '../../src/operator/kube-object.ts'
 import { createWatchedObjects, viewOf, type WatchedObjects } from '../../src/operator/object-cache.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
+import { until } from '../support/until.ts';
 
 const SERVICE = '/api/v1/namespaces/prod/services/web';
 const FINALIZER = 'tailscale.com/service-pg-finalizer';
@@ -46,9 +47,6 @@ function putGroup(name: string): void {
 }
 const lists = (): readonly string[] =>
   api.requests.filter(({ query }) => !query.has('watch')).map(({ path }) => path);
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((done) => setTimeout(done, 2));
-}
 /** Runs until the action has finished. */
 async function running(
   run: (signal: AbortSignal) => Promise<void>,

@@ -1,12 +1,12 @@
 /**
  * Default behaviour of `@fastify/http-proxy`, `@fastify/reply-from`, undici and Fastify that must not happen here.
  */
-import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { ACCEPTED, startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 import { CAST, CUT, field, ID, LIST, openPortalRig, stack } from './portal-rig.ts';
+import { listenOn } from '../support/listen.ts';
 
 /** The complete head of a request: the recorder gets exactly these headers. */
 const HEAD = [
@@ -34,8 +34,7 @@ async function speaking(bytes: string, then: (socket: Socket) => void = () => {}
       socket.write(bytes.replaceAll('%', `${ACCEPTED}: ${viewer}\r\n`), () => then(socket));
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   stack.push(() => server.close());
   return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

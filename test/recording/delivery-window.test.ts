@@ -27,7 +27,6 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.useRealTimers();
-  rmSync(directory, { recursive: true, force: true });
 });
 
 /** A recorder that acknowledges on request. */

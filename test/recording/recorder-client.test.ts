@@ -14,6 +14,7 @@ import {
   type RecorderBehaviour,
   type RecorderDouble,
 } from '../support/recorder-double.ts';
+import { until } from '../support/until.ts';
 
 const closers: (() => Promise<void>)[] = [];
 const never = new AbortController().signal;
@@ -464,8 +465,4 @@ describe('a recorder lost in mid-session', () => {
 
 async function double(recorderDouble: RecorderDouble, bytes: number): Promise<void> {
   await recorderDouble.until(() => recorderDouble.uploads[0]?.body.length === bytes);
-}
-
-async function until(test: () => boolean): Promise<void> {
-  while (!test()) await new Promise((resolve) => setImmediate(resolve));
 }

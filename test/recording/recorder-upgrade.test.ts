@@ -1,6 +1,5 @@
 /** Uploads over upgraded connections: the recorders that accept them, and the handling of broken connections. */
 import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -20,6 +19,7 @@ import {
   type RecorderBehaviour,
   type RecorderDouble,
 } from '../support/recorder-double.ts';
+import { listenOn } from '../support/listen.ts';
 
 const YES = Buffer.from(
   'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n\r\n',
@@ -342,8 +342,7 @@ async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConne
     socket.on('error', () => undefined);
     socket.once('data', () => serve(socket));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   closers.push(() => void server.close());
   const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   const socket = await dialLoopback(address, never);

@@ -1,5 +1,5 @@
 /** Alert queries and the embedded index must give the same results. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -65,7 +65,6 @@ describe('a rule', () => {
     } finally {
       reader.close();
       writer.close();
-      await rm(directory, { recursive: true, force: true });
     }
   });
 

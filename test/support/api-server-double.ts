@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import type { ApiServer } from '../../src/kube/api-server.ts';
 import { createTestAuthority } from './issued-certificates.ts';
+import { listenOn } from './listen.ts';
 
 export interface Access {
   readonly verb: string;
@@ -46,9 +46,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const authority = await createTestAuthority();
   const issued = await authority.issue(['127.0.0.1']);
   const server = createServer({ key: issued.keyPem, cert: issued.certificatePem });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listenOn(server);
   const double: ApiServerDouble = {
     port,
     caPem: authority.caPem,

@@ -1,6 +1,6 @@
 /** A gateway with several clusters in this process. Each API server is a scripted HTTPS server on loopback. */
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2';
 import { createServer, request, type Server } from 'node:https';
 import type { IncomingMessage } from 'node:http';
@@ -14,6 +14,7 @@ import { createLogger } from '../../src/observe/logger.ts';
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
 import { person } from '../proxy/rig.ts';
 import { settingsOf } from './settings.ts';
+import { listenOn } from './listen.ts';
 
 export interface Asked {
   readonly method: string;
@@ -73,8 +74,7 @@ export async function startScripted(name: string, from?: ServerCa): Promise<Scri
       `HTTP/1.1 403 Forbidden\r\nContent-Length: ${name.length}\r\nConnection: close\r\n\r\n${name}`,
     );
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   const double: ScriptedServer = {
     name,
     port: (server.address() as AddressInfo).port,
@@ -207,7 +207,6 @@ export async function openClusterRig(options: {
     readiness: () => ops('readyz'),
     async close() {
       await gateway.close(0);
-      await rm(directory, { recursive: true, force: true });
     },
   };
 }

@@ -3,10 +3,10 @@
  * writes everything and closes. Afterwards the kernel of the server responds to every byte with a reset and discards
  * unread output, as for any closed socket.
  */
-import { once } from 'node:events';
-import { createServer as createPlainServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { createServer as createPlainServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { parentPort, workerData } from 'node:worker_threads';
+import { listenOn } from './listen.ts';
 
 /** Options of the thread. */
 export interface FarPeers {
@@ -31,9 +31,7 @@ const report = (news: FarNews): void => port?.postMessage(news);
 const order = Promise.withResolvers<void>();
 
 async function listen(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
+  return await listenOn(server);
 }
 
 async function finish(socket: Socket): Promise<void> {

@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { listenOn } from './listen.ts';
 
 export interface SpiedRequest {
   readonly method: string;
@@ -124,7 +125,6 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
     socket.write(`${lines.join('\r\n')}\r\n\r\n`);
     notify();
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return spy;
 }

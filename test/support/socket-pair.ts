@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { listenOn } from './listen.ts';
 
 export interface SocketPair {
   readonly near: Socket;
@@ -9,8 +10,7 @@ export interface SocketPair {
 /** Two ends of one loopback connection. Both may be half-closed. */
 export async function socketPair(): Promise<SocketPair> {
   const server = createServer({ allowHalfOpen: true, noDelay: true });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   const accepted = once(server, 'connection');
   const near = connect({
     port: (server.address() as AddressInfo).port,

@@ -24,6 +24,7 @@ import type { ModerationRule } from '../../src/tailnet/access-rules.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { ByteReader } from './byte-reader.ts';
 import { dialLoopback } from './recorder-dial.ts';
+import { listenOn } from './listen.ts';
 
 export const ALICE: Identity = {
   kind: 'user',
@@ -82,8 +83,7 @@ export async function startApiServerDouble(script: UpgradeScript): Promise<ApiSe
     double.requests.push(request);
     double.script(request, socket, head);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return double;
 }
 
@@ -193,8 +193,7 @@ export async function startRig(options: {
     running.add(work);
     void work.finally(() => running.delete(work));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   const named: Rig['named'] = (name) =>
     events.filter((entry) => entry.name === name).map(({ event }) => event);
   return {

@@ -25,10 +25,6 @@ beforeEach(async () => {
   authority = await createTestAuthority();
 });
 
-afterEach(async () => {
-  await rm(directory, { recursive: true });
-});
-
 async function servedNames(source: CertificateSource): Promise<string | undefined> {
   return (await source.fallback()).leaf.subjectAltName;
 }

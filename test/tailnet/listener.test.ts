@@ -27,6 +27,7 @@ import {
 } from '../../src/tailnet/listener.ts';
 import { openSelfSignedCertificates } from '../../src/tailnet/self-signed.ts';
 import { createTestAuthority, type TestAuthority } from '../support/issued-certificates.ts';
+import { listenOn } from '../support/listen.ts';
 
 const log = createSilentLogger();
 const HEADER = 'PROXY TCP4 100.64.0.3 100.64.0.2 33664 443\r\n';
@@ -536,8 +537,7 @@ async function startCuttingRelay(
     });
     upstream.pipe(client);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return {
     port: (server.address() as AddressInfo).port,
     async close() {

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TailcastError } from '../../src/errors.ts';
 import { assertServiceWhois, BUS_MASK, createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
 import { startLocalApiDouble, userNode, type LocalApiDouble } from '../support/local-api-double.ts';
+import { listenOn } from '../support/listen.ts';
 
 const never = new AbortController().signal;
 
@@ -237,8 +238,7 @@ describe('dialling through the tailnet', () => {
   let echo: ReturnType<typeof createTcpServer>;
   beforeEach(async () => {
     echo = createTcpServer((socket) => void socket.pipe(socket));
-    echo.listen(0, '127.0.0.1');
-    await once(echo, 'listening');
+    await listenOn(echo);
     cleanups.push(() => void echo.close());
     daemon.dials.set('100.64.0.2:80', (echo.address() as AddressInfo).port);
   });
@@ -273,8 +273,7 @@ describe('dialling through the tailnet', () => {
 
   it('carries HTTP', async () => {
     const recorder: Server = createServer((_request, response) => response.end('recorder'));
-    recorder.listen(0, '127.0.0.1');
-    await once(recorder, 'listening');
+    await listenOn(recorder);
     cleanups.push(() => void recorder.close());
     daemon.dials.set('100.64.0.3:80', (recorder.address() as AddressInfo).port);
     const tunnel = await api.dial('100.64.0.3', 80, never);

@@ -1,9 +1,10 @@
 import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Peer } from '../../src/tailnet/identity.ts';
 import { createReception } from '../../src/tailnet/reception.ts';
+import { listenOn } from '../support/listen.ts';
 
 const HEADER = 'PROXY TCP4 100.64.0.3 100.64.0.2 33664 443\r\n';
 
@@ -36,9 +37,7 @@ async function arrive(
     Object.defineProperty(raw, 'remoteAddress', { value: remoteAddress });
     reception.receive(raw);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const client = connect(await listenOn(server), '127.0.0.1');
   sockets.push(client);
   client.on('error', () => undefined).resume();
   client.on('close', () => outcome.resolve('closed'));

@@ -9,6 +9,7 @@ import {
   userNode,
   type LocalApiDouble,
 } from '../support/local-api-double.ts';
+import { codeOf } from '../support/error-code.ts';
 
 const never = new AbortController().signal;
 
@@ -33,15 +34,6 @@ function whoisOver(options: Partial<WhoisOptions> = {}): ReturnType<typeof creat
 
 const loopback = (port = 40_000): Peer => ({ address: '127.0.0.1', port, source: 'socket' });
 const proxied = (port = 33_664): Peer => ({ address: '100.64.0.4', port, source: 'proxy-protocol' });
-
-async function codeOf(promise: Promise<unknown>): Promise<string> {
-  return (
-    (await promise.then(
-      () => expect.fail('it did not throw'),
-      (error: unknown) => error,
-    )) as TailcastError
-  ).code;
-}
 
 const askedAddresses = (): (string | null)[] =>
   daemon.requests.map(({ url }) => new URL(url, 'http://x').searchParams.get('addr'));

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -25,7 +25,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await rig[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
 });
 
 /** @returns the id of the recording of `lines` */

@@ -1,7 +1,7 @@
-import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, cp, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { encodeEnd } from '../../src/tsrecorder/spool/spool-journal.ts';
 import {
   createRig,
@@ -100,7 +100,6 @@ async function createReplicas(
     rigs,
     async [Symbol.asyncDispose]() {
       for (const rig of rigs) await rig.recorder.close();
-      await rm(directory, { recursive: true, force: true });
     },
   };
 }
@@ -203,7 +202,6 @@ describe('a session that goes on at another recorder', () => {
   it('says what is missing while its beginning is with a recorder that has another store', async () => {
     const timing = { resumeGraceMs: 20, listRefreshMs: 0 };
     const keys = await mkdtemp(join(tmpdir(), 'tsrecorder-key-'));
-    onTestFinished(() => rm(keys, { recursive: true, force: true }));
     const evidenceKey = join(keys, 'key.pem');
     await using one = await createRig({ evidenceKey, timing });
     await using two = await createRig({ evidenceKey, timing });

@@ -207,7 +207,6 @@ describe('a recorder that is sent frames', () => {
       } finally {
         await one.recorder.close();
         await two.recorder.close();
-        await rm(directory, { recursive: true, force: true });
       }
     }
   });

@@ -48,7 +48,6 @@ async function createSite(): Promise<
     },
     async [Symbol.asyncDispose]() {
       for (const rig of rigs) await rig.recorder.close();
-      await rm(folder, { recursive: true, force: true });
     },
   };
 }

@@ -7,13 +7,14 @@ import {
   type ClientHttp2Stream,
   type ServerHttp2Stream,
 } from 'node:http2';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { framingOf, mapStream } from '../../../src/proxy/front/http2.ts';
 import { http2Fields } from '../../../src/http2-fields.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
   const rig = await openRig({ upstream, ...options });
@@ -183,9 +184,7 @@ describe('repeated response fields', () => {
       }
       stream.close();
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const client = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    const client = connect(`http://127.0.0.1:${await listenOn(server)}`);
     const stream = client.request({ ':path': '/' });
     client.on('error', () => {});
     stream.on('error', () => {});

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
 import { openAccessReviews } from '../../../src/compose/access-review.ts';
-import { TailcastError } from '../../../src/errors.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import { classifyRequest } from '../../../src/kube/interactive.ts';
 import { parseRequestInfo } from '../../../src/kube/request-info.ts';
@@ -16,6 +15,7 @@ import { createGate, type Gate } from '../../../src/proxy/gate/gate.ts';
 import { policyClassOf } from '../../../src/proxy/gate/policy.ts';
 import { startApiServerDouble } from '../../support/api-server-double.ts';
 import { person } from '../rig.ts';
+import { codeOf } from '../../support/error-code.ts';
 
 const signal = new AbortController().signal;
 const ALICE = { user: 'alice@example.com', groups: ['devs'], extra: [] };
@@ -26,14 +26,6 @@ function questionFor(method: string, path: string, upgrade: boolean): AccessQues
   const info = parseRequestInfo(method, target);
   const requestClass = classifyRequest(info, { upgrade });
   return questionOf(policyClassOf({ requestClass, info, target, upgrade }), info);
-}
-
-async function codeOf(asked: Promise<unknown>): Promise<string | undefined> {
-  const error: unknown = await asked.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  return error instanceof TailcastError ? error.code : undefined;
 }
 
 const question = (name: string): AccessQuestion => ({ verb: 'get', path: `/${name}` });

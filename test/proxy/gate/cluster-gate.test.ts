@@ -12,6 +12,7 @@ import { createGate, type InboundRequest } from '../../../src/proxy/gate/gate.ts
 import { UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
 import type { Identity, IdentitySource, Peer } from '../../../src/tailnet/identity.ts';
 import { CAPABILITY, person } from '../rig.ts';
+import { codeOf } from '../../support/error-code.ts';
 
 const signal = new AbortController().signal;
 const PEER: Peer = { address: '100.64.0.1', port: 40_000, source: 'socket' };
@@ -100,15 +101,6 @@ function inbound(
   overrides: Partial<InboundRequest> = {},
 ): InboundRequest {
   return { method: 'GET', target, rawHeaders: ['Host', host], peer: PEER, upgrade: false, ...overrides };
-}
-
-async function codeOf(work: Promise<unknown>): Promise<string | undefined> {
-  try {
-    await work;
-    return undefined;
-  } catch (error) {
-    return error instanceof TailcastError ? error.code : String(error);
-  }
 }
 
 const BOTH = [

@@ -11,6 +11,7 @@ import {
 import { parsePolicy } from '../../../src/proxy/gate/policy-file.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 import { CAPABILITY, person } from '../rig.ts';
+import { codeOf } from '../../support/error-code.ts';
 
 const signal = new AbortController().signal;
 
@@ -37,14 +38,6 @@ function inbound(overrides: Partial<InboundRequest> = {}): InboundRequest {
     upgrade: false,
     ...overrides,
   };
-}
-
-async function codeOf(admitted: Promise<unknown>): Promise<ErrorCode | undefined> {
-  const error: unknown = await admitted.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  return error instanceof TailcastError ? error.code : undefined;
 }
 
 describe('the gate', () => {
@@ -88,7 +81,7 @@ describe('the gate', () => {
 
   it('reads refused ports where the oldest port-forward names them, and only there', async () => {
     const policy = parsePolicy(new Map([['portForward', { refusePorts: [22] }]]), 'policy.yaml');
-    const ask = (target: string): Promise<ErrorCode | undefined> =>
+    const ask = (target: string): Promise<string | undefined> =>
       codeOf(
         gateFor(person(), { policy }).admit(
           inbound({ target: `/api/v1/namespaces/n/pods/p/${target}`, upgrade: true }),
@@ -165,7 +158,7 @@ describe('the gate', () => {
       return [...raw, 'X-B', 'v'.repeat(rest - HEADER_LINE_BYTES - 3)];
     };
     for (const count of [1, 130, 6000]) {
-      const codeFor = (total: number): Promise<ErrorCode | undefined> =>
+      const codeFor = (total: number): Promise<string | undefined> =>
         codeOf(gate.admit(inbound({ target, rawHeaders: lines(count, total) }), signal));
       expect(await codeFor(MAX_HEAD_BYTES)).toBeUndefined();
       expect(await codeFor(MAX_HEAD_BYTES + 1)).toBe('HEADERS_TOO_LARGE');
@@ -251,7 +244,7 @@ describe('the gate', () => {
     const gate = gateFor(person(), {
       dashboardOrigins: new Set(['https://dash.example', 'http://localhost:4466']),
     });
-    const admit = (...fields: readonly string[]): Promise<ErrorCode | undefined> =>
+    const admit = (...fields: readonly string[]): Promise<string | undefined> =>
       codeOf(gate.admit(inbound({ rawHeaders: ['Host', 'gateway', ...fields] }), signal));
 
     it.each([

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -183,7 +183,6 @@ describe('elastic buffer', () => {
 describe('spill file', () => {
   it('has no name', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-spill-'));
-    onTestFinished(() => rm(folder, { recursive: true }));
     const file = await openSpillFile(folder);
     onTestFinished(() => file.close());
     expect(await readdir(folder)).toEqual([]);

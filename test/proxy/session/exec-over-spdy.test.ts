@@ -18,6 +18,7 @@ import {
   utf8,
 } from '../../support/stream-peers.ts';
 import { createServerFrameReceiver } from '../../support/ws-receiver.ts';
+import { until } from '../../support/until.ts';
 
 interface Options {
   readonly version?: ChannelVersion;
@@ -96,10 +97,6 @@ function receive(session: Duplex) {
       return bytes;
     },
   };
-}
-
-async function until(test: () => boolean): Promise<void> {
-  while (!test()) await turn();
 }
 
 /** Resolves also after an error, unlike `once`. */

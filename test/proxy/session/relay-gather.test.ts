@@ -6,12 +6,9 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import type { OutputMark } from '../../../src/recording/tap.ts';
 import { closeRelays, relayed, tap } from '../../support/relay-rig.ts';
+import { until } from '../../support/until.ts';
 
 afterEach(closeRelays);
-
-async function until(test: () => boolean): Promise<void> {
-  while (!test()) await new Promise((resolve) => setImmediate(resolve));
-}
 
 const buffers = createElasticBuffers({
   memoryBytes: 1024 * 1024,

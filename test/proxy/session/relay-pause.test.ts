@@ -10,6 +10,7 @@ import { encodeWebSocketFrame, OPCODE } from '../../../src/wire/websocket/frame.
 import { closeRelays, relayed } from '../../support/relay-rig.ts';
 import { clientMessage, createSpdyPeer, MASK, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
+import { until } from '../../support/until.ts';
 
 const KB = 1024;
 const OUTPUT_LIMIT = 4 * KB * KB;
@@ -82,10 +83,6 @@ async function pausable(protocol: keyof typeof PROTOCOLS) {
   rig.client.write(frames.start);
   await rig.fromClient.take(frames.start.length);
   return { ...rig, ...frames, state, buffers };
-}
-
-async function until(test: () => boolean): Promise<void> {
-  while (!test()) await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** Lets the relay handle everything that it has read. */

@@ -1,26 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { TailcastError } from '../../../src/errors.ts';
 import { createSessionCounts } from '../../../src/proxy/session/session-counts.ts';
-
-async function codeOf(act: () => Promise<unknown>): Promise<string | undefined> {
-  try {
-    await act();
-    return undefined;
-  } catch (error) {
-    return error instanceof TailcastError ? error.code : String(error);
-  }
-}
+import { codeOf } from '../../support/error-code.ts';
 
 describe('session limits', () => {
   it('hold for one user and leave room for others', async () => {
     const limits = createSessionCounts({ perUser: 2, total: 3 });
     const leave = [await limits.enter('a'), await limits.enter('a')];
-    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    expect(await codeOf(limits.enter('a'))).toBe('OVERLOADED');
     await limits.enter('b');
-    expect(await codeOf(() => limits.enter('c'))).toBe('OVERLOADED');
+    expect(await codeOf(limits.enter('c'))).toBe('OVERLOADED');
     leave[0]!();
     await limits.enter('a');
-    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    expect(await codeOf(limits.enter('a'))).toBe('OVERLOADED');
   });
 
   it('count one leaving once', async () => {
@@ -30,6 +21,6 @@ describe('session limits', () => {
     leave();
     leave();
     await limits.enter('a');
-    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    expect(await codeOf(limits.enter('a'))).toBe('OVERLOADED');
   });
 });

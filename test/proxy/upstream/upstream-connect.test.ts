@@ -4,10 +4,10 @@ import { createServer, type ConnectionOptions } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createUpstreamConnector } from '../../../src/proxy/upstream/upstream-connect.ts';
 import { issuePki } from '../rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 async function listening(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   onTestFinished(() => void server.close());
   return (server.address() as AddressInfo).port;
 }

@@ -8,6 +8,7 @@ import { give, isPooled } from '../../../src/memory/read-buffers.ts';
 import { createUpstreamConnector } from '../../../src/proxy/upstream/upstream-connect.ts';
 import type { UpstreamStream } from '../../../src/proxy/upstream/upstream-stream.ts';
 import { issuePki } from '../rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const sha256 = (pieces: Iterable<Uint8Array>): string => {
@@ -24,8 +25,7 @@ async function connect(): Promise<{
 }> {
   const pki = await issuePki();
   const listener = createServer({ cert: pki.cert, key: pki.key, allowHalfOpen: true });
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
+  await listenOn(listener);
   onTestFinished(() => void listener.close());
   const { port } = listener.address() as AddressInfo;
   const accepted = once(listener, 'secureConnection') as Promise<[TLSSocket]>;

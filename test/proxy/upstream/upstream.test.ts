@@ -11,6 +11,7 @@ import {
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
 import { socketPair } from '../../support/socket-pair.ts';
 import { createClient, issuePki, openRig, type Client, type Rig, type RigOptions } from '../rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 async function rigWith(
   upstream: RigOptions['upstream'],
@@ -124,8 +125,7 @@ describe('a body that is not as long as it was said to be', () => {
     const server = createPlainServer((socket) =>
       socket.on('error', () => {}).on('data', (chunk) => (received += chunk.toString('latin1'))),
     );
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    await listenOn(server);
     const closed = new Promise<void>((resolve) => {
       server.once('connection', (socket: Socket) => socket.once('close', () => resolve()));
     });
@@ -416,8 +416,7 @@ describe('exchanges with the API server', () => {
   it('give up connecting after the time limit', async () => {
     const sockets: Socket[] = [];
     const blackHole = createPlainServer((socket) => sockets.push(socket.on('error', () => {})));
-    blackHole.listen(0, '127.0.0.1');
-    await once(blackHole, 'listening');
+    await listenOn(blackHole);
     onTestFinished(() => {
       for (const socket of sockets) socket.destroy();
       blackHole.close();
@@ -436,8 +435,7 @@ describe('exchanges with the API server', () => {
     const impostor = createServer({ key: other.key, cert: other.cert }, (socket) =>
       socket.on('error', () => {}),
     );
-    impostor.listen(0, '127.0.0.1');
-    await once(impostor, 'listening');
+    await listenOn(impostor);
     onTestFinished(() => void impostor.close());
     const [, asking] = await rigWith(() => {}, { upstreamPort: (impostor.address() as AddressInfo).port });
     const answer = await asking.ask({ path: '/api' });

@@ -5,6 +5,7 @@ import { type Server, type Socket, connect, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { startKubectl } from '../rig/kubectl.ts';
 import { type CaseContext, type KubectlCase } from './case.ts';
+import { listenOn } from '../../support/listen.ts';
 
 const BODY_BYTES = 8 * 1024 * 1024;
 const PARALLEL = 5;
@@ -57,8 +58,7 @@ async function listen(serve: (socket: Socket) => void): Promise<Server> {
     socket.on('error', () => socket.destroy());
     serve(socket);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return server;
 }
 

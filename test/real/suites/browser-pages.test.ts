@@ -4,10 +4,8 @@
  * succeed, so that it is a real attempt. Then it loads the page through the gateway, where only the page itself may
  * arrive.
  */
-import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium, type Browser, type BrowserContext } from 'playwright-core';
@@ -19,6 +17,7 @@ import { findKubectls } from '../rig/kubectl.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import { startKubectlProxy } from '../support/kubectl-proxy.ts';
 import { identityOf, startTestGateway } from '../support/product.ts';
+import { listenOn } from '../../support/listen.ts';
 
 /** The resource that every page tries to read. */
 const LOOT = '/api/v1/secrets';
@@ -155,9 +154,7 @@ async function startHostile(): Promise<Hostile> {
     asked.push(`UPGRADE ${request.url}`);
     socket.end('HTTP/1.1 403 Forbidden\r\n\r\n');
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `https://127.0.0.1:${await listenOn(server)}`;
   return { server, url, caPem: authority.caPem, asked };
 }
 

@@ -1,5 +1,4 @@
 /** One gateway in front of two API servers of different versions, one with three addresses, and one kubeconfig. */
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -15,6 +14,7 @@ import { createRig, type Rig } from '../rig/rig.ts';
 import { openArchive } from '../support/archive.ts';
 import { startTestRecorder, type TestRecorder } from '../support/product.ts';
 import { gatewaySettings } from '../../support/settings.ts';
+import { listenOn } from '../../support/listen.ts';
 
 /** Another address of an API server, which can be switched off. */
 interface Address {
@@ -40,8 +40,7 @@ async function forwardTo(port: number): Promise<Address> {
     }
     client.pipe(upstream).pipe(client);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return {
     port: (server.address() as AddressInfo).port,
     connections: () => connections,

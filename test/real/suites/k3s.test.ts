@@ -8,8 +8,6 @@
 import { execFile } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, request as httpsRequest } from 'node:https';
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { promisify } from 'node:util';
@@ -24,6 +22,7 @@ import { findKubectls, runKubectl } from '../rig/kubectl.ts';
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { createRig, freePort, type Rig } from '../rig/rig.ts';
 import { nodeEnvironment, startTailnet, type Tailnet } from '../rig/tailnet.ts';
+import { listenOn } from '../../support/listen.ts';
 
 const run = promisify(execFile);
 const kubectl = (await findKubectls()).at(-1)!;
@@ -64,9 +63,7 @@ async function startFront(cluster: Kubernetes, folder: string) {
     upstream.on('error', () => client.destroy());
     client.on('error', () => upstream.destroy());
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listenOn(server);
   const admin = join(folder, 'k3s.yaml');
   const writeAdmin = (): void => {
     const text = cluster.kubeconfig('k3s-admin', {

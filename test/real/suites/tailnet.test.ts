@@ -23,6 +23,7 @@ import { createRecorder } from '../../../src/compose/recorder-parts.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { type Rig, createRig, freePort } from '../rig/rig.ts';
 import { type Tailnet, type TailnetNode, standardPolicy, startTailnet } from '../rig/tailnet.ts';
+import { listenOn } from '../../support/listen.ts';
 
 const log = createSilentLogger();
 
@@ -517,8 +518,7 @@ async function listen(
     if (serve === undefined) socket.resume();
     arrivals.add({ address: socket.remoteAddress ?? '', port: socket.remotePort ?? 0, source: 'socket' });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   cleanups.push(() => {
     for (const socket of sockets) socket.destroy();
     server.close();

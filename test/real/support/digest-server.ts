@@ -1,7 +1,7 @@
 /** A server in a pod that returns the SHA-256 of its input in hex. */
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
+import { listenOn } from '../../support/listen.ts';
 
 export interface DigestServer {
   readonly port: number;
@@ -32,7 +32,5 @@ export async function startDigestServer(framing: 'half-close' | 'length'): Promi
       else socket.end();
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
+  return { port: await listenOn(server), close: () => void server.close() };
 }

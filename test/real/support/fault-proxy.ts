@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
+import { listenOn } from '../../support/listen.ts';
 
 /** Fault of one request. */
 export type Fault =
@@ -33,8 +34,7 @@ export async function openFaultProxy(target: string): Promise<FaultProxy> {
   const server = createServer((request, response) => {
     void answer(request, response).catch(() => response.destroy());
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   const proxy: FaultProxy = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     decide: () => ({ kind: 'pass' }),

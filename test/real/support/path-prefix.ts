@@ -3,11 +3,11 @@
  * Like Headlamp (backend/cmd/headlamp.go, clusterRequestHandler) it sets `Host` and `X-Forwarded-Host` to the
  * cluster's name, and forwards `Origin` and all other headers of the browser.
  */
-import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { type RequestOptions, createServer, request } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Rig } from '../rig/rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 export interface PathPrefix {
   /** URL that ends with the prefix. */
@@ -72,8 +72,7 @@ export async function startPathPrefix(rig: Rig, options: PathPrefixOptions): Pro
     });
     sent.end();
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   rig.onStop(() => {
     server.close();
     server.closeAllConnections();

@@ -1,4 +1,4 @@
-import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -33,7 +33,6 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
-  await rm(directory, { recursive: true, force: true });
 });
 
 const reported: string[] = [];

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { isUtf8 } from 'node:buffer';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { createJournalKey, KEY_BYTES } from '../../../src/recording/journal/journal-key.ts';
 import { readJournal } from '../../../src/recording/journal/journal-codec.ts';
 import { readLeft } from '../../../src/recording/journal/left-journal.ts';
@@ -26,7 +26,6 @@ let directory: string;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tcjournal-'));
 });
-afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
 function createRoom(maxBytes = Infinity, where = (): string => directory) {
   const state = { used: 0, errors: [] as unknown[] };

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { readCheckpoint } from '../../../src/tsrecorder/checkpoint/checkpoint.ts';
 import { createCopies } from '../../../src/tsrecorder/checkpoint/copies.ts';
@@ -16,7 +16,6 @@ const MEBIBYTE = 1024 ** 2;
 
 it('a segment is written again while it is small, and left alone once it is large', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'copies-'));
-  onTestFinished(() => rm(directory, { recursive: true }));
   const paths = { cast: join(directory, 'cast'), notes: join(directory, 'notes') };
   await writeFile(paths.notes, 'meta\n');
   await writeFile(paths.cast, '');

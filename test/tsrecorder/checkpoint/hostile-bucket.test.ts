@@ -1,5 +1,5 @@
 /** A person with write access to the shared bucket, and without any key, attacks the takeover of sessions. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -46,7 +46,6 @@ async function createSite(): Promise<
     },
     async [Symbol.asyncDispose]() {
       for (const rig of rigs) await rig.recorder.close();
-      await rm(folder, { recursive: true, force: true });
     },
   };
 }

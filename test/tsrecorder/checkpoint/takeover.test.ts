@@ -1,7 +1,7 @@
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { verifyStore, type VerifyReport } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { proveSession } from '../../../src/tsrecorder/checkpoint/prove.ts';
 import { rebuildSpool } from '../../../src/tsrecorder/checkpoint/rebuild.ts';
@@ -144,7 +144,6 @@ describe('a session that a lost recorder left', () => {
     const { site, id } = await createLoss();
     const own = await site.recorder(1);
     const spool = await mkdtemp(join(tmpdir(), 'takeover-rebuilt-'));
-    onTestFinished(() => rm(spool, { recursive: true }));
     const [session] = await listOpenSessions(site.bucket);
     const trusted = new Map(site.keys.map((key) => [key.public.id, key.public] as const));
     const { evidence } = own;

@@ -43,7 +43,6 @@ async function createBench(): Promise<Bench> {
   let failures = 0;
   onTestFinished(async () => {
     for (const batches of opened) await batches.close();
-    await rm(root, { recursive: true, force: true });
   });
   const bench: Bench = {
     store,

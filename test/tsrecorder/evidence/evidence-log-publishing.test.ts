@@ -1,4 +1,4 @@
-import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -20,7 +20,6 @@ const KEY = generateSigningKey();
 
 async function createBench() {
   const root = await mkdtemp(join(tmpdir(), 'evidence-log-'));
-  onTestFinished(() => rm(root, { recursive: true }));
   const store = await createDiskStore(join(root, 'store'));
   let failures = 0;
   const open = async (name: string, more: Partial<EvidenceLogOptions> = {}): Promise<EvidenceLog> => {

@@ -1,7 +1,7 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EvidenceLog } from '../../../src/tsrecorder/evidence/evidence-log.ts';
 import { parseSegment, tailName } from '../../../src/tsrecorder/evidence/log-entry.ts';
@@ -13,7 +13,6 @@ let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tsrecorder-log-'));
 });
-afterAll(() => rm(folder, { recursive: true }));
 
 it('is closed at once, with all that it has in the store, while the end of it waits to be shown', async () => {
   const store = await createDiskStore(join(folder, 'store'));

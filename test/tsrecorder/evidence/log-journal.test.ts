@@ -1,4 +1,4 @@
-import { mkdtemp, open, readdir, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { mkdtemp, open, readdir, readFile, writeFile, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -15,7 +15,6 @@ const event = (name: string): LogEvent => ({ kind: 'documentRemoved', name, reas
 
 async function createPath(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'log-journal-'));
-  onTestFinished(() => rm(directory, { recursive: true }));
   return join(directory, 'log');
 }
 

@@ -1,8 +1,8 @@
 /** Reviews of recordings against an attacker with write access to the store and without a key. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { forgetReview, openReviews, type Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
 import { generateSigningKey, keysById } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { encodeStatement, type StatementPurpose } from '../../../src/tsrecorder/evidence/statement.ts';
@@ -25,7 +25,6 @@ beforeEach(async () => {
   store = await createDiskStore(directory);
   nowMs = Date.parse(AT);
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
 
 function opened(key = KEY): Reviews {
   return openReviews({ store, key, trusted: TRUSTED, nowMs: () => nowMs });

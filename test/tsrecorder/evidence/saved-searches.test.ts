@@ -1,8 +1,8 @@
 /** Saved searches against an attacker with write access to the store and without a key. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { openSavedSearches, type SearchStore } from '../../../src/tsrecorder/evidence/saved-searches.ts';
 import { generateSigningKey, keysById } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { encodeStatement } from '../../../src/tsrecorder/evidence/statement.ts';
@@ -22,7 +22,6 @@ beforeEach(async () => {
   store = await createDiskStore(directory);
   nowMs = 0;
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
 
 function opened(key = KEY): SearchStore {
   return openSavedSearches({ store, key, trusted: TRUSTED, nowMs: () => nowMs });

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { readFileRange } from '../../../src/tsrecorder/files/file-range.ts';
 
 const PIECE = 64 * 1024;
@@ -11,8 +11,6 @@ let folder = '';
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'file-range-'));
 });
-
-afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe('a range of a file', () => {
   it.each([

@@ -1,5 +1,5 @@
 /** Compares the list from the index with the list from the names, for random archives, viewers, filters and pages. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -338,7 +338,6 @@ async function withBoth(
   } finally {
     reader.close();
     writer.close();
-    await rm(directory, { recursive: true, force: true });
   }
 }
 

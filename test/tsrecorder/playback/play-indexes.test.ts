@@ -266,7 +266,6 @@ describe('the play indexes of a process', () => {
       async [Symbol.asyncDispose]() {
         await indexes.close();
         await rig[Symbol.asyncDispose]();
-        await rm(directory, { recursive: true });
       },
     };
   }

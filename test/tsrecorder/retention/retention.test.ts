@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -451,7 +451,6 @@ it('retention is applied at once and every so often, until it is closed', async 
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());
   const directory = await mkdtemp(join(tmpdir(), 'retention-'));
-  onTestFinished(() => rm(directory, { recursive: true }));
   const store = await createDiskStore(directory);
   let applied = 0;
   const others = vi.getTimerCount();

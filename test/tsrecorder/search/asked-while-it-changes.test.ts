@@ -1,8 +1,8 @@
 /** Search results depend on the durable bytes and on the viewer at the time of the query. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { spooledFiles } from '../../../src/tsrecorder/library/cast-pieces.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
@@ -40,7 +40,6 @@ async function found(rig: Rig, query: string, count: number): Promise<Answered> 
 
 it('a cast that grows ends for the index where it is durable, whatever was received', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-durable-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const path = join(directory, 'spooled.cast');
   await writeFile(path, `${cast('durable')}${cast('latecanary')}`);
   let castBytes = 0;

@@ -1,5 +1,5 @@
 /** The index process reads casts in arbitrary pieces: from bytes to search results. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -21,7 +21,6 @@ async function openIndex(): Promise<FedIndex> {
   const reader = new IndexReader(directory);
   onTestFinished(() => {
     reader.close();
-    return rm(directory, { recursive: true, force: true });
   });
   let key = 0;
   return {

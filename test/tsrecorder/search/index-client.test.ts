@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -6,7 +6,6 @@ import { startIndexClient, type IndexClient } from '../../../src/tsrecorder/sear
 
 async function open(): Promise<IndexClient> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const client = await startIndexClient({ directory, mayWrite: true });
   onTestFinished(() => client.close());
   return client;

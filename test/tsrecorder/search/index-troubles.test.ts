@@ -13,6 +13,7 @@ import { createInterface } from 'node:readline';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { indexDirectory } from '../../../src/tsrecorder/search/recorder-search.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole } from '../recorder-rig.ts';
+import { listenOn } from '../../support/listen.ts';
 
 function cast(...events: readonly (readonly [number, string])[]): string {
   return `${HEADER}${events.map(([at, text]) => `${JSON.stringify([at, 'o', text])}\n`).join('')}`;
@@ -181,8 +182,7 @@ describe('an index below which something is wrong', () => {
   it('records, acknowledges and lists while a server of indexes takes what it is sent and says nothing', async () => {
     let asked = 0;
     const silent = createServer(() => void (asked += 1));
-    silent.listen(0, '127.0.0.1');
-    await once(silent, 'listening');
+    await listenOn(silent);
     onTestFinished(() => {
       silent.closeAllConnections();
       silent.close();

@@ -1,5 +1,5 @@
 /** Cost of a list by names and a text: the number of sessions in which the text is searched. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -18,7 +18,6 @@ const RARE = 5;
 
 it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = new IndexWriter(directory);
   const all = Array.from({ length: SESSIONS }, (_, at) => {
     const user = at % BOB_EVERY === 0 ? 'bob' : 'alice';

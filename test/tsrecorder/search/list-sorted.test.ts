@@ -2,7 +2,7 @@
  * Sorted lists with more sessions than the recorder sorts in memory: read from the indexes of lengths and sizes, with
  * the same result.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -20,7 +20,6 @@ const LIMIT = 7;
 
 it('are read from the index of the value, a page at a time', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-sorted-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = new IndexWriter(directory);
   writer.putAll(
     Array.from({ length: SESSIONS }, (_, at) => {

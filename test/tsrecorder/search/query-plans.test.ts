@@ -2,11 +2,11 @@
  * SQLite's plans for queries of lists and searches: no query scans a table that grows with the sessions, except in the
  * order of its results.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
@@ -74,7 +74,6 @@ function plansOf(act: () => void): readonly (readonly [sql: string, step: string
 
 it('no list and no search goes through a table that grows with the sessions', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-plans-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = new IndexWriter(directory);
   for (const at of [1, 2, 3]) {
     const listing = {

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -9,7 +9,6 @@ import { startIndexClient } from '../../../src/tsrecorder/search/index-client.ts
 
 it('query processes are not started after close', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
   const queries = createQueryProcesses({
@@ -28,7 +27,6 @@ it('query processes are not started after close', async () => {
 
 it('a query that waits for the CPU is answered, and one that computes or waits for too long is stopped', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
   const asked = { query: parseQuery('needle', 0), may: 'everything', page: { limit: 1 } } as const;
@@ -64,7 +62,6 @@ async function childPids(): Promise<number[]> {
 
 it('queries of one owner leave a process and a place in the queue to others', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
   const queries = createQueryProcesses({ ...QUERY_LIMITS, place: { directory } });

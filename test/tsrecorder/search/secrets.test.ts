@@ -1,10 +1,10 @@
 /**
  * Secrets on the screen of a session appear only in its recording, and in no other file or response of the recorder.
  */
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { createLogger } from '../../../src/observe/logger.ts';
 import { CANARY, canaryEvents } from '../../support/canaries.ts';
 import { createRig, HEADER, openUpload, until } from '../recorder-rig.ts';
@@ -32,7 +32,6 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
     },
     directory,
   );
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const expectNone = (where: string, text: string): void => {
     // the surrounding text identifies the case
     const at = text.search(CANARY);

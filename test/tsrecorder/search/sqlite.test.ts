@@ -33,7 +33,6 @@ async function openEngine(): Promise<TestedEngine> {
     async close() {
       reader.close();
       writer.close();
-      await rm(directory, { recursive: true, force: true });
     },
   };
 }

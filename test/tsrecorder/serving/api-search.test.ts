@@ -3,12 +3,12 @@
  * allows everything in this test, because the index must not return hidden sessions.
  */
 import { NO_REVIEW } from '../../../src/wire/recorder-api/review.ts';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Fastify from 'fastify';
 import type { z } from 'zod';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { createTimeSteps } from '../../../src/async/time-steps.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import { createIndexHandlers } from '../../../src/tsrecorder/search/index-operations.ts';
@@ -38,7 +38,6 @@ beforeAll(async () => {
     writer.put(doc(`n_${number}`, { namespace: 'dev' }), [moment(1, 'common open')], false);
   writer.close();
 });
-afterAll(() => rm(directory, { recursive: true, force: true }));
 
 interface Api extends AsyncDisposable {
   get(path: string): Promise<{ readonly status: number; readonly body: string; readonly tookMs: number }>;

@@ -1,4 +1,4 @@
-import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -285,7 +285,6 @@ describe('an archive of the reference', () => {
   });
   afterAll(async () => {
     await rig[Symbol.asyncDispose]();
-    await rm(directory, { recursive: true });
   });
 
   it('is listed, newest first, whatever is in it', async () => {

@@ -3,6 +3,7 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 import { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { shareReads, type SharedReads } from '../../../src/tsrecorder/serving/shared-reads.ts';
+import { listenOn } from '../../support/listen.ts';
 
 interface Pair extends SharedReads {
   readonly client: Socket;
@@ -14,8 +15,7 @@ interface Pair extends SharedReads {
 
 async function listen(): Promise<Server & AsyncDisposable> {
   const server = createServer({ pauseOnConnect: true });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   return Object.assign(server, {
     [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())),
   });

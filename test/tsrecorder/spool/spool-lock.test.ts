@@ -1,12 +1,11 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { takeSpool } from '../../../src/tsrecorder/spool/spool-lock.ts';
 
 async function createDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'spool-lock-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   return directory;
 }
 

@@ -1,9 +1,9 @@
 /** The spool directory of a recorder without `--spool`. */
 import { execFileSync } from 'node:child_process';
-import { mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { placeSpool, defaultSpoolOf, spoolInside } from '../../../src/tsrecorder/spool/spool-place.ts';
 
@@ -15,7 +15,6 @@ beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), 'tsrecorder-place-'));
   store = join(root, 'recordings');
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
 
 const exists = async (path: string): Promise<boolean> =>
   (await stat(path).catch(() => undefined)) !== undefined;

@@ -5,7 +5,7 @@ import { lstat, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFil
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createDiskFiles } from '../../../src/tsrecorder/store/disk-files.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
@@ -27,7 +27,6 @@ interface Bench {
 
 async function createBench(): Promise<Bench> {
   const root = await mkdtemp(join(tmpdir(), 'tsrecorder-special-'));
-  onTestFinished(() => rm(root, { recursive: true, force: true }));
   const [directory, outside] = [join(root, 'store'), join(root, 'outside')];
   await mkdir(join(directory, KEY.nodeId), { recursive: true });
   await mkdir(outside);

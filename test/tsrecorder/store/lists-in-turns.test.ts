@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createArchiveStore } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import {
@@ -19,7 +19,6 @@ import { createMemoryBucket } from './memory-bucket.ts';
 
 const nowMs = (): number => Date.parse('2026-07-29T12:00:00Z');
 const directory = mkdtempSync(join(tmpdir(), 'tsrecorder-lists-'));
-afterAll(() => rmSync(directory, { recursive: true }));
 
 const TIMES = [
   '2026-07-29T11:50:50Z',

@@ -1,8 +1,6 @@
 /** The client of a bucket with a server on loopback that returns responses that real stores rarely send. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -10,6 +8,7 @@ import { crc32 } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { S3Bucket } from '../../../src/tsrecorder/store/s3-bucket.ts';
 import { S3_DEFAULTS } from '../../../src/tsrecorder/store/s3-client.ts';
+import { listenOn } from '../../support/listen.ts';
 
 interface Asked {
   readonly method: string;
@@ -33,9 +32,7 @@ beforeEach(async () => {
   asked = [];
   refusal = undefined;
   server = createServer((request, response) => void answer(request, response));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const endpoint = `http://127.0.0.1:${await listenOn(server)}`;
   bucket = new S3Bucket({ ...S3_DEFAULTS, bucket: 'b', endpoint, pathStyle: true }, Date.now);
 });
 afterEach(async () => {
@@ -43,7 +40,6 @@ afterEach(async () => {
   server.closeAllConnections();
   server.close();
   vi.unstubAllEnvs();
-  await rm(directory, { recursive: true });
 });
 
 async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {

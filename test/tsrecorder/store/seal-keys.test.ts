@@ -1,7 +1,7 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { createSealKeys, loadSealKeys } from '../../../src/tsrecorder/store/seal-keys.ts';
 import { parseSeal } from '../../../src/wire/archive/seek-table.ts';
 
@@ -9,7 +9,6 @@ let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tsrecorder-seal-'));
 });
-afterAll(() => rm(folder, { recursive: true }));
 
 const [OLD, NEW] = [Buffer.alloc(32, 7), Buffer.alloc(32, 8)];
 

@@ -1,8 +1,8 @@
 /** Tests that every store must pass. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import type { RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 
@@ -20,7 +20,6 @@ export function describeStore(
     beforeAll(async () => {
       folder = await mkdtemp(join(tmpdir(), 'tsrecorder-contract-'));
     });
-    afterAll(() => rm(folder, { recursive: true, force: true }));
 
     async function finished(
       key: RecordingKey,

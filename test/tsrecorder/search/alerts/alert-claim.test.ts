@@ -1,9 +1,9 @@
 /** Recorders of one store agree on the sender of an alert, with a clock and an order that the test controls. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { AlertClaim, type AlertClaimOptions } from '../../../../src/tsrecorder/search/alerts/alert-claim.ts';
 import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
 import { createStatements } from '../../../../src/tsrecorder/evidence/statement.ts';
@@ -39,7 +39,6 @@ function inBucket(bucket = createMemoryBucket()): RecordingStore {
 
 async function inFolder(): Promise<RecordingStore> {
   const directory = await mkdtemp(join(tmpdir(), 'tcclaims-'));
-  onTestFinished(() => rm(directory, { recursive: true, force: true }));
   return createDiskStore(directory);
 }
 

@@ -1,7 +1,7 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { AlertJournal } from '../../../../src/tsrecorder/search/alerts/alert-journal.ts';
 
 let directory: string;
@@ -9,7 +9,6 @@ let directory: string;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'tcalerts-'));
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
 
 const alert = { id: 'a', rule: 'r', query: 'q', webhook: 'hook', session: 's', firedAtMs: 1, marks: [] };
 

@@ -1,9 +1,9 @@
 /** Delivery times of webhooks, with a clock that the test controls. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../../src/errors.ts';
 import { createSilentLogger } from '../../../../src/observe/logger.ts';
 import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
@@ -21,7 +21,6 @@ let directory: string;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'tcalerts-'));
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
 
 function recordingOf(id: string, namespace = 'prod'): Recording {
   return {

@@ -110,8 +110,6 @@ describe('a recorder that is killed while it makes an alert', () => {
         expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
       } finally {
         for (const recorder of started) await end(recorder);
-        await rm(directory, { recursive: true, force: true });
-        await rm(`${directory}.spool`, { recursive: true, force: true });
       }
     },
   );

@@ -1,9 +1,9 @@
 /** Two recorders of one store with the same rules: one of them sends each alert. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { RecorderOptions } from '../../../../src/compose/recorder-options.ts';
 import { verifyStore } from '../../../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
@@ -46,7 +46,6 @@ interface Site {
 
 async function createSite(receiver: Receiver, kind: string): Promise<Site> {
   const folder = await mkdtemp(join(tmpdir(), 'tcshared-'));
-  onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const bucket = createMemoryBucket();
   const directory = join(folder, 'store');
   return {

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { isDelivered, sendToWebhook } from '../../../../src/tsrecorder/search/alerts/webhook-request.ts';
 import { KEY, openReceiver } from './webhook-receiver.ts';
+import { listenOn } from '../../../support/listen.ts';
 
 const message = { id: 'alert_1', body: '{"type":"tailcast.alert","data":{}}' };
 const never = new AbortController().signal;
@@ -40,8 +41,8 @@ describe('the answer of a webhook', () => {
 });
 
 it('a message has a signature of each key, so that keys can be replaced', async () => {
-  const server = createServer((_request, response) => response.end()).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const server = createServer((_request, response) => response.end());
+  await listenOn(server);
   const asked = once(server, 'request') as Promise<[IncomingMessage]>;
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   const keys = [KEY, Buffer.alloc(32, 8)];

@@ -4,8 +4,7 @@
  */
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,10 +17,10 @@ import {
 } from '../../../../src/tsrecorder/search/opensearch/client.ts';
 import { readServerAccess } from '../../../../src/tsrecorder/search/opensearch/server-index.ts';
 import { createTestAuthority } from '../../../support/issued-certificates.ts';
+import { listenOn } from '../../../support/listen.ts';
 
 async function listen(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  await listenOn(server);
   onTestFinished(() => {
     server.closeAllConnections();
     server.close();
@@ -166,7 +165,6 @@ describe('the client of OpenSearch', () => {
 
   it('trusts the authority that is named, and no other', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-ca-'));
-    onTestFinished(() => rm(folder, { recursive: true }));
     const authority = await createTestAuthority();
     const { keyPem: key, certificatePem: cert } = await authority.issue(['localhost']);
     const caFile = join(folder, 'ca.pem');
@@ -183,7 +181,6 @@ describe('the client of OpenSearch', () => {
 
   it('reads credentials from a file, and says nothing of what is in one that has none', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-credentials-'));
-    onTestFinished(() => rm(folder, { recursive: true }));
     const credentialsFile = join(folder, 'credentials');
     const read = async (content: string): Promise<string | undefined> => {
       await writeFile(credentialsFile, content);

@@ -1,11 +1,10 @@
 /** The reader with incomplete responses. */
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { createSearchServer } from '../../../../src/tsrecorder/search/opensearch/client.ts';
 import { ServerIndexReader } from '../../../../src/tsrecorder/search/opensearch/reader.ts';
 import { query } from '../engine-suite.ts';
+import { listenOn } from '../../../support/listen.ts';
 
 const CONTENT = JSON.stringify({ t0: 1, t1: 1, rows: [{ at: 1, text: 'needle' }] });
 
@@ -19,9 +18,7 @@ async function readerOf(docs: readonly object[]): Promise<ServerIndexReader> {
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify(request.url?.includes('_mget') === true ? { docs } : { hits: { hits } }));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `http://127.0.0.1:${await listenOn(server)}`;
   const asked = createSearchServer({ url });
   onTestFinished(() => {
     asked.close();

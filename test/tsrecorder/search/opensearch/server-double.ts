@@ -1,8 +1,7 @@
 /** A simulated OpenSearch for the writer of an index: documents with external versions, and faults on request. */
 import { createServer, type ServerResponse } from 'node:http';
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { listenOn } from '../../../support/listen.ts';
 
 export interface KeptDocument {
   readonly version: number;
@@ -32,9 +31,7 @@ export class ServerDouble {
   });
 
   async listen(): Promise<string> {
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `http://127.0.0.1:${await listenOn(this.#server)}`;
   }
 
   close(): void {
