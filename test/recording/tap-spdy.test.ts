@@ -11,7 +11,7 @@ import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts'
 import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
-import { sidesOf } from '../support/tap-sides.ts';
+import { openTap, sidesOf } from '../support/tap-sides.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 import { EventBatch } from '../../src/recording/event-batch.ts';
 
@@ -24,26 +24,7 @@ const GOLDEN_TTY = [
 ].map(hex);
 
 function taps(version: 1 | 2 | 3 | 4 | 5 = 4) {
-  const session = new SeenSession();
-  const tap = createSpdyTap(session, version);
-  const { server: serverToClient, client: clientToServer } = sidesOf(tap);
-  const { farewell, incompleteReason } = tap;
-  return {
-    session,
-    tap,
-    serverToClient,
-    farewell,
-    incompleteReason,
-    up: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) clientToServer.push(chunk);
-    },
-    down: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) {
-        void serverToClient.push(chunk);
-        serverToClient.delivered();
-      }
-    },
-  };
+  return openTap((session) => createSpdyTap(session, version));
 }
 
 /** A session with streams error 1, stdin 3, stdout 5, stderr 7, resize 9. */

@@ -16,32 +16,13 @@ import {
   utf8,
 } from '../support/stream-peers.ts';
 import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
-import { sidesOf } from '../support/tap-sides.ts';
+import { openTap, sidesOf } from '../support/tap-sides.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 
 const SIZE = utf8('{"width":10,"height":20}');
 
 function taps(subprotocol = 'v5.channel.k8s.io') {
-  const session = new SeenSession();
-  const tap = createWebSocketTap(session, parseSubprotocol(subprotocol)!);
-  const { server: serverToClient, client: clientToServer } = sidesOf(tap);
-  const { farewell, incompleteReason } = tap;
-  return {
-    session,
-    tap,
-    serverToClient,
-    farewell,
-    incompleteReason,
-    up: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) clientToServer.push(chunk);
-    },
-    down: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) {
-        void serverToClient.push(chunk);
-        serverToClient.delivered();
-      }
-    },
-  };
+  return openTap((session) => createWebSocketTap(session, parseSubprotocol(subprotocol)!));
 }
 
 /** Error code of a new tap for `bytes`. */

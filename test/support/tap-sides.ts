@@ -1,5 +1,6 @@
 /** The two directions of a tap, which a test reads one after another. */
 import { NO_BYTES, type ClientInput, type OutputMark, type Tap } from '../../src/recording/tap.ts';
+import { SeenSession } from './tapped-session.ts';
 
 /** Output: the last mark is the position up to which everything is delivered. */
 export class OutputSide {
@@ -53,4 +54,28 @@ export class InputSide {
 
 export function sidesOf(tap: Tap): { readonly server: OutputSide; readonly client: InputSide } {
   return { server: new OutputSide(tap), client: new InputSide(tap) };
+}
+
+/** A tap, and the session to which it reports. */
+export function openTap(create: (session: SeenSession) => Tap) {
+  const session = new SeenSession();
+  const tap = create(session);
+  const { server: serverToClient, client: clientToServer } = sidesOf(tap);
+  const { farewell, incompleteReason } = tap;
+  return {
+    session,
+    tap,
+    serverToClient,
+    farewell,
+    incompleteReason,
+    up: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) clientToServer.push(chunk);
+    },
+    down: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) {
+        void serverToClient.push(chunk);
+        serverToClient.delivered();
+      }
+    },
+  };
 }
