@@ -151,6 +151,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'version',
   ],
   compose: [
+    'bounded-map',
     'async',
     'config',
     'access',

@@ -194,7 +194,7 @@ function planCertificate(
         throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
       }
       const certificates = createLocalApiCertificates({ localApi, log: createSilentLogger(), signal });
-      return { kind: 'tailscale', load: () => certificates.fallback() };
+      return { kind: 'tailscale', load: () => certificates.certificate(undefined) };
     }
   }
 }

@@ -19,6 +19,7 @@ import { createTailnetListener, type TailnetListener } from '../tailnet/listener
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { openAccess } from './access.ts';
 import { cannotStart } from './cannot-start.ts';
+import { refuseUncoveredHosts } from './cluster-hosts.ts';
 import { CleanUp } from './clean-up.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
@@ -202,10 +203,12 @@ async function listenAll(
   const { proxyProtocol } = config;
   const maxConnections = MAX_CONNECTIONS + SURPLUS_CONNECTIONS;
   const withEntry = clusters !== undefined;
+  const source =
+    clusters && certificates ? refuseUncoveredHosts({ config, clusters, certificates, log }) : certificates;
   const listen = async (address: ListenAddress, cluster?: string): Promise<TailnetListener> => {
     const common = { ...address, proxyProtocol, log, maxConnections, withEntry, cluster };
     const listener = await createTailnetListener(
-      certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
+      source === undefined ? { ...common, tls: 'none' } : { ...common, certificates: source },
     );
     stack.defer(() => listener.close(AbortSignal.abort()));
     return listener;

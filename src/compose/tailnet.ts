@@ -144,7 +144,7 @@ export async function openCertificates(
       }
       const certificates = createLocalApiCertificates({ localApi, log, signal });
       // The first issue may take a minute, so wait here instead of in the first handshake.
-      await certificates.context(undefined);
+      await certificates.certificate(undefined);
       return certificates;
     }
   }

@@ -1,6 +1,11 @@
 /** The certificates of a routing table, by SNI hostname. An unknown hostname gets no certificate. */
 import { TailcastError } from '../errors.ts';
-import { loadCertificate, type CertificateSource, type LoadedCertificate } from '../tailnet/certificates.ts';
+import {
+  canonicalHost,
+  loadCertificate,
+  type CertificateSource,
+  type LoadedCertificate,
+} from '../tailnet/certificates.ts';
 import { matchesHost, type IngressTable, type TableCertificate } from '../wire/ingress-table.ts';
 
 export interface TableCertificates extends CertificateSource {
@@ -30,10 +35,12 @@ export function createTableCertificates(): TableCertificates {
     return { hosts: entry.hosts, certificate };
   }
   function choose(serverName: string | undefined): LoadedCertificate {
-    const name = serverName?.toLowerCase().replace(/\.$/, '') ?? '';
+    const name = canonicalHost(serverName ?? '');
     const exact = loaded.find(({ hosts }) => hosts.includes(name));
     const wide = loaded.find(({ hosts }) => hosts.some((pattern) => matchesHost(pattern, name)));
-    const found = exact ?? wide ?? loaded.find(({ hosts }) => hosts.length === 0);
+    const open = exact ?? wide ?? loaded.find(({ hosts }) => hosts.length === 0);
+    // clients without SNI get the first certificate if none is for all hosts
+    const found = open ?? (serverName === undefined ? loaded[0] : undefined);
     if (found !== undefined) return found.certificate;
     throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(name)}`);
   }
@@ -44,17 +51,9 @@ export function createTableCertificates(): TableCertificates {
       loaded = certificates.map((entry) => load(entry, next));
       known = next;
     },
-    /** The certificate for clients without SNI: the one for any hostname, otherwise the first one. */
-    fallback() {
-      const [first] = loaded;
-      const open = loaded.find(({ hosts }) => hosts.length === 0) ?? first;
-      return open === undefined
-        ? Promise.reject(new TailcastError('CERTIFICATE_UNAVAILABLE', 'there is none yet'))
-        : Promise.resolve(open.certificate);
-    },
-    context: (serverName) =>
+    certificate: (serverName) =>
       new Promise((done) => {
-        done(choose(serverName).context);
+        done(choose(serverName));
       }),
   };
 }

@@ -53,12 +53,7 @@ export async function openCertificateFiles(options: CertificateFilesOptions): Pr
     },
   });
   await refreshing.get();
-  return {
-    fallback: () => refreshing.get(),
-    async context() {
-      return (await refreshing.get()).context;
-    },
-  };
+  return { certificate: () => refreshing.get() };
 }
 
 async function read(

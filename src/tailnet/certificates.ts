@@ -13,17 +13,13 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
-   * Returns the default certificate, for clients without SNI. The object stays the same while the certificate is
-   * unchanged.
-   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
-   */
-  fallback(): Promise<LoadedCertificate>;
-  /**
-   * Returns the context for `serverName`; clients without SNI, with an address or an unknown name get the default
+   * Returns the certificate for `serverName`; clients without SNI, with an address or an unknown name get the default
    * certificate. The same certificate is always the same object, so that TLS sessions can be resumed.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
-  context(serverName: string | undefined): Promise<SecureContext>;
+  certificate(serverName: string | undefined): Promise<LoadedCertificate>;
+  /** True if connections must not use a canonical host name with this certificate. Default: all names are served. */
+  readonly refusesHost?: (hostName: string, certificate: LoadedCertificate) => boolean;
   /** PEM of the CA that clients must trust, if the OS does not trust it. */
   readonly caPem?: string;
 }
@@ -41,6 +37,16 @@ export interface LoadedCertificate {
   readonly leaf: X509Certificate;
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
+}
+
+/** Returns a DNS name in lower case, without a trailing dot. */
+export function canonicalHost(name: string): string {
+  return name.toLowerCase().replace(/\.$/, '');
+}
+
+/** True if a certificate covers a host name. As in Go, the common name does not count and `*` stands for one label. */
+export function certifiesHost({ leaf }: LoadedCertificate, hostName: string): boolean {
+  return leaf.checkHost(hostName, { subject: 'never', partialWildcards: false }) !== undefined;
 }
 
 /**

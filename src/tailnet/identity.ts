@@ -42,8 +42,10 @@ export interface Peer {
   readonly port: number;
   /** `proxy-protocol` if a PROXY header named the peer instead of the socket. */
   readonly source: 'socket' | 'proxy-protocol';
-  /** SNI of the TLS handshake in lower case; only with several clusters. */
+  /** Canonical SNI of the TLS handshake; only with several clusters. */
   readonly serverName?: string | undefined;
+  /** True if the certificate of a connection without SNI does not cover a name of a cluster. */
+  readonly refusesHost?: ((hostName: string) => boolean) | undefined;
   /** Address that the client dialled; only with several clusters. */
   readonly destination?: string | undefined;
   /** Cluster of the accepting listener, if it has only one. */

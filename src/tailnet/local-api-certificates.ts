@@ -2,7 +2,12 @@
 import { isIP } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { loadCertificate, type CertificateSource, type LoadedCertificate } from './certificates.ts';
+import {
+  canonicalHost,
+  loadCertificate,
+  type CertificateSource,
+  type LoadedCertificate,
+} from './certificates.ts';
 import type { LocalApi } from './local-api.ts';
 import { createRefreshing, type Refreshing } from './refreshing.ts';
 
@@ -24,7 +29,7 @@ const RETRY_AFTER_MS = 5000;
 const MIN_VALIDITY_HOURS = 24;
 
 /**
- * Requests nothing before the first `context()`, which may take as long as the first issuance: call it once at
+ * Requests nothing before the first `certificate()`, which may take as long as the first issuance: call it once at
  * start. Names are those of `CertDomains`; a single label matches the name that starts with it.
  */
 export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
@@ -71,12 +76,7 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
     return await certificate(chooseDomain(serverName, await domains.get())).get();
   }
 
-  return {
-    fallback: () => choose(undefined),
-    async context(serverName) {
-      return (await choose(serverName)).context;
-    },
-  };
+  return { certificate: choose };
 }
 
 async function readDomains(
@@ -97,7 +97,7 @@ async function readDomains(
 function chooseDomain(serverName: string | undefined, domains: readonly string[]): string {
   const [fallback = ''] = domains;
   if (serverName === undefined || isIP(serverName) !== 0) return fallback;
-  const name = serverName.toLowerCase().replace(/\.$/, '');
+  const name = canonicalHost(serverName);
   const exact = domains.find((domain) => domain === name);
   if (exact !== undefined) return exact;
   const byLabel = name.includes('.') ? undefined : domains.find((domain) => domain.startsWith(`${name}.`));

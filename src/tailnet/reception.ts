@@ -7,7 +7,7 @@ import type { TLSSocket } from 'node:tls';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { isLoopback, normaliseAddress } from './addresses.ts';
-import type { CertificateSource } from './certificates.ts';
+import { canonicalHost, type CertificateSource, type LoadedCertificate } from './certificates.ts';
 import type { Peer } from './identity.ts';
 import { readProxyHeader } from './proxy-header-reader.ts';
 import { createTlsTerminator, type TlsTerminator } from './tls-terminator.ts';
@@ -59,9 +59,9 @@ export function createReception(options: ReceptionOptions): Reception {
       refuse(raw, `over ${handshakeTimeoutMs} ms`, 'TLS handshake not finished');
     }, handshakeTimeoutMs);
     raw.once('close', () => clearTimeout(deadline));
-    const started = tls.start(raw, (socket) => {
+    const started = tls.start(raw, (socket, fallback) => {
       clearTimeout(deadline);
-      const named = options.withEntry === true ? withServerName(peer, socket) : peer;
+      const named = options.withEntry === true ? withServerName(peer, socket, certificates, fallback) : peer;
       handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', named);
     });
     started.catch((error: unknown) => {
@@ -131,10 +131,17 @@ function entryOf(
   return withEntry === true ? { destination, listener: cluster } : {};
 }
 
-/** Adds the SNI of a connection to its peer. */
-function withServerName(peer: Peer, { servername }: TLSSocket): Peer {
-  const isNamed = typeof servername === 'string' && servername !== '';
-  return isNamed ? { ...peer, serverName: servername.toLowerCase() } : peer;
+/** Adds the SNI of a connection to its peer, or the names that its certificate does not cover. */
+function withServerName(
+  peer: Peer,
+  { servername }: TLSSocket,
+  certificates: CertificateSource | undefined,
+  current: LoadedCertificate,
+): Peer {
+  if (typeof servername === 'string' && servername !== '') {
+    return { ...peer, serverName: canonicalHost(servername) };
+  }
+  return { ...peer, refusesHost: (name) => certificates?.refusesHost?.(name, current) === true };
 }
 
 /** Returns `undefined` if the client has disconnected. */

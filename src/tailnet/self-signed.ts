@@ -61,13 +61,7 @@ export async function openSelfSignedCertificates(
       onBackgroundFailure: (error) => log.error({ error: errorText(error) }, 'certificate not renewed'),
     });
     await server.get();
-    return {
-      caPem: authority.certificatePem,
-      fallback: () => server.get(),
-      async context() {
-        return (await server.get()).context;
-      },
-    };
+    return { caPem: authority.certificatePem, certificate: () => server.get() };
   } catch (error) {
     if (error instanceof TailcastError) throw error;
     throw new TailcastError('CERTIFICATE_UNAVAILABLE', `${directory}: ${errorText(error)}`, { cause: error });

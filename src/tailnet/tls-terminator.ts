@@ -5,18 +5,25 @@
  * takes over their native handles, so bytes pass JavaScript once; bytes that were read already are pushed to it.
  */
 import type { Socket } from 'node:net';
-import { createServer, type TLSSocket } from 'node:tls';
-import { asError, errorText } from '../errors.ts';
+import { createServer, type SecureContext, type TLSSocket } from 'node:tls';
+import { asError, errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { TLS_OPTIONS, type CertificateSource, type LoadedCertificate } from './certificates.ts';
+import {
+  canonicalHost,
+  TLS_OPTIONS,
+  type CertificateSource,
+  type LoadedCertificate,
+} from './certificates.ts';
+
+type TlsDone = (socket: TLSSocket, fallback: LoadedCertificate) => void;
 
 export interface TlsTerminator {
   /**
    * Starts the handshake. Calls `done` in the same tick in which it succeeds; destroys `raw` if it fails. There is no
-   * timeout: destroying `raw` ends the attempt.
+   * timeout: destroying `raw` ends the attempt. `fallback` is the certificate for clients without SNI.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
-  start(raw: Socket, done: (socket: TLSSocket) => void): Promise<void>;
+  start(raw: Socket, done: TlsDone): Promise<void>;
 }
 
 const ALPN_PROTOCOLS: string[] = ['h2', 'http/1.1'];
@@ -29,30 +36,56 @@ export function createTlsTerminator(options: {
   const awaited = new Map<string, (socket: TLSSocket) => void>();
   let fallback: LoadedCertificate | undefined;
 
+  async function choose(serverName: string): Promise<SecureContext> {
+    const certificate = await certificates.certificate(serverName);
+    const isRefused = certificates.refusesHost?.(canonicalHost(serverName), certificate) === true;
+    if (!isRefused) return certificate.context;
+    throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(serverName)}`);
+  }
+
+  function fail(error: unknown, socket: TLSSocket): void {
+    log.debug({ address: socket.remoteAddress, error: errorText(error) }, 'TLS handshake failed');
+    socket.destroy();
+  }
+
+  function finish(socket: TLSSocket): void {
+    const done = awaited.get(connectionKey(socket));
+    awaited.delete(connectionKey(socket));
+    if (done === undefined) socket.destroy();
+    else done(socket);
+  }
+
   const server = createServer({
     ALPNProtocols: ALPN_PROTOCOLS,
     ...TLS_OPTIONS,
     SNICallback(serverName, answer) {
-      certificates.context(serverName).then(
+      choose(serverName).then(
         (context) => answer(null, context === fallback?.context ? undefined : context),
         (error: unknown) => answer(asError(error)),
       );
     },
   });
   server.on('secureConnection', (socket) => {
-    const done = awaited.get(connectionKey(socket));
-    awaited.delete(connectionKey(socket));
-    if (done === undefined) socket.destroy();
-    else done(socket);
+    const { servername } = socket;
+    if (
+      certificates.refusesHost === undefined ||
+      !socket.isSessionReused() ||
+      typeof servername !== 'string'
+    ) {
+      finish(socket);
+      return;
+    }
+    // OpenSSL resumes a session under another server name too, and then does not call SNICallback
+    choose(servername).then(
+      () => finish(socket),
+      (error: unknown) => fail(error, socket),
+    );
   });
-  server.on('tlsClientError', (error, socket) => {
-    log.debug({ address: socket.remoteAddress, error: errorText(error) }, 'TLS handshake failed');
-    socket.destroy();
-  });
+  server.on('tlsClientError', fail);
 
   return {
     async start(raw, done) {
-      const current = await certificates.fallback();
+      const current = await certificates.certificate(undefined);
       if (raw.destroyed) return;
       if (current !== fallback) {
         fallback = current;
@@ -63,9 +96,10 @@ export function createTlsTerminator(options: {
         });
       }
       const key = connectionKey(raw);
-      awaited.set(key, done);
+      const secured = (socket: TLSSocket): void => done(socket, current);
+      awaited.set(key, secured);
       raw.once('close', () => {
-        if (awaited.get(key) === done) awaited.delete(key);
+        if (awaited.get(key) === secured) awaited.delete(key);
       });
       server.emit('connection', raw);
     },

@@ -155,6 +155,7 @@ export async function openClusterRig(options: {
     opsListen: '127.0.0.1:0',
     tls: 'self-signed',
     hostNames: 'gateway.test,localhost,127.0.0.1',
+    tlsNames: 'a.test,b.test,c.test,prod.test,new.test',
     stateDirectory: join(directory, 'state'),
     portal: false,
     ...options.settings,

@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import { openCertificateFiles } from '../../src/tailnet/certificate-files.ts';
-import type { CertificateSource } from '../../src/tailnet/certificates.ts';
+import { certifiesHost, loadCertificate, type CertificateSource } from '../../src/tailnet/certificates.ts';
 import { createLocalApiCertificates } from '../../src/tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
 import { openSelfSignedCertificates } from '../../src/tailnet/self-signed.ts';
@@ -26,7 +26,7 @@ beforeEach(async () => {
 });
 
 async function servedNames(source: CertificateSource): Promise<string | undefined> {
-  return (await source.fallback()).leaf.subjectAltName;
+  return (await source.certificate(undefined)).leaf.subjectAltName;
 }
 
 /** Retries until a background reload is visible, or the time of the test is over. */
@@ -49,12 +49,12 @@ describe('certificates from files', () => {
   it('are read again when they change', async () => {
     await store(['one.example.com']);
     const source = await openCertificateFiles({ ...paths(), log, checkEveryMs: 0 });
-    const before = await source.context('one.example.com');
+    const before = await source.certificate('one.example.com');
     expect(await servedNames(source)).toBe('DNS:one.example.com');
-    expect(await source.context(undefined)).toBe(before);
+    expect(await source.certificate(undefined)).toBe(before);
     await store(['two.example.com']);
     await eventually(() => servedNames(source), 'DNS:two.example.com');
-    expect(await source.context(undefined)).not.toBe(before);
+    expect(await source.certificate(undefined)).not.toBe(before);
   });
 
   it('stay as they were when the new ones are bad, with one report', async () => {
@@ -74,7 +74,7 @@ describe('certificates from files', () => {
     // A key that does not match the certificate, as during a rotation.
     await writeFile(paths().keyPath, (await authority.issue(['x'])).keyPem);
     await eventually(async () => {
-      await source.fallback();
+      await source.certificate(undefined);
       return lines.length > 0;
     }, true);
     for (let index = 0; index < 20; index += 1) {
@@ -97,6 +97,15 @@ describe('certificates from files', () => {
     await writeFile(paths().keyPath, 'garbage');
     await expect(openCertificateFiles({ ...paths(), log })).rejects.toThrow(paths().keyPath);
   });
+});
+
+it('a `*` of a certificate stands for exactly one label', async () => {
+  const names = ['one.test.example', '*.wild.example', 'part*.example.com'];
+  const loaded = loadCertificate(await authority.issue(names), 'test');
+  for (const name of ['one.test.example', 'a.wild.example']) expect(certifiesHost(loaded, name)).toBe(true);
+  for (const name of ['wild.example', 'a.b.wild.example', 'partial.example.com', 'x', '127.0.0.1', '']) {
+    expect(certifiesHost(loaded, name)).toBe(false);
+  }
 });
 
 describe('certificates from tailscaled', () => {
@@ -131,63 +140,65 @@ describe('certificates from tailscaled', () => {
 
   it('are those of the name asked for, else the default', async () => {
     const certificates = source();
-    const fallback = (await certificates.fallback()).context;
-    expect((await certificates.fallback()).leaf.subjectAltName).toBe('DNS:gw.lab.ts.net');
-    const other = await certificates.context('other.lab.ts.net');
+    const fallback = await certificates.certificate(undefined);
+    expect((await certificates.certificate(undefined)).leaf.subjectAltName).toBe('DNS:gw.lab.ts.net');
+    const other = await certificates.certificate('other.lab.ts.net');
     expect(other).not.toBe(fallback);
     for (const same of ['OTHER.lab.ts.net', 'other.lab.ts.net.', 'other']) {
-      expect(await certificates.context(same)).toBe(other);
+      expect(await certificates.certificate(same)).toBe(other);
     }
     for (const strange of [undefined, 'gw', '100.64.0.1', 'fd7a::1', 'evil.example.com', '']) {
-      expect(await certificates.context(strange)).toBe(fallback);
+      expect(await certificates.certificate(strange)).toBe(fallback);
     }
     expect(asked()).toHaveLength(2);
   });
 
   it('are asked for once by many handshakes', async () => {
     const certificates = source();
-    await Promise.all(Array.from({ length: 30 }, () => certificates.context('gw.lab.ts.net')));
+    await Promise.all(Array.from({ length: 30 }, () => certificates.certificate('gw.lab.ts.net')));
     expect(asked()).toHaveLength(1);
   });
 
   it('are renewed in the background, and keep their context while they are the same', async () => {
     const certificates = source();
-    const before = await certificates.context(undefined);
+    const before = await certificates.certificate(undefined);
     nowMs += HOUR_MS;
-    await certificates.context(undefined);
+    await certificates.certificate(undefined);
     await eventually(() => Promise.resolve(asked().length), 2);
-    expect(await certificates.context(undefined)).toBe(before);
+    expect(await certificates.certificate(undefined)).toBe(before);
     await renew('gw.lab.ts.net');
     nowMs += HOUR_MS;
-    expect(await certificates.context(undefined)).toBe(before);
-    await eventually(async () => (await certificates.context(undefined)) !== before, true);
+    expect(await certificates.certificate(undefined)).toBe(before);
+    await eventually(async () => (await certificates.certificate(undefined)) !== before, true);
   });
 
   it('ask for a longer-lived one on the last day, and survive that tailscaled has none', async () => {
     await renew('gw.lab.ts.net', { validMs: 20 * HOUR_MS });
     const certificates = source();
-    const before = await certificates.context(undefined);
+    const before = await certificates.certificate(undefined);
     nowMs += HOUR_MS;
     daemon.certificates.delete('gw.lab.ts.net');
-    await certificates.context(undefined);
+    await certificates.certificate(undefined);
     await eventually(() => Promise.resolve(asked().at(-1)?.includes('min_validity=24h')), true);
-    expect(await certificates.context(undefined)).toBe(before);
+    expect(await certificates.certificate(undefined)).toBe(before);
   });
 
   it('are not served after their end', async () => {
     await renew('gw.lab.ts.net', { validMs: HOUR_MS });
     const certificates = source();
-    await certificates.context(undefined);
+    await certificates.certificate(undefined);
     daemon.certificates.delete('gw.lab.ts.net');
     nowMs += 2 * HOUR_MS;
-    await expect(certificates.context(undefined)).rejects.toMatchObject({ code: 'CERTIFICATE_UNAVAILABLE' });
+    await expect(certificates.certificate(undefined)).rejects.toMatchObject({
+      code: 'CERTIFICATE_UNAVAILABLE',
+    });
   });
 
   it('are not asked for in every handshake while there is none', async () => {
     daemon.certificates.clear();
     const certificates = source();
     for (let index = 0; index < 5; index += 1) {
-      await expect(certificates.fallback()).rejects.toThrow('acme: no such domain');
+      await expect(certificates.certificate(undefined)).rejects.toThrow('acme: no such domain');
     }
     expect(asked()).toHaveLength(1);
     await renew('gw.lab.ts.net');
@@ -197,9 +208,9 @@ describe('certificates from tailscaled', () => {
 
   it('say what to do where the tailnet issues none', async () => {
     daemon.status = { BackendState: 'Running', CertDomains: null };
-    await expect(source().fallback()).rejects.toThrow('this tailnet issues none');
+    await expect(source().certificate(undefined)).rejects.toThrow('this tailnet issues none');
     daemon.status = { BackendState: 'NeedsLogin' };
-    await expect(source().fallback()).rejects.toThrow('NeedsLogin');
+    await expect(source().certificate(undefined)).rejects.toThrow('NeedsLogin');
   });
 });
 
@@ -222,7 +233,7 @@ describe('certificates of our own making', () => {
 
   it('name this machine and what they are told to', async () => {
     const source = await open(['gw.lab.ts.net', '100.64.0.1', 'FD7A:0::1', '*.lab.example']);
-    const { leaf } = await source.fallback();
+    const { leaf } = await source.certificate(undefined);
     for (const host of ['localhost', 'gw.lab.ts.net', 'x.lab.example'])
       expect(leaf.checkHost(host)).toBeDefined();
     for (const ip of ['127.0.0.1', '::1', '100.64.0.1', 'fd7a::1']) expect(leaf.checkIP(ip)).toBe(ip);
@@ -257,21 +268,21 @@ describe('certificates of our own making', () => {
     const first = await open();
     const second = await open(['new.example.com']);
     expect(second.caPem).toBe(first.caPem);
-    expect((await second.fallback()).leaf.checkHost('new.example.com')).toBeDefined();
-    expect((await first.fallback()).leaf.checkHost('new.example.com')).toBeUndefined();
+    expect((await second.certificate(undefined)).leaf.checkHost('new.example.com')).toBeDefined();
+    expect((await first.certificate(undefined)).leaf.checkHost('new.example.com')).toBeUndefined();
   });
 
   it('renew the server certificate before its end, without a restart', async () => {
     const source = await open();
-    const before = await source.fallback();
+    const before = await source.certificate(undefined);
     nowMs += 59 * DAY_MS;
     for (let index = 0; index < 5; index += 1) {
-      expect(await source.fallback()).toBe(before);
+      expect(await source.certificate(undefined)).toBe(before);
       await new Promise(setImmediate);
     }
     nowMs += 2 * DAY_MS;
-    await eventually(async () => (await source.fallback()) !== before, true);
-    expect((await source.fallback()).notAfterMs - nowMs).toBeGreaterThan(80 * DAY_MS);
+    await eventually(async () => (await source.certificate(undefined)) !== before, true);
+    expect((await source.certificate(undefined)).notAfterMs - nowMs).toBeGreaterThan(80 * DAY_MS);
   });
 
   it('make the server certificate anew when it is damaged', async () => {

@@ -43,8 +43,7 @@ beforeAll(async () => {
   fallback = loadCertificate(await authority.issue(['localhost', '127.0.0.1']), 'test');
   named = new Map([['gw.example.com', loadCertificate(await authority.issue(['gw.example.com']), 'test')]]);
   certificates = {
-    fallback: () => Promise.resolve(fallback),
-    context: (name) => Promise.resolve((named.get(name ?? '') ?? fallback).context),
+    certificate: (name) => Promise.resolve(named.get(name ?? '') ?? fallback),
   };
 });
 
@@ -198,10 +197,7 @@ describe('a TLS connection', () => {
   it('serves a renewed default certificate without a restart', async () => {
     let current = fallback;
     const port = await listen({
-      certificates: {
-        fallback: () => Promise.resolve(current),
-        context: () => Promise.resolve(current.context),
-      },
+      certificates: { certificate: () => Promise.resolve(current) },
     });
     const serial = async (servername: string): Promise<string | undefined> =>
       (await tls(port, { servername, checkServerIdentity: () => undefined })).getPeerX509Certificate()
@@ -216,9 +212,10 @@ describe('a TLS connection', () => {
     let broken = true;
     const port = await listen({
       certificates: {
-        ...certificates,
-        fallback: () =>
-          broken ? Promise.reject(new TailcastError('CERTIFICATE_UNAVAILABLE')) : certificates.fallback(),
+        certificate: (name) =>
+          broken
+            ? Promise.reject(new TailcastError('CERTIFICATE_UNAVAILABLE'))
+            : certificates.certificate(name),
       },
     });
     await expect(tls(port)).rejects.toThrow(/disconnected|ECONNRESET/);

@@ -128,9 +128,12 @@ export function chooseCluster<Entry extends GatewayCluster>(
 function ownCluster<Entry extends GatewayCluster>(
   { byName, byHost, byAddress }: ClusterSnapshot<Entry>,
   hostName: string,
-  { listener = '', destination = '', serverName }: Peer,
+  { listener = '', destination = '', serverName, refusesHost }: Peer,
 ): Entry | undefined {
   const named = byHost.get(hostName);
+  if (named !== undefined && refusesHost?.(hostName) === true) {
+    throw new TailcastError('CLUSTER_MISMATCH', `the certificate of the gateway does not cover ${hostName}`);
+  }
   const bySni = byHost.get(serverName ?? '');
   // an address in Host names no cluster, so that clients may dial an address with tls-server-name
   if (serverName !== undefined && isIP(hostName) === 0 && bySni !== named) mismatch();
