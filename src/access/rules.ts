@@ -1,7 +1,11 @@
 /** Decisions about access requests by the rules of the requester. Pure. */
 import { covers, type Ask, type Petition } from '../proxy/gate/elevation.ts';
-import type { AccessRule, AccessWindow, Approvers } from '../tailnet/access-rules.ts';
-import { matchesName } from '../tailnet/capabilities.ts';
+import {
+  rulesOfCluster,
+  type AccessRule,
+  type AccessWindow,
+  type Approvers,
+} from '../tailnet/access-rules.ts';
 import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
 
 /** The access that a record is about. */
@@ -30,13 +34,7 @@ export function describeAsk({ groups, user, writes }: Ask): string {
 
 /** Returns the rules about an access, in the order of the grant. */
 export function rulesFor(rules: readonly AccessRule[], ask: Ask, cluster?: string): readonly AccessRule[] {
-  return rules.filter(
-    (rule) =>
-      covers(rule, ask) &&
-      (cluster === undefined ||
-        rule.clusters.length === 0 ||
-        rule.clusters.some((name) => matchesName(name, cluster))),
-  );
+  return rulesOfCluster(rules, cluster).filter((rule) => covers(rule, ask));
 }
 
 /** True if a rule or record allows requests in this namespace. */

@@ -3,7 +3,7 @@
  * reference's capability, and also rejects unknown fields: a misspelled `approvers` would otherwise give access without
  * an approval. Pure.
  */
-import { grantFlag, isTag, malformed, members, texts } from './capabilities.ts';
+import { grantFlag, isTag, malformed, matchesName, members, texts } from './capabilities.ts';
 import type { CapabilityMap } from './identity.ts';
 
 /** Name of the capability in a policy file's `grants[].app`. */
@@ -61,6 +61,17 @@ export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespace
   readonly moderate: readonly ModeratedClass[];
   /** The user of the session never is a moderator. */
   readonly moderators: Pick<Approvers, 'users' | 'tags'>;
+}
+
+/** Returns the rules for a cluster. At a gateway without a name of its cluster, all rules apply. */
+export function rulesOfCluster<Rule extends Pick<AccessRule, 'clusters'>>(
+  rules: readonly Rule[],
+  cluster: string | undefined,
+): readonly Rule[] {
+  if (cluster === undefined) return rules;
+  return rules.filter(
+    ({ clusters }) => clusters.length === 0 || clusters.some((name) => matchesName(name, cluster)),
+  );
 }
 
 const MAX_RULES = 100;

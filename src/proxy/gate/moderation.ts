@@ -5,8 +5,7 @@ import { TailcastError } from '../../errors.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { RecordingPolicy } from '../../recording/policy.ts';
-import type { ModeratedClass, ModerationRule } from '../../tailnet/access-rules.ts';
-import { matchesName } from '../../tailnet/capabilities.ts';
+import { rulesOfCluster, type ModeratedClass, type ModerationRule } from '../../tailnet/access-rules.ts';
 import type { PolicyClass } from './policy.ts';
 
 /** Requests that could run a command without a recording, or carry any protocol. */
@@ -43,10 +42,7 @@ export function moderate(
   { info, requestClass, policyClass, cluster }: ModeratedRequest,
   recording: RecordingPolicy,
 ): ModeratedSession {
-  const here = rules.filter(
-    ({ clusters }) =>
-      clusters.length === 0 || (cluster !== undefined && clusters.some((name) => matchesName(name, cluster))),
-  );
+  const here = rulesOfCluster(rules, cluster);
   if (here.some((rule) => rule.moderate.includes('exec')) && UNWATCHABLE.has(policyClass))
     throw new TailcastError(
       'POLICY_REFUSED',

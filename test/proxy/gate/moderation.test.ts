@@ -57,7 +57,7 @@ describe('a rule about moderated sessions', () => {
     expect(decide('exec', { rule: { namespaces: ['dev'] } }).moderation).toBeUndefined();
     expect(decide('exec', { rule: { clusters: ['eu-*'] }, cluster: 'eu-1' }).moderation).toHaveLength(1);
     expect(decide('exec', { rule: { clusters: ['eu-*'] }, cluster: 'us-1' }).moderation).toBeUndefined();
-    expect(decide('exec', { rule: { clusters: ['eu-*'] } }).moderation).toBeUndefined();
+    expect(decide('exec', { rule: { clusters: ['eu-*'] } }).moderation).toHaveLength(1);
   });
 
   it.each<RequestClass>(['nodeProxy', 'otherProxy', 'opaqueUpgrade', 'unknownSubresource'])(
