@@ -2,7 +2,7 @@
 import { parse } from 'yaml';
 import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
-import { CLUSTER_FORMATS } from '../kube/cluster-objects.ts';
+import { CLUSTER_FORMATS, MAX_NAMED_OBJECTS } from '../kube/cluster-objects.ts';
 import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
 
 const name = z.string().regex(CLUSTER_NAME, 'a DNS label is expected, such as prod-1');
@@ -49,16 +49,29 @@ const CLUSTER = z.strictObject({
 const DISCOVERY = z.union([
   z.strictObject({ kubeconfig: file.describe('all contexts of this kubeconfig'), ...COMMON }),
   z.strictObject({ directory: file.describe('one kubeconfig per file, named after it'), ...COMMON }),
-  z.strictObject({
-    objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
-    namespace: z.string().optional().describe('default: all namespaces'),
-    label: z.string().optional().describe('label selector'),
-    users: z
-      .record(z.string(), z.strictObject({ file, context: z.string().optional() }))
-      .default({})
-      .describe('for ClusterProfiles: kubeconfig with the credentials of each access provider'),
-    ...COMMON,
-  }),
+  z
+    .strictObject({
+      objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
+      namespace: z.string().optional().describe('default: all namespaces'),
+      label: z.string().optional().describe('label selector'),
+      names: z
+        .array(z.string().min(1))
+        .max(MAX_NAMED_OBJECTS)
+        .optional()
+        .describe('reads only these objects of the namespace, and lists none'),
+      users: z
+        .record(z.string(), z.strictObject({ file, context: z.string().optional() }))
+        .default({})
+        .describe('for ClusterProfiles: kubeconfig with the credentials of each access provider'),
+      ...COMMON,
+    })
+    .refine(
+      ({ names, namespace, label }) =>
+        names === undefined || (namespace !== undefined && label === undefined),
+      {
+        error: 'names needs a namespace, and excludes label',
+      },
+    ),
 ]);
 
 const CLUSTER_FILE = z.strictObject({

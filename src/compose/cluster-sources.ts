@@ -2,10 +2,11 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join, parse } from 'node:path';
 import { z } from 'zod';
-import { createApiClient } from '../doctor/api-client.ts';
+import { forEachConcurrent } from '../async/for-each-concurrent.ts';
+import { createApiClient, type ApiAnswer } from '../doctor/api-client.ts';
 import { asTailcastError, TailcastError } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
-import { describeCluster, type ClusterFormat } from '../kube/cluster-objects.ts';
+import { describeCluster, FORMAT_LABELS, type ClusterFormat } from '../kube/cluster-objects.ts';
 import {
   parseKubeconfigContext,
   readKubeconfigContext,
@@ -157,37 +158,30 @@ const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: 
   argocd: ['/api/v1', 'secrets'],
   clusterProfile: ['/apis/multicluster.x-k8s.io/v1alpha1', 'clusterprofiles'],
 };
-const LABELS: Readonly<Record<ClusterFormat, string>> = {
-  capi: 'cluster.x-k8s.io/cluster-name',
-  argocd: 'argocd.argoproj.io/secret-type=cluster',
-  clusterProfile: '',
-};
+/** Concurrent requests for named objects. */
+const MAX_GETS = 4;
+
+type ObjectDiscovery = Extract<Discovery, { objects: ClusterFormat }>;
 
 function objectsOf(
-  discovery: Extract<Discovery, { objects: ClusterFormat }>,
+  discovery: ObjectDiscovery,
   { apiServer, now }: Parameters<typeof openSources>[1],
 ): ClusterSource {
-  const { objects: format, namespace, label = LABELS[format], users } = discovery;
+  const { objects: format, namespace, users } = discovery;
   const [prefix, resource] = PATHS[format];
   const where = namespace === undefined ? '' : `/namespaces/${encodeURIComponent(namespace)}`;
-  const query = `resourceVersion=0&labelSelector=${encodeURIComponent(label)}`;
   let found: FoundClusters | undefined;
   let readAtMs = 0;
   return {
-    name: `${resource}${where}`,
+    name: `${format} ${resource}${where}`,
     async read(signal) {
       if (found !== undefined && now() - readAtMs < LIST_EVERY_MS) return found;
       readAtMs = now();
       const client = createApiClient(await apiServer(), Date.now);
       const limit = AbortSignal.any([signal, AbortSignal.timeout(LIST_EVERY_MS)]);
-      const { status, body } = await client.get(`${prefix}${where}/${resource}?${query}`, limit);
-      const list = LIST.safeParse(body);
-      if (status !== 200 || !list.success) {
-        throw new TailcastError('UPSTREAM_BROKEN', `the list of ${resource} returned ${status}`);
-      }
-      if (list.data.items.length > MAX_FOUND) {
-        throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${resource}`);
-      }
+      const objects = await readObjects(discovery, (path) =>
+        client.get(`${prefix}${where}/${resource}${path}`, limit),
+      );
       const credentials = new Map(
         Object.entries(users).map(([provider, { file, context }]) => [
           provider,
@@ -195,18 +189,51 @@ function objectsOf(
         ]),
       );
       const next = new Map<string, ClusterSpec | TailcastError>();
-      for (const object of list.data.items) {
+      for (const [key, object] of objects) {
         const spec = attempt(() => {
+          if (object instanceof TailcastError) throw object;
           const described = describeCluster(format, object, credentials);
           return described && discovered(described.name, described.context, discovery, false);
         });
-        const key = `${String(object.metadata['namespace'])}/${object.metadata.name}`;
         if (spec !== undefined) next.set(key, spec);
       }
       found = next;
       return found;
     },
   };
+}
+
+/**
+ * Lists the objects, or reads the named ones. An error is the result of a named object that cannot be read.
+ *
+ * @throws TailcastError if the list cannot be read
+ */
+async function readObjects(
+  { objects: format, namespace, label = FORMAT_LABELS[format], names }: ObjectDiscovery,
+  get: (path: string) => Promise<Pick<ApiAnswer, 'status' | 'body'>>,
+): Promise<ReadonlyMap<string, unknown>> {
+  const objects = new Map<string, unknown>();
+  if (names !== undefined) {
+    await forEachConcurrent(names, MAX_GETS, async (name) => {
+      const { status, body } = await get(`/${encodeURIComponent(name)}`);
+      const key = `${namespace}/${name}`;
+      if (status === 200) objects.set(key, body);
+      else if (status !== 404)
+        objects.set(key, new TailcastError('UPSTREAM_BROKEN', `${key} returned ${status}`));
+    });
+    return objects;
+  }
+  const { status, body } = await get(`?resourceVersion=0&labelSelector=${encodeURIComponent(label)}`);
+  const list = LIST.safeParse(body);
+  if (status !== 200 || !list.success) {
+    throw new TailcastError('UPSTREAM_BROKEN', `the list of ${PATHS[format][1]} returned ${status}`);
+  }
+  if (list.data.items.length > MAX_FOUND) {
+    throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${PATHS[format][1]}`);
+  }
+  for (const object of list.data.items)
+    objects.set(`${String(object.metadata['namespace'])}/${object.metadata.name}`, object);
+  return objects;
 }
 
 function discovered(

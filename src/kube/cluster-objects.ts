@@ -12,6 +12,16 @@ import { parseKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts'
 export const CLUSTER_FORMATS = ['capi', 'argocd', 'clusterProfile'] as const;
 export type ClusterFormat = (typeof CLUSTER_FORMATS)[number];
 
+/** Maximum number of objects that a configuration may name. */
+export const MAX_NAMED_OBJECTS = 200;
+
+/** Selectors of the objects of each format. */
+export const FORMAT_LABELS: Readonly<Record<ClusterFormat, string>> = {
+  capi: 'cluster.x-k8s.io/cluster-name',
+  argocd: 'argocd.argoproj.io/secret-type=cluster',
+  clusterProfile: '',
+};
+
 /** A cluster of an object. */
 export interface DescribedCluster {
   readonly name: string;

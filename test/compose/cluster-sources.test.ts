@@ -1,0 +1,89 @@
+/** Clusters that named Secrets describe. */
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parseClusterFile } from '../../src/compose/cluster-file.ts';
+import { openSources, type ClusterSource } from '../../src/compose/cluster-sources.ts';
+import { createApiServer } from '../../src/kube/api-server.ts';
+import { parseKubeconfigContext } from '../../src/kube/kubeconfig.ts';
+import { createServerCa, kubeconfigOf } from '../support/cluster-rig.ts';
+
+const NAMED = { objects: 'capi', namespace: 'tailcast', names: ['dev', 'gone', 'secret'] };
+const signal = new AbortController().signal;
+/** Responses of the API server by path. */
+const responses = new Map<string, object>();
+let asked: string[];
+let server: Server;
+let ca: string;
+
+beforeEach(async () => {
+  const { ca: authority, pair } = await createServerCa();
+  ca = authority;
+  asked = [];
+  server = createServer({ key: pair.keyPem, cert: pair.certificatePem }, ({ url = '' }, response) => {
+    asked.push(url);
+    const name = url.split('/').at(-1) ?? '';
+    const body = responses.get(name);
+    response.statusCode = body === undefined ? (name === 'secret' ? 403 : 404) : 200;
+    response.end(JSON.stringify(body ?? {}));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+});
+
+afterEach(async () => {
+  responses.clear();
+  server.closeAllConnections();
+  server.close();
+  await once(server, 'close');
+});
+
+function open(discovery: object, now: () => number): ClusterSource {
+  const { port } = server.address() as AddressInfo;
+  const double = { name: 'management', port, ca } as Parameters<typeof kubeconfigOf>[0];
+  const resolved = parseKubeconfigContext(kubeconfigOf(double), 'management');
+  const clock = { now: () => performance.now(), wallClock: Date.now };
+  const file = parseClusterFile(JSON.stringify({ discover: [discovery] }), 'clusters.yaml');
+  return openSources(file, { apiServer: () => createApiServer({ resolved, ...clock }), now }).at(-1)!;
+}
+
+const secret = (name: string): object => ({
+  metadata: { name, namespace: 'tailcast', labels: { 'cluster.x-k8s.io/cluster-name': name } },
+  data: {
+    value: Buffer.from(
+      kubeconfigOf({ name, port: 1, ca } as never, { server: 'https://192.0.2.1:6443' }),
+    ).toString('base64'),
+  },
+});
+
+describe('a source with named Secrets', () => {
+  it('reads them one by one, and lists none', async () => {
+    responses.set('dev', secret('dev'));
+    let nowMs = 0;
+    const source = open(NAMED, () => nowMs);
+    const found = await source.read(signal);
+    expect(asked.toSorted()).toEqual(
+      NAMED.names.map((name) => `/api/v1/namespaces/tailcast/secrets/${name}`),
+    );
+    expect([...found.keys()].toSorted()).toEqual(['tailcast/dev', 'tailcast/secret']);
+    expect(found.get('tailcast/dev')).toMatchObject({ name: 'dev', isTrusted: false });
+    // the last good state of an unreadable Secret stays, and that of a deleted one does not
+    expect(found.get('tailcast/secret')).toMatchObject({
+      code: 'UPSTREAM_BROKEN',
+      detail: 'tailcast/secret returned 403',
+    });
+    responses.delete('dev');
+    nowMs += 15_000;
+    expect([...(await source.read(signal)).keys()]).toEqual(['tailcast/secret']);
+  });
+
+  it.each([
+    ['without a namespace', { namespace: undefined }, 'names needs a namespace'],
+    ['with a selector', { label: 'env=prod' }, 'names needs a namespace, and excludes label'],
+    ['with too many names', { names: Array.from({ length: 201 }, (_, index) => `s${index}`) }, 'discover[0]'],
+  ])('is refused %s', (_case, fields, message) => {
+    const text = JSON.stringify({ discover: [{ ...NAMED, ...fields }] });
+    expect(() => parseClusterFile(text, 'clusters.yaml')).toThrow(message);
+  });
+});
