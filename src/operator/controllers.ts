@@ -38,6 +38,8 @@ import type { Reconciler } from './workload/reconciler.ts';
 import { nameSelection } from './workload/names.ts';
 import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
 import { fullName, type CachedObjects, type ObjectIndex, type Selection } from './object-cache.ts';
+import { FORMAT_LABELS } from '../kube/cluster-objects.ts';
+import { clusterSelectorOf, SECRET_FORMATS } from './proxy-group/clusters.ts';
 import { isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import { POLICY_LABEL } from './proxy-group-policy/admission-specs.ts';
 import { hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
@@ -61,14 +63,31 @@ export function ownerController(
   return {
     reconciler,
     resources: { ...(kind === 'Recorder' ? { kind: KINDS.recorder } : PROXY_GROUPS), names: own },
-    others: [...CHILDREN, KINDS.disruptionBudget].map((child) => ({
-      kind: child,
-      namespace,
-      labelSelector: kindSelector(kind),
-      names: labelled('app.kubernetes.io/instance'),
-    })),
+    others: [
+      ...[...CHILDREN, KINDS.disruptionBudget].map((child) => ({
+        kind: child,
+        namespace,
+        labelSelector: kindSelector(kind),
+        names: labelled('app.kubernetes.io/instance'),
+      })),
+      ...(kind === 'Recorder' ? [] : clusterSecrets(namespace)),
+    ],
     resync: true,
   };
+}
+
+/** Secrets that describe clusters, for the ProxyGroups that serve clusters of Secrets. */
+function clusterSecrets(namespace: string): readonly Watched[] {
+  return SECRET_FORMATS.map((format) => ({
+    kind: KINDS.secret,
+    namespace,
+    labelSelector: FORMAT_LABELS[format],
+    names: (_secret, cached) =>
+      cached
+        .all(PROXY_GROUPS)
+        .filter((group) => clusterSelectorOf(parseProxyGroup(group)) !== '')
+        .flatMap(own),
+  }));
 }
 
 /** Services of the complete cluster. A Service that needs no proxy costs no request. */

@@ -429,7 +429,10 @@ function selector(text: string | null): (object: StoredObject) => boolean {
     .split(',')
     .filter(Boolean)
     .map((term) => term.split('='));
-  return ({ metadata }) => wanted.every(([key, value]) => metadata.labels?.[key ?? ''] === value);
+  return ({ metadata }) =>
+    wanted.every(([key = '', value]) =>
+      value === undefined ? metadata.labels?.[key] !== undefined : metadata.labels?.[key] === value,
+    );
 }
 
 function status(code: number, reason: string, message: string): object {

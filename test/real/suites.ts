@@ -134,10 +134,14 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   // The suite enters its network namespace itself.
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
-  'proxy-group': {
-    file: 'suites/proxy-group.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'],
-  },
+  'proxy-group': [
+    { file: 'suites/proxy-group.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+    {
+      file: 'suites/proxy-group-clusters.test.ts',
+      ...KERNEL_PODS,
+      peers: [...KERNEL_PODS.peers, 'kubernetes-1.34'],
+    },
+  ],
   install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'helm'] },
   'install-chart': {
     file: 'suites/install-chart.test.ts',

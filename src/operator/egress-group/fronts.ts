@@ -1,12 +1,11 @@
 /** Reads and removes the front Services of an egress group in the cluster. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import { belongsTo, type NodeGroup, type SpecOptions } from '../workload/workload.ts';
-import { configMapName } from './config-map.ts';
+import type { SpecOptions } from '../workload/workload.ts';
 import { frontSelector } from './member.ts';
 
 interface FrontDeps {
-  readonly client: Pick<KubeClient, 'get' | 'list' | 'remove'>;
+  readonly client: Pick<KubeClient, 'list' | 'remove'>;
   readonly options: Pick<SpecOptions, 'namespace'>;
 }
 
@@ -20,18 +19,6 @@ export async function removeFronts(deps: FrontDeps, group: string, signal: Abort
   for (const front of (await deps.client.list(KINDS.service, scope, signal)).items) {
     await removeFront(deps, front, signal);
   }
-}
-
-/** Removes the ConfigMap of a group, if the garbage collector does not. */
-export async function removeConfig(
-  { client, options }: FrontDeps,
-  group: NodeGroup,
-  signal: AbortSignal,
-): Promise<void> {
-  const reference = { namespace: options.namespace, name: configMapName(group.name) };
-  const object = await client.get(KINDS.configMap, reference, signal);
-  if (object === undefined || !belongsTo(group, object)) return;
-  await client.remove(KINDS.configMap, reference, { uid: object.metadata.uid }, signal);
 }
 
 /** Removes the front of one Service. */

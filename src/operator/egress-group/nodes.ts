@@ -12,7 +12,8 @@ import { nodeNames } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { classOfGroup, managedGroup, proxyOfGroup, reportGroup, reportNodes } from '../proxy-group/shared.ts';
 import { configMapName } from './config-map.ts';
-import { removeConfig, removeFronts } from './fronts.ts';
+import { removeFronts } from './fronts.ts';
+import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployProxy } from '../workload/proxy.ts';
 
 export function createEgressNodesReconciler(
@@ -33,7 +34,8 @@ export function createEgressNodesReconciler(
       reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
     async removeMore({ group }, _control, signal) {
       await removeFronts(deps, group.name, signal);
-      await removeConfig(deps, group, signal);
+      const { namespace } = deps.options;
+      await removeConfigMap(deps, group, { namespace, name: configMapName(group.name) }, signal);
     },
   });
 }

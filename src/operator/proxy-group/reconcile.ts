@@ -18,9 +18,21 @@ import {
   type Observation,
 } from '../workload/reconciler.ts';
 import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
+import { applyOwned } from '../workload/apply.ts';
+import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
 import { devicesOf, sameJson } from '../workload/status.ts';
 import { reportGroup } from './shared.ts';
+import {
+  chooseClusters,
+  clustersConfigMap,
+  clusterSelectorOf,
+  clustersName,
+  problemOfClusters,
+  SECRET_FORMATS,
+  secretSelector,
+  type ServedClusters,
+} from './clusters.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideGroupService, serviceNameOf, staleServices } from './service.ts';
@@ -65,7 +77,10 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>
       reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
-    removeMore: ({ group }, control, signal) => removeServices(control, group.uid, undefined, signal),
+    async removeMore({ group }, control, signal) {
+      await removeServices(control, group.uid, undefined, signal);
+      await removeConfigMap(deps, group, configOf(group, deps.options), signal);
+    },
   });
 }
 
@@ -108,12 +123,15 @@ async function deploy(
   await mentionClass(deps, resource, proxyGroup, signal);
   const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
   const context = { service, issuesCertificates: control.issuesCertificates };
+  const clusters = await configureClusters(deps, proxyGroup, group, signal);
   const desired: DesiredWorkload = {
     group,
+    readableSecrets: SECRET_FORMATS.flatMap((format) => clusters?.secrets[format] ?? []).toSorted(),
     statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
   };
   const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found, signal);
   await removeServices(control, group.uid, service, signal);
+  if (clusters === undefined) await removeConfigMap(deps, group, configOf(group, deps.options), signal);
   const seen: Seen = {
     replicas: group.replicas,
     readyPods: readyPodsOf(observed.statefulSet),
@@ -122,7 +140,8 @@ async function deploy(
     settled,
   };
   const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
-  await reportGroup(deps, proxyGroup, verdictsOf(seen), shown, signal);
+  const verdicts: Verdicts = { ...verdictsOf(seen), clusters: clusters?.verdict ?? null };
+  await reportGroup(deps, proxyGroup, verdicts, shown, signal);
   return retryAfterMs;
 }
 
@@ -152,7 +171,37 @@ function problemOf(
   if (!shared && serviceAccount !== undefined && !belongsTo(group, serviceAccount)) {
     return `ServiceAccount name "${name}" conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
   }
-  return settingsOf(proxyGroup).problem;
+  return settingsOf(proxyGroup).problem ?? problemOfClusters(proxyGroup);
+}
+
+/** Writes the clusters of the group into its ConfigMap. Returns undefined for a group with one cluster. */
+async function configureClusters(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  group: NodeGroup,
+  signal: AbortSignal,
+): Promise<ServedClusters | undefined> {
+  const selector = clusterSelectorOf(proxyGroup);
+  if (selector === '') return undefined;
+  const { client, options } = deps;
+  const { namespace } = options;
+  const listed = async (format: (typeof SECRET_FORMATS)[number]): Promise<readonly KubeObject[]> => {
+    const labelSelector = secretSelector(format, selector);
+    return (await client.list(KINDS.secret, { namespace, labelSelector }, signal)).items;
+  };
+  const [capi, argocd] = await Promise.all([listed('capi'), listed('argocd')]);
+  const clusters = chooseClusters(proxyGroup, { capi, argocd });
+  const desired = clustersConfigMap(proxyGroup, group, clusters, options);
+  const existing = await client.get(KINDS.configMap, configOf(group, options), signal);
+  await applyOwned(deps, group, desired, existing, signal);
+  return clusters;
+}
+
+function configOf(
+  { name }: NodeGroup,
+  { namespace }: ReconcilerDeps['options'],
+): { readonly namespace: string; readonly name: string } {
+  return { namespace, name: clustersName(name) };
 }
 
 /** @returns the reason why the group cannot use the Service */

@@ -10,6 +10,8 @@ export const ANNOTATIONS = {
   tlsSecret: 'tailcast.dev/tls-secret',
   /** Settings of the gateway, one `NAME=value` per line. These settings override the operator's. */
   env: 'tailcast.dev/env',
+  /** Label selector of Secrets in the operator's namespace that describe further clusters. */
+  clusters: 'tailcast.dev/clusters',
 } as const;
 
 const proxyGroupSchema = z.object({

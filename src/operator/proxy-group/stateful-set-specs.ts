@@ -20,6 +20,7 @@ import {
   type ImmutableParts,
 } from '../workload/pod-specs.ts';
 import { metadataOf } from '../workload/object-specs.ts';
+import { clusterSelectorOf, CLUSTERS_FILE, clustersName } from './clusters.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 
@@ -28,6 +29,7 @@ const LISTEN = '127.0.0.77:8443';
 const OPS_PORT = 9002;
 const TAILSCALE_HEALTH_PORT = 9001;
 const TLS_DIRECTORY = '/etc/tailcast-tls';
+const CLUSTERS_DIRECTORY = '/etc/tailcast-clusters';
 const STATE_DIRECTORY = '/var/lib/tailcast';
 /** Time for running sessions to finish. After this time the container has 15 s to close the remaining connections. */
 const DRAIN_SECONDS = 60;
@@ -81,7 +83,7 @@ export function gatewayStatefulSet(
             ),
           ],
           containers: [container],
-          volumes: [...tailscaleVolumes(true), ...certificateVolumes(tls)],
+          volumes: [...tailscaleVolumes(true), ...certificateVolumes(tls), ...clusterVolumes(proxyGroup)],
           topologySpreadConstraints: spreadOver(group.labels),
         },
       },
@@ -143,6 +145,9 @@ function gatewayContainer(proxyGroup: ProxyGroup, tls: Tls, options: SpecOptions
         ] as const)
       : []),
     ...(tls.kind === 'self-signed' ? ([['TAILCAST_TLS_NAMES', names.join(',')]] as const) : []),
+    ...(clusterSelectorOf(proxyGroup) === ''
+      ? []
+      : ([['TAILCAST_CLUSTERS', `${CLUSTERS_DIRECTORY}/${CLUSTERS_FILE}`]] as const)),
     ...settingsOf(proxyGroup).settings,
   ]);
   const env = [...podFacts(), podIndex(), ...[...settings].map(([name, value]) => ({ name, value }))];
@@ -158,8 +163,18 @@ function gatewayContainer(proxyGroup: ProxyGroup, tls: Tls, options: SpecOptions
       { name: 'state', mountPath: STATE_DIRECTORY },
       { name: 'tmp', mountPath: '/tmp' },
       ...(tls.kind === 'files' ? [{ name: 'tls', mountPath: TLS_DIRECTORY, readOnly: true }] : []),
+      ...clusterVolumes(proxyGroup).map(({ name }) => ({
+        name,
+        mountPath: CLUSTERS_DIRECTORY,
+        readOnly: true,
+      })),
     ],
   };
+}
+
+function clusterVolumes(proxyGroup: ProxyGroup): V1Volume[] {
+  if (clusterSelectorOf(proxyGroup) === '') return [];
+  return [{ name: 'clusters', configMap: { name: clustersName(proxyGroup.metadata.name) } }];
 }
 
 function certificateVolumes(tls: Tls): V1Volume[] {

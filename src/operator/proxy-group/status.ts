@@ -15,6 +15,8 @@ const CONDITIONS = {
   configured: 'KubeAPIServerProxyConfigured',
   available: 'ProxyGroupAvailable',
   ready: 'ProxyGroupReady',
+  /** Our own condition; only groups with the annotation have it. */
+  clusters: 'KubeAPIServerProxyClusters',
 } as const;
 
 export type ProxyGroupReason =
@@ -22,6 +24,9 @@ export type ProxyGroupReason =
   | 'KubeAPIServerProxyInvalid'
   | 'KubeAPIServerProxyConfigured'
   | 'KubeAPIServerProxyNoBackends'
+  | 'KubeAPIServerProxyClustersServed'
+  | 'KubeAPIServerProxyClustersRefused'
+  | 'KubeAPIServerProxyClustersMissing'
   | 'ProxyGroupAvailable'
   | 'ProxyGroupReady'
   | 'ProxyGroupCreating'
@@ -32,7 +37,7 @@ export type ProxyGroupReason =
   | 'ProxyGroupNameTaken'
   | 'ProxyGroupTagsNotAllowed';
 
-type GroupVerdict = Verdict<ProxyGroupReason>;
+export type GroupVerdict = Verdict<ProxyGroupReason>;
 
 /** Condition of a group whose type the operator's settings disable. */
 export function notServed({ spec }: ProxyGroup): GroupVerdict {
@@ -69,8 +74,8 @@ export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
   );
 }
 
-/** Desired conditions; missing ones stay unchanged. */
-export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict>>>;
+/** Desired conditions; missing ones stay unchanged, and null removes the condition. */
+export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict | null>>>;
 
 /** Observations of a pass. */
 export interface Seen {
@@ -154,9 +159,10 @@ export function nextStatus(
   nowIso: string,
 ): ProxyGroupStatus | undefined {
   let conditions: readonly Condition[] = status.conditions;
-  for (const key of ['valid', 'configured', 'available', 'ready'] as const) {
+  for (const key of ['valid', 'configured', 'available', 'clusters', 'ready'] as const) {
     const verdict = verdicts[key];
-    if (verdict !== undefined) {
+    if (verdict === null) conditions = conditions.filter(({ type }) => type !== CONDITIONS[key]);
+    else if (verdict !== undefined) {
       conditions = withCondition(conditions, CONDITIONS[key], verdict, metadata.generation, nowIso);
     }
   }

@@ -162,6 +162,17 @@ async function leaveTailnet(
   await removeNode(deps, state, control, signal);
 }
 
+/** Removes a ConfigMap of a group, if the garbage collector does not. */
+export async function removeConfigMap(
+  deps: CleanupDeps,
+  group: NodeGroup,
+  reference: { readonly namespace: string; readonly name: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const object = await deps.client.get(KINDS.configMap, reference, signal);
+  await removeObject(deps, group, KINDS.configMap, object, signal);
+}
+
 /** Removes an object if it belongs to the group and is still the observed one. */
 async function removeObject(
   { client }: CleanupDeps,

@@ -27,6 +27,8 @@ import {
 export interface DesiredWorkload {
   readonly group: NodeGroup;
   readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
+  /** Names of Secrets that the pods may read, in addition to their own. */
+  readonly readableSecrets?: readonly string[];
   /** The headless Service of the pods. */
   readonly service?: DesiredObject;
   /** Content of the state Secret of a replica. Default: the auth key. The key is undefined if the node has joined. */
@@ -115,7 +117,7 @@ async function provision(
     nodes.push(node);
   }
   if (!group.account.shared) await put(serviceAccount(group, options), observed.serviceAccount);
-  await put(role(group, options), observed.role);
+  await put(role(group, options, desired.readableSecrets), observed.role);
   await put(roleBinding(group, options), observed.roleBinding);
   if (group.owned) await put(disruptionBudget(group, options), observed.disruptionBudget);
   if (service !== undefined)

@@ -30,10 +30,13 @@ export function serviceAccount(group: NodeGroup, options: Place): DesiredObject 
  * Rights of the pods: to store the state of their nodes, and to write events. An auth key reaches its pod in the state
  * Secret, so the pods need no access to the Secrets of the keys. Without replicas the rule about Secrets is omitted,
  * because a rule without names would grant access to all Secrets of the namespace.
+ *
+ * @param readable names of other Secrets that the pods may read
  */
 export function role(
   group: NodeGroup,
   options: Place,
+  readable: readonly string[] = [],
 ): DesiredObject & { readonly rules: readonly object[] } {
   const resourceNames = ordinals(group).map((ordinal) => stateSecretName(group.name, ordinal));
   const secrets = {
@@ -42,12 +45,13 @@ export function role(
     verbs: ['get', 'patch', 'update'],
     resourceNames,
   };
+  const others = { apiGroups: [''], resources: ['secrets'], verbs: ['get'], resourceNames: readable };
   const events = { apiGroups: [''], resources: ['events'], verbs: ['get', 'create', 'patch'] };
   return {
     apiVersion: 'rbac.authorization.k8s.io/v1',
     kind: 'Role',
     metadata: metadataOf(group, options, group.name),
-    rules: resourceNames.length > 0 ? [secrets, events] : [events],
+    rules: [...(resourceNames.length > 0 ? [secrets] : []), events, ...(readable.length > 0 ? [others] : [])],
   };
 }
 

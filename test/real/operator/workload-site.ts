@@ -146,8 +146,14 @@ export interface HeadscaleNode {
   readonly subnet_routes?: readonly string[];
 }
 
-/** @param settings settings of every operator of the site */
-export async function startWorkloadSite(settings: readonly string[] = []): Promise<WorkloadSite> {
+/**
+ * @param settings settings of every operator of the site
+ * @param policy additional fields of the tailnet policy
+ */
+export async function startWorkloadSite(
+  settings: readonly string[] = [],
+  policy: object = {},
+): Promise<WorkloadSite> {
   const [
     { tailscaled: kernel = '' },
     { tailscaled: lean = '' },
@@ -184,6 +190,7 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
         policy: {
           tagOwners: Object.fromEntries(TAGS.map((tag) => [tag, ['alice@example.com']])),
           acls: [{ action: 'accept', src: ['*'], dst: ['*:*'] }],
+          ...policy,
         },
       }),
     ]);

@@ -1,0 +1,155 @@
+/**
+ * Clusters of a ProxyGroup next to its own: Secrets of the operator's namespace that have a label of Cluster API or
+ * Argo CD. The gateways may read these Secrets by name, and no others. Pure.
+ */
+import { TailcastError } from '../../errors.ts';
+import { describeCluster, FORMAT_LABELS, MAX_NAMED_OBJECTS } from '../../kube/cluster-objects.ts';
+import { isLabelSelector } from '../../kube/selectors.ts';
+import { CLUSTER_NAME } from '../../wire/asciicast/header.ts';
+import { ageOf, type DesiredObject, type KubeObject } from '../kube-object.ts';
+import { metadataOf } from '../workload/object-specs.ts';
+import type { NodeGroup } from '../workload/workload.ts';
+import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
+import type { GroupVerdict } from './status.ts';
+
+/** Formats of Secrets. */
+export const SECRET_FORMATS = ['capi', 'argocd'] as const;
+type SecretFormat = (typeof SECRET_FORMATS)[number];
+
+/** File of the ConfigMap with the gateway's setting `clusters`. */
+export const CLUSTERS_FILE = 'clusters.yaml';
+
+/** Maximum number of refused Secrets in a message. */
+const MAX_SHOWN = 10;
+
+/** Name of a group's ConfigMap with the clusters. */
+export function clustersName(group: string): string {
+  return `${group}-clusters`;
+}
+
+/** Returns the selector of the group's clusters; empty if the group serves only its own cluster. */
+export function clusterSelectorOf({ metadata }: ProxyGroup): string {
+  return metadata.annotations[ANNOTATIONS.clusters] ?? '';
+}
+
+/** Returns the reason why the selector of the group's clusters cannot be used, or undefined. */
+export function problemOfClusters(proxyGroup: ProxyGroup): string | undefined {
+  const selector = clusterSelectorOf(proxyGroup);
+  if (selector === '') return undefined;
+  if (!isLabelSelector(selector))
+    return `${ANNOTATIONS.clusters}: ${JSON.stringify(selector)} is not a label selector, such as env=prod`;
+  if (!CLUSTER_NAME.test(proxyGroup.metadata.name))
+    return `${ANNOTATIONS.clusters}: the name of the group is not a DNS label, so its own cluster has no name`;
+  if (settingsOf(proxyGroup).settings.has('TAILCAST_CLUSTERS'))
+    return `${ANNOTATIONS.clusters} and TAILCAST_CLUSTERS in ${ANNOTATIONS.env} exclude each other: remove one`;
+  return undefined;
+}
+
+/**
+ * Selects Secrets of a format. The label of the format comes first, because a selector may end with text that the API
+ * server ignores.
+ */
+export function secretSelector(format: SecretFormat, selector: string): string {
+  return `${FORMAT_LABELS[format]},${selector}`;
+}
+
+/** Clusters that the gateways of a group serve. */
+export interface ServedClusters {
+  /** Names of the Secrets that the gateways may read, by format. */
+  readonly secrets: Readonly<Record<SecretFormat, readonly string[]>>;
+  readonly verdict: GroupVerdict;
+}
+
+/**
+ * Decides which Secrets are clusters of the group. If several Secrets describe one name, the oldest gets it. A Secret
+ * with an invalid kubeconfig stays readable, because gateways keep its last good state.
+ */
+export function chooseClusters(
+  { metadata: { name: own } }: ProxyGroup,
+  found: Readonly<Record<SecretFormat, readonly KubeObject[]>>,
+): ServedClusters {
+  const secrets: Record<SecretFormat, string[]> = { capi: [], argocd: [] };
+  const owners = new Map([[own, "the group's own cluster"]]);
+  const refused: string[] = [];
+  const seen = new Set<string>();
+  const labelled = SECRET_FORMATS.flatMap((format) => found[format].map((secret) => ({ format, secret })));
+  const byAge = labelled.toSorted((a, b) => (ageOf(a.secret.metadata) < ageOf(b.secret.metadata) ? -1 : 1));
+  let served = 0;
+  for (const { format, secret } of byAge) {
+    const { name } = secret.metadata;
+    if (seen.has(name)) continue;
+    seen.add(name);
+    const refuse = (reason: string): void => void refused.push(`Secret ${name}: ${reason}`);
+    const { cluster, problem } = clusterOf(format, secret);
+    const owner = cluster === undefined ? undefined : owners.get(cluster);
+    if (cluster === undefined && problem === undefined) continue;
+    if (owner !== undefined) refuse(`the name ${cluster} belongs to ${owner}`);
+    else if (served === MAX_NAMED_OBJECTS) refuse(`a group serves at most ${served} clusters of Secrets`);
+    else {
+      if (cluster !== undefined) owners.set(cluster, `Secret ${name}`);
+      if (problem !== undefined) refuse(problem);
+      secrets[format].push(name);
+      served += 1;
+    }
+  }
+  return { secrets, verdict: verdictOf(own, [...owners.keys()].slice(1).toSorted(), refused) };
+}
+
+/** Returns the name of a Secret's cluster. Both fields are undefined if the Secret describes no cluster. */
+function clusterOf(
+  format: SecretFormat,
+  secret: KubeObject,
+): { readonly cluster?: string; readonly problem?: string } {
+  try {
+    const cluster = describeCluster(format, secret)?.name;
+    if (cluster === undefined) return {};
+    if (CLUSTER_NAME.test(cluster)) return { cluster };
+    return { problem: 'the name of its cluster is not a DNS label' };
+  } catch (error) {
+    // The cause of an error is in the content of the Secret, which readers of the ProxyGroup must not see.
+    const isOurs = error instanceof TailcastError && error.cause === undefined;
+    return { problem: isOurs ? (error.detail ?? '') : 'its content is not a valid kubeconfig' };
+  }
+}
+
+function verdictOf(own: string, names: readonly string[], refused: readonly string[]): GroupVerdict {
+  const others = names.length === 0 ? 'no cluster of a Secret' : names.join(', ');
+  const shown = refused.slice(0, MAX_SHOWN).join('; ');
+  const more = refused.length > MAX_SHOWN ? `; and ${refused.length - MAX_SHOWN} more` : '';
+  const ready = refused.length === 0 && names.length > 0;
+  const reason = ready ? 'Served' : refused.length > 0 ? 'Refused' : 'Missing';
+  return {
+    ready,
+    reason: `KubeAPIServerProxyClusters${reason}`,
+    message: `serves ${own} and ${others}${refused.length === 0 ? '' : `; refused: ${shown}${more}`}`,
+  };
+}
+
+/** Returns the ConfigMap with the gateway's setting `clusters`: the group's own cluster, and the chosen Secrets. */
+export function clustersConfigMap(
+  proxyGroup: ProxyGroup,
+  group: NodeGroup,
+  { secrets }: Pick<ServedClusters, 'secrets'>,
+  options: { readonly namespace: string },
+): DesiredObject & { readonly data: Readonly<Record<string, string>> } {
+  const kubeconfig = settingsOf(proxyGroup).settings.get('TAILCAST_KUBECONFIG');
+  const file = {
+    clusters: [
+      {
+        name: group.name,
+        ...(kubeconfig === undefined ? { inCluster: true } : { kubeconfig: { file: kubeconfig } }),
+      },
+    ],
+    discover: SECRET_FORMATS.filter((format) => secrets[format].length > 0).map((objects) => ({
+      objects,
+      namespace: options.namespace,
+      names: secrets[objects].toSorted(),
+    })),
+  };
+  return {
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: metadataOf(group, options, clustersName(group.name)),
+    data: { [CLUSTERS_FILE]: JSON.stringify(file, null, 2) },
+  };
+}
