@@ -1,12 +1,13 @@
 /** `tailcast clip`: writes a range of a recording as an animated SVG, or as GIF or MP4 with external programs. */
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
-import { clipCast, ClipError, clipSvg } from '../screen/clip.ts';
+import { clipCast, ClipError, clipStills, clipSvg, type ClipOptions } from '../screen/clip.ts';
 import { parseClock } from '../screen/clock-text.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -45,7 +46,7 @@ export async function writeClip(
       const svg = await clipSvg(clip);
       if (target === '-') return await printRaw(context.stdout, svg);
       await writeFile(target, svg, { flag: 'wx' });
-    } else await convert(await clipCast(clip), format, target, context.signal);
+    } else await convert(clip, format, target, context.signal);
   } catch (error) {
     if (error instanceof ClipError) throw new TailcastError('USAGE', error.message, { cause: error });
     if (error instanceof WireError)
@@ -88,33 +89,60 @@ function timeOf(given: unknown, option: string): number | undefined {
   return seconds;
 }
 
-/** Converts with `agg`, and for MP4 also with `ffmpeg`. */
+/** Renders with `agg` if it is installed, otherwise with `ffmpeg`. */
 async function convert(
-  cast: string,
+  clip: ClipOptions,
   format: 'gif' | 'mp4',
   target: string,
   signal: AbortSignal,
 ): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'tailcast-clip-'));
   try {
-    const source = join(folder, 'clip.cast');
-    await writeFile(source, cast, { mode: 0o600 });
-    const gif = format === 'gif' ? target : join(folder, 'clip.gif');
-    await run('agg', [source, gif], signal);
-    // The filter makes the sides even, because the codec needs that.
-    const filter = [
-      '-movflags',
-      'faststart',
-      '-pix_fmt',
-      'yuv420p',
-      '-vf',
-      'scale=trunc(iw/2)*2:trunc(ih/2)*2',
-    ];
-    if (format === 'mp4')
-      await run('ffmpeg', ['-loglevel', 'error', '-n', '-i', gif, ...filter, target], signal);
+    let made = join(folder, 'clip.gif');
+    let source = made;
+    if (await isInstalled('agg')) {
+      const cast = join(folder, 'clip.cast');
+      await writeFile(cast, await clipCast(clip), { mode: 0o600 });
+      await run('agg', [cast, made], signal);
+    } else source = await writeStills(clip, folder);
+    if (source !== made || format !== 'gif') {
+      made = join(folder, `made.${format}`);
+      await run('ffmpeg', ['-loglevel', 'error', '-i', source, ...FFMPEG_OPTIONS[format], made], signal);
+    }
+    await copyFile(made, target, constants.COPYFILE_EXCL);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+const FFMPEG_OPTIONS = {
+  gif: ['-vf', 'fps=12,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none'],
+  // The filter makes the sides even, because the codec needs that.
+  mp4: '-vf fps=12,scale=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -movflags faststart'.split(' '),
+};
+
+/** Writes the screens of a clip. @returns the path of their list for ffmpeg */
+async function writeStills(clip: ClipOptions, folder: string): Promise<string> {
+  const list = ['ffconcat version 1.0'];
+  let name = '';
+  for (const { svg, seconds } of await clipStills(clip)) {
+    name = `${list.length}.svg`;
+    await writeFile(join(folder, name), svg, { mode: 0o600 });
+    list.push(`file ${name}\nduration ${seconds.toFixed(3)}`);
+  }
+  // ffmpeg ignores the duration of the last file
+  list.push(`file ${name}\n`);
+  const path = join(folder, 'clip.ffconcat');
+  await writeFile(path, list.join('\n'), { mode: 0o600 });
+  return path;
+}
+
+function isInstalled(program: string): Promise<boolean> {
+  const child = spawn(program, ['--version'], { stdio: 'ignore' });
+  return new Promise((resolve) => {
+    child.on('error', () => resolve(false));
+    child.on('close', () => resolve(true));
+  });
 }
 
 async function run(program: 'agg' | 'ffmpeg', args: readonly string[], signal: AbortSignal): Promise<void> {
@@ -129,7 +157,7 @@ async function run(program: 'agg' | 'ffmpeg', args: readonly string[], signal: A
         'code' in error && error.code === 'ENOENT'
           ? new TailcastError(
               'USAGE',
-              `--format: this format needs ${program}. Install ${program}, or use --format svg`,
+              '--format: this format needs agg or ffmpeg. Install ffmpeg, or use --format svg',
             )
           : error,
       ),

@@ -214,7 +214,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--from <time>', 'start time: 90, 1:30 or 1h2m3s; default: the start of the recording')
     .option('--to <time>', 'end time; default: 10 seconds after the start')
     .addOption(
-      new Option('--format <format>', 'svg; gif needs the program agg, mp4 needs agg and ffmpeg')
+      new Option('--format <format>', 'svg; gif needs the program agg or ffmpeg, mp4 needs ffmpeg')
         .choices(CLIP_FORMATS)
         .default('svg'),
     )

@@ -35,6 +35,8 @@ const COLOURS = [
   '#768390 #ff938a #8ddb8c #eac55f #96d0ff #dcbdfb #76e3ea #ffffff',
 ].flatMap((colours) => colours.split(' '));
 
+const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`;
+
 /** A range that the user can correct. */
 export class ClipError extends Error {
   override readonly name = 'ClipError';
@@ -42,14 +44,43 @@ export class ClipError extends Error {
 
 /** @throws ClipError if the range is invalid or has too much content */
 export async function clipSvg(options: ClipOptions): Promise<string> {
+  return (await framesOf(options, (row) => printRow(row))).print(options.to - options.from);
+}
+
+/** A screen of a clip as an SVG without animation. */
+export interface ClipStill {
+  readonly svg: string;
+  readonly seconds: number;
+}
+
+/**
+ * Returns the screens of a clip in their order. Each cell has its own position, because ffmpeg's SVG renderer ignores
+ * the length of texts.
+ * @throws ClipError as `clipSvg`
+ */
+export async function clipStills(options: ClipOptions): Promise<Iterable<ClipStill>> {
+  const printCells = ({ cells, wrapped }: CellRow): string => {
+    let column = 0;
+    return cells
+      .map((cell) => {
+        const part = printRow({ cells: [cell], wrapped }, column);
+        column += cell.width;
+        return part;
+      })
+      .join('');
+  };
+  return (await framesOf(options, printCells)).stills(options.to - options.from);
+}
+
+async function framesOf(options: ClipOptions, printed: (row: CellRow) => string): Promise<Frames> {
   const { from, to } = checked(options);
   const step = Math.max(FRAME_SECONDS, (to - from) / MAX_FRAMES);
-  const frames = new Frames();
+  const frames = new Frames(printed);
   await walk(options, {
     bucketOf: (seconds) => (seconds <= from ? 0 : Math.ceil((seconds - from) / step)),
     onBucket: async (bucket, terminal) => frames.add(bucket * step, terminal),
   });
-  return frames.print(to - from);
+  return frames;
 }
 
 /** @returns an asciicast that starts with the screen at the start of the range. @throws ClipError as `clipSvg` */
@@ -153,9 +184,14 @@ class Frames {
   readonly #frames: Frame[] = [];
   readonly #rows: string[] = [];
   readonly #known = new Map<string, number>();
+  readonly #printed: (row: CellRow) => string;
   #text = 0;
   #columns = 1;
   #height = 1;
+
+  constructor(printed: (row: CellRow) => string) {
+    this.#printed = printed;
+  }
 
   add(at: number, { emulator }: PlayTerminal): void {
     this.#columns = Math.max(this.#columns, emulator.cols);
@@ -167,7 +203,7 @@ class Frames {
   }
 
   #rowOf(row: CellRow): number {
-    const content = printRow(row);
+    const content = this.#printed(row);
     const known = this.#known.get(content);
     if (known !== undefined) return known;
     this.#text += content.length;
@@ -177,9 +213,31 @@ class Frames {
     return this.#rows.length - 1;
   }
 
-  print(seconds: number): string {
+  /** Start tag, with a size that is a multiple of the screen's. */
+  #open(scale: number): { readonly width: number; readonly tag: string } {
     const width = Math.ceil(this.#columns * CELL_WIDTH + 2 * PADDING);
     const height = this.#height * ROW_HEIGHT + 2 * PADDING;
+    const size = `viewBox="0 0 ${width} ${height}" width="${width * scale}" height="${height * scale}"`;
+    return { width, tag: `<svg xmlns="http://www.w3.org/2000/svg" ${size}>` };
+  }
+
+  *stills(seconds: number): Generator<ClipStill> {
+    // twice the size: sharp, and even sides, because the codec needs them
+    const { tag } = this.#open(2);
+    const style = `<style>rect{shape-rendering:crispEdges}${TEXT_STYLE}</style>`;
+    for (const [index, { at, rows }] of this.#frames.entries()) {
+      const texts = rows.map(
+        (row, y) => `<g transform="translate(${PADDING} ${PADDING + y * ROW_HEIGHT})">${this.#rows[row]}</g>`,
+      );
+      yield {
+        svg: `${tag}${style}<rect width="100%" height="100%" fill="${PAPER}"/>${texts.join('')}</svg>\n`,
+        seconds: (this.#frames[index + 1]?.at ?? seconds) - at,
+      };
+    }
+  }
+
+  print(seconds: number): string {
+    const { width, tag } = this.#open(1);
     const share = (at: number): string => `${Math.min(100, (at / seconds) * 100).toFixed(3)}%`;
     const steps = this.#frames.map(
       ({ at }, index) => `${index === 0 ? '0%' : share(at)}{transform:translateX(${-index * width}px)}`,
@@ -194,9 +252,9 @@ class Frames {
       return uses.join('');
     });
     return [
-      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">`,
+      tag,
       '<style>',
-      `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`,
+      TEXT_STYLE,
       `@keyframes clip{${steps.join('')}100%{transform:translateX(${-last}px)}}`,
       `.clip{animation:clip ${seconds.toFixed(2)}s step-end infinite}`,
       '</style>',
@@ -209,8 +267,8 @@ class Frames {
 }
 
 /** Cells with one style as rectangles and text. */
-function printRow({ cells }: CellRow): string {
-  let column = 0;
+function printRow({ cells }: CellRow, firstColumn = 0): string {
+  let column = firstColumn;
   let parts = '';
   for (let index = 0; index < cells.length;) {
     const first = cells[index];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { readCastStart } from '../../src/screen/cast-reader.ts';
-import { clipCast, ClipError, clipSvg, type ClipOptions } from '../../src/screen/clip.ts';
+import { clipCast, ClipError, clipStills, clipSvg, type ClipOptions } from '../../src/screen/clip.ts';
 
 const HEADER = '{"version":2,"width":20,"height":4}';
 const EVENTS = [
@@ -61,6 +61,17 @@ describe('an SVG clip', () => {
     const svg = await clipSvg(clip(0, 200, many));
     expect(svg.split('translateX').length).toBeLessThanOrEqual(1503);
     expect(svg.length).toBeLessThan(1024 ** 2);
+  });
+});
+
+describe('the screens of a clip', () => {
+  it('have their durations, and a position for each character', async () => {
+    const stills = [...(await clipStills(clip(4, 8, ['[1,"o","x"]', '[6,"o","\\r漢y"]'])))];
+    expect(stills.map(({ svg, seconds }) => [textsOf(svg), Math.round(seconds)])).toEqual([
+      [['x'], 2],
+      [['漢', 'y'], 2],
+    ]);
+    expect(stills[1]?.svg).toMatch(/<text x="0.0"[^>]*>漢<.*<text x="16.8"[^>]*>y</);
   });
 });
 

@@ -1,4 +1,5 @@
 /** An exported recording as one file, opened without a network in a real browser. */
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +12,7 @@ import { createLineSealer } from '../../../src/tsrecorder/evidence/line-seal.ts'
 import { signSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { decodeRecording } from '../../../src/wire/recorder-api/recording.ts';
+import { runCommand } from '../../support/run-command.ts';
 import { accessibilityFaults } from '../support/axe.ts';
 import { castText, type CastSpec } from '../support/casts.ts';
 import { DESKTOP, goTo, PHONE, ready, setUpPlayer, shot, showsAt } from '../support/player-page.ts';
@@ -194,3 +196,44 @@ describe('a file with a signature', () => {
     }
   });
 });
+
+describe('tailcast clip', () => {
+  it('writes GIF and MP4 with the colours, columns and times of the screen', async ({ skip }) => {
+    if (spawnSync('ffmpeg', ['-version']).error !== undefined) skip('ffmpeg is not installed');
+    if (spawnSync('agg', ['--version']).error === undefined) skip('agg is installed; its cells differ');
+    const block = '\x1b[41m    \x1b[0m';
+    const cast = join(folder, 'clip.cast');
+    const events: CastSpec['events'] = [
+      [1, 'o', `12345678${block}\r\n漢字漢字${block}\r\n🚀🎉🚀🎉${block}\r\n`],
+      [3, 'o', `${'\x1b[44m \x1b[0m'.repeat(8)}\x1b[42m    \x1b[0m`],
+    ];
+    writeFileSync(cast, castText({ command: 'clip', columns: 40, rows: 8, events }));
+    for (const format of ['gif', 'mp4']) {
+      const target = join(folder, `clip.${format}`);
+      const made = await runCommand('clip', cast, '--to', '4', '--format', format, '--output', target);
+      expect(made).toMatchObject({ code: 0, err: `${target}\n` });
+      const rows = (at: number): readonly string[] =>
+        [0, 1, 2, 3].map((row) => colourAt(target, at, { column: 10, row, columns: 40, rows: 8 }));
+      expect([format, rows(0.5)]).toEqual([format, ['none', 'none', 'none', 'none']]);
+      expect([format, rows(2)]).toEqual([format, ['red', 'red', 'red', 'none']]);
+      expect([format, rows(3.5)]).toEqual([format, ['red', 'red', 'red', 'green']]);
+    }
+  });
+});
+
+/** Strongest colour of one cell in a clip, read with ffmpeg. */
+function colourAt(
+  path: string,
+  seconds: number,
+  { column, row, columns, rows }: Record<'column' | 'row' | 'columns' | 'rows', number>,
+): string {
+  // the padding of a clip is 12 of its pixels, a cell has 8.4 × 17
+  const x = `(12+8.4*${column})*iw/ceil(24+8.4*${columns})`;
+  const y = `(12+17*${row + 0.25})*ih/(24+17*${rows})`;
+  const filter = `trim=start=${seconds},crop=4:4:'${x}':'${y}',scale=1:1:flags=area`;
+  const output = ['-frames:v', '1', '-f', 'rawvideo', '-pix_fmt', 'rgb24', '-'];
+  const pixel = execFileSync('ffmpeg', ['-loglevel', 'error', '-i', path, '-vf', filter, ...output]);
+  const parts = [...pixel];
+  const most = Math.max(...parts);
+  return most < 80 ? 'none' : (['red', 'green', 'blue'][parts.indexOf(most)] ?? '');
+}
