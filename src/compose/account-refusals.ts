@@ -5,14 +5,18 @@ import type { ApiServer } from '../kube/api-server.ts';
 import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { createAccountRefusals, type AccountRefusals } from '../proxy/gate/account-refusals.ts';
 
-/** @param auditExtras true if requests have extras; the account then needs the right to set them */
+/**
+ * @param auditExtras true if requests have extras; the account then needs the right to set them
+ * @param prefix start of the path of a review, such as a workspace of kcp
+ */
 export function openAccountRefusals(
   { auditExtras }: { readonly auditExtras: boolean },
   apiServer: ApiServer,
+  prefix = '',
 ): AccountRefusals {
   // with request headers the gateway has no account of its own
   if (apiServer.requestHeader === true) return { find: () => undefined };
-  const client = createApiClient(apiServer, Date.now);
+  const client = createApiClient(apiServer, Date.now, prefix);
   const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];
   return createAccountRefusals(
     async ({ user, groups }, signal) => {

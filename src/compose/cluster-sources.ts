@@ -33,6 +33,11 @@ export interface ClusterSpec {
   readonly isTrusted: boolean;
 }
 
+/** Start of paths of the gateway's own requests. A kcp server reviews rights only in a workspace. */
+export function ownPrefix({ kcp }: Pick<ClusterSpec, 'kcp'>): string {
+  return kcp ? '/clusters/root' : '';
+}
+
 /** Result of a source: a cluster or an error for each file, context or object. */
 export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
 

@@ -8,6 +8,9 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { pause } from '../async/pause.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
+import { createApiClient } from '../doctor/api-client.ts';
+import { runChecks } from '../doctor/checks.ts';
+import { permissionChecks } from '../doctor/permission-checks.ts';
 import { asTailcastError, errorText, TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer } from '../kube/api-server.ts';
 import { guardedLookup } from '../kube/guarded-lookup.ts';
@@ -22,7 +25,7 @@ import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-po
 import { openAccountRefusals } from './account-refusals.ts';
 import { parseClusterFile, type ClusterFile } from './cluster-file.ts';
 import { openRequestHeaders } from './request-headers.ts';
-import { openSources, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
+import { openSources, ownPrefix, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
 
 const RELOAD_EVERY_MS = 1000;
 /** Time in which requests that were admitted before a reload still get a connection, in milliseconds. */
@@ -309,7 +312,7 @@ class ClusterManager implements Clusters {
         basePath: apiServer.basePath,
         pool,
         connect: () => endpoints.connectStream(),
-        accountRefusals: openAccountRefusals(config, apiServer),
+        accountRefusals: openAccountRefusals(config, apiServer, ownPrefix(spec)),
         credentialRefused: () => apiServer.refused(),
         enter() {
           if (inFlight >= maxRequests) throw new TailcastError('OVERLOADED', `cluster ${spec.name}`);
@@ -319,8 +322,29 @@ class ClusterManager implements Clusters {
       }),
     });
     this.#bindings.set(spec.name, binding);
+    if (spec.kcp && spec.identity === 'impersonate') void this.#reviewRights(spec, apiServer);
     const entry = Object.freeze({ ...cluster, gate: openGate(apiServer, cluster) });
     return { spec, key, entry, apiServer, endpoints, pool, checkedAtMs: -Infinity };
+  }
+
+  /** Logs a warning if the account may not impersonate, or may do more. Never rejects. */
+  async #reviewRights(spec: ClusterSpec, apiServer: ApiServer): Promise<void> {
+    const { config, log, signal } = this.#options;
+    const client = createApiClient(apiServer, Date.now, ownPrefix(spec));
+    const { mode } = config;
+    const checks = permissionChecks({ client: async () => client, mode, namespace: 'default' });
+    try {
+      for (const finding of await runChecks(checks, signal)) {
+        const { status, summary } = finding;
+        if (status !== 'warning' && status !== 'failed') continue;
+        log.warn(
+          { cluster: spec.name, summary, remedy: finding.remedy },
+          'check the account of the kcp server',
+        );
+      }
+    } catch {
+      // the gateway is stopping
+    }
   }
 
   /** @throws TailcastError `CONFIG_INVALID` if the name belonged to another cluster */

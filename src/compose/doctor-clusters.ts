@@ -6,7 +6,7 @@ import { grantsCheck, type CallerGrant, type GrantScope } from '../doctor/grants
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { createSilentLogger } from '../observe/logger.ts';
-import { openSources, type ClusterSpec } from './cluster-sources.ts';
+import { openSources, ownPrefix, type ClusterSpec } from './cluster-sources.ts';
 import { createClusterServer, readClusterFile } from './clusters.ts';
 import type { DoctorOptions } from './doctor.ts';
 import { openApiServer } from './gateway-upstream.ts';
@@ -103,7 +103,7 @@ function checksOf(
 ): readonly Check[] {
   const { name } = spec;
   const open = () => createClusterServer(spec, { config, environment, log: createSilentLogger() });
-  const api = apiServerChecks({ open, unixMs: Date.now });
+  const api = apiServerChecks({ open, unixMs: Date.now, prefix: ownPrefix(spec) });
   const own = [
     ...api.checks,
     // with request headers the gateway has no account

@@ -10,7 +10,7 @@ import { asTailcastError, TailcastError } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { pathInKubeconfig } from '../kube/kubeconfig.ts';
-import type { ClusterSpec } from './cluster-sources.ts';
+import { ownPrefix, type ClusterSpec } from './cluster-sources.ts';
 
 const PROBE = {
   user: 'tailcast:probe',
@@ -56,7 +56,7 @@ export async function openRequestHeaders(
   const prove = (): Promise<void> => {
     if (proof !== undefined && performance.now() < retryAtMs) return proof;
     retryAtMs = Infinity;
-    proof = probe(raw).catch((cause: unknown) => {
+    proof = probe(raw, ownPrefix(spec)).catch((cause: unknown) => {
       retryAtMs = performance.now() + RETRY_MS;
       const error = asTailcastError(cause);
       options.onFailure(error);
@@ -99,15 +99,16 @@ async function refuseUnsafe(
 }
 
 /** Proves that the API server believes the headers with our certificate, and not without it. */
-async function probe(server: ApiServer): Promise<void> {
+async function probe(server: ApiServer, prefix: string): Promise<void> {
   const fail = (problem: string): never => {
     throw new TailcastError('CONFIG_INVALID', `request headers: ${problem}`);
   };
   const signal = AbortSignal.timeout(PROBE_MS);
-  const ours = createApiClient(server, Date.now);
+  const ours = createApiClient(server, Date.now, prefix);
   const without = createApiClient(
     { ...server, tls: { ...server.tls, cert: undefined, key: undefined } },
     Date.now,
+    prefix,
   );
   const [believed, nobody, stranger] = await Promise.all([
     ours.post(PATH, REVIEW, signal, PROBE),

@@ -29,8 +29,11 @@ export interface ApiClient {
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
-/** Creates a client. `unixMs` is the local clock, for comparisons with `Date`. */
-export function createApiClient(server: ApiServer, unixMs: () => number): ApiClient {
+/**
+ * Creates a client. `unixMs` is the local clock, for comparisons with `Date`.
+ * @param prefix start of every path, such as a workspace of kcp
+ */
+export function createApiClient(server: ApiServer, unixMs: () => number, prefix = ''): ApiClient {
   const ask = async (
     method: 'GET' | 'POST',
     path: string,
@@ -49,7 +52,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
           host: server.host,
           port: server.port,
           servername: server.serverName,
-          path: server.basePath + path,
+          path: server.basePath + prefix + path,
           ...server.tls,
           ...(server.lookup === undefined ? {} : { lookup: server.lookup }),
           agent: false,

@@ -11,6 +11,8 @@ export interface ApiServerFacts {
   /** Opens the API server of the kubeconfig or the service account. */
   readonly open: () => Promise<ApiServer>;
   readonly unixMs: () => number;
+  /** Start of every path. Default: none. */
+  readonly prefix?: string;
 }
 
 /** Responses of the API server; one request for all checks. */
@@ -28,9 +30,9 @@ const UNREACHABLE =
   'check NetworkPolicy and firewall, and the address in the kubeconfig or KUBERNETES_SERVICE_HOST';
 
 /** Returns the checks of the API server. */
-export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSource {
+export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiServerSource {
   const server = once(open);
-  const client = once(async () => createApiClient(await server(), unixMs));
+  const client = once(async () => createApiClient(await server(), unixMs, prefix));
   let version: ApiAnswer | undefined;
   const checks: readonly Check[] = [
     {

@@ -8,6 +8,7 @@ import { guardedLookup } from '../../src/kube/guarded-lookup.ts';
 import { parseKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import {
+  askHttp2,
   createServerCa,
   kubeconfigOf,
   openClusterRig,
@@ -15,6 +16,7 @@ import {
   type ClusterRig,
   type ScriptedServer,
 } from '../support/cluster-rig.ts';
+import { startApiServerDouble } from '../support/api-server-double.ts';
 import { settingsOf } from '../support/settings.ts';
 
 async function scripted(...options: Parameters<typeof startScripted>): Promise<ScriptedServer> {
@@ -142,31 +144,44 @@ describe('the clusters of a gateway', () => {
     expect((await rig.get('/clusters/a/api')).body).toBe('a');
   });
 
-  it('lose no request while they reload', async () => {
+  it('lose no request while 200 of them reload', async () => {
     const a = await scripted('a');
+    const names = Array.from({ length: 200 }, (_, index) => `c${index}`);
+    const kubeconfigs = names.map((name) => [`${name}.yaml`, kubeconfigOf(a)] as const);
     const rig = await open({
-      content: { clusters: [entry('a')], discover: [{ directory: 'DIR/d' }] },
-      files: { 'a.yaml': kubeconfigOf(a) },
+      content: { clusters: names.map((name) => entry(name)) },
+      files: Object.fromEntries(kubeconfigs),
     });
     let answered = 0;
     let done = false;
-    const client = async (): Promise<void> => {
-      while (!done) {
-        expect((await rig.get('/clusters/a/api')).status).toBe(200);
+    const tokens = new Map<string, string>();
+    const client = async (first: number): Promise<void> => {
+      const session = rig.http2('gateway.test');
+      for (let at = first; !done; at = (at + 7) % names.length) {
+        const path = `/clusters/${names[at]!}/api?c=${names[at]!}`;
+        const { status, body } = await (first % 2 === 0
+          ? askHttp2(session, 'gateway.test', path)
+          : rig.get(path));
+        expect([status, body]).toEqual([200, 'a']);
         answered += 1;
+        for (const { path: asked, headers } of a.asked.splice(0))
+          tokens.set(
+            asked.slice(asked.indexOf('=') + 1),
+            headers.find((one) => one.startsWith('Bearer ')) ?? '',
+          );
       }
+      session.close();
     };
-    const clients = Promise.all([client(), client(), client()]);
-    for (const round of [1, 2, 3]) {
-      await writeFile(join(rig.directory, 'a.yaml'), kubeconfigOf(a, {}, { token: `round-${round}` }));
-      await vi.waitFor(
-        () => expect(JSON.stringify(a.asked.at(-1)?.headers)).toContain(`round-${round}`),
-        eventually,
-      );
+    const clients = Promise.all([0, 1, 2, 3].map(client));
+    for (const round of ['one', 'two']) {
+      for (const [file] of kubeconfigs)
+        await writeFile(join(rig.directory, file), kubeconfigOf(a, {}, { token: round }));
+      const renewed = (): boolean => names.every((name) => tokens.get(name) === `Bearer ${round}`);
+      await Promise.race([vi.waitFor(() => expect(renewed()).toBe(true), eventually), clients]);
     }
     done = true;
     await clients;
-    expect(answered).toBeGreaterThan(3);
+    expect(answered).toBeGreaterThan(2 * names.length);
   });
 
   it('fail over to another API server, without a second request', async () => {
@@ -221,5 +236,27 @@ describe('the clusters of a gateway', () => {
     );
     const service = { clusters: [entry('a', { service: 'svc:a' })] };
     await expect(openClusterRig({ content: service, files })).rejects.toThrow('identity=tailscale');
+  });
+
+  it('with kcp review the rights of the account in a workspace at the start', async () => {
+    const kcp = await startApiServerDouble();
+    onTestFinished(() => kcp.close());
+    kcp.prefix = '/clusters/root';
+    const server = { name: 'kcp', port: kcp.port, ca: kcp.caPem };
+    const openKcp = (): Promise<ClusterRig> =>
+      open({
+        content: { clusters: [entry('a', { kcp: true, hosts: ['a.test'] })] },
+        files: { 'a.yaml': kubeconfigOf(server) },
+      });
+    const reviews = (): readonly string[] => kcp.requests.filter((line) => line.includes('review'));
+    const rig = await openKcp();
+    // each of the two checks ends with the list of rules
+    const ends = (): number => reviews().filter((line) => line.endsWith('/selfsubjectrulesreviews')).length;
+    await vi.waitFor(() => expect(ends()).toBe(2), eventually);
+    expect(reviews().filter((line) => !line.startsWith('POST /clusters/root/apis/'))).toEqual([]);
+    kcp.allowed = () => false;
+    const warned = await openKcp();
+    await vi.waitFor(() => expect(warned.log()).toContain('the account may not impersonate'), eventually);
+    expect(rig.log()).not.toContain('check the account');
   });
 });

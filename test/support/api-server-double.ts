@@ -22,6 +22,8 @@ export interface ApiServerDouble {
   readonly apiServer: ApiServer;
   version: Record<string, unknown> | undefined;
   username: string;
+  /** Start of all paths that exist, such as `/clusters/root` of a kcp server. */
+  prefix: string;
   /** Status of all responses instead of the normal ones. */
   failure: number | undefined;
   /** Offset of `Date` from the real time. */
@@ -64,6 +66,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     },
     version: { major: '1', minor: '36', gitVersion: 'v1.36.3' },
     username: 'system:serviceaccount:tailcast:gateway',
+    prefix: '',
     failure: undefined,
     skewMs: 0,
     allowed: ({ verb, resource }) => verb === 'impersonate' && ['users', 'groups'].includes(resource),
@@ -86,7 +89,9 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   server.on('request', (request, response) => {
     void readBody(request).then((body) => {
       double.requests.push(`${request.method} ${request.url}`);
-      const answer = answerTo(double, request.url ?? '', body);
+      const url = request.url ?? '';
+      const isInside = url.startsWith(double.prefix);
+      const answer = isInside ? answerTo(double, url.slice(double.prefix.length), body) : undefined;
       const { 'impersonate-user': user, 'impersonate-group': groups } = request.headersDistinct;
       double.impersonated = [...(user ?? []), ...(groups ?? [])];
       response.writeHead(double.failure ?? (answer === undefined ? 404 : double.created ? 201 : 200), {

@@ -92,7 +92,11 @@ export async function startScripted(name: string, from?: ServerCa): Promise<Scri
 }
 
 /** A kubeconfig with one context. */
-export function kubeconfigOf(server: ScriptedServer, overrides: object = {}, user: object = {}): string {
+export function kubeconfigOf(
+  server: Pick<ScriptedServer, 'name' | 'port' | 'ca'>,
+  overrides: object = {},
+  user: object = {},
+): string {
   const cluster = {
     server: `https://127.0.0.1:${server.port}`,
     'certificate-authority-data': Buffer.from(server.ca).toString('base64'),
