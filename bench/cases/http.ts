@@ -46,6 +46,14 @@ const accessGets: BenchCase = {
   }),
 };
 
+/** The choice of the cluster, without the setting `clusters`, with one cluster and with 200. */
+const clusterGets: BenchCase = {
+  ...accessGets,
+  name: 'get-clusters',
+  title: 'GET of 2 KB, 32 connections, with one and with 200 clusters',
+  peers: ['tailcast', 'tailcast-cluster', 'tailcast-clusters'],
+};
+
 const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   name: `h2-${connections}x32`,
   title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
@@ -155,6 +163,7 @@ export const HTTP_CASES: readonly BenchCase[] = [
   listsAtOnce,
   ...smallGets,
   accessGets,
+  clusterGets,
   ...http2Gets,
   slowReaders,
   posts,

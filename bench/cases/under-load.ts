@@ -87,6 +87,24 @@ const coldStart: BenchCase = {
 };
 
 const REST_MS = 20_000;
+const clustersIdle: BenchCase = {
+  name: 'clusters-idle',
+  title: 'memory of idle clusters, one and 200, 20 s after the start',
+  unit: STARTS,
+  constantLoad: true,
+  onlyFull: true,
+  fresh: true,
+  atRest: true,
+  rounds: () => 3,
+  peers: ['tailcast-cluster', 'tailcast-clusters'],
+  // meanwhile, the gateway has checked the health of each cluster
+  async run(_peer, _bench, _scale, onSteady) {
+    await delay(REST_MS);
+    onSteady();
+    return { units: 1, seconds: REST_MS / 1000, loadCpuSeconds: 0 };
+  },
+};
+
 const memoryAfter: BenchCase = {
   name: 'memory-after',
   title:
@@ -122,4 +140,4 @@ const memoryAfter: BenchCase = {
   },
 };
 
-export const UNDER_LOAD_CASES: readonly BenchCase[] = [echoUnderLoad, coldStart, memoryAfter];
+export const UNDER_LOAD_CASES: readonly BenchCase[] = [echoUnderLoad, coldStart, memoryAfter, clustersIdle];

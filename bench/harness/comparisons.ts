@@ -17,6 +17,7 @@ const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   'tailcast-plain-recorded': ['reference-recorded'],
   'tailcast-durable-first': ['tailcast-recorded'],
   'tailcast-access': ['tailcast'],
+  'tailcast-clusters': ['tailcast-cluster', 'tailcast'],
 };
 
 /** Returns every comparison of a case with enough rounds. */

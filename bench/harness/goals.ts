@@ -99,15 +99,19 @@ function added(
   text: string,
   caseName: string,
   [ours, theirs]: readonly [PeerName, PeerName],
-  atMostMs: number,
+  atMost: number,
+  [figure, unit]: readonly ['p99Ms' | 'restMb', string] = ['p99Ms', 'ms'],
 ): Goal {
   return {
     text,
     look(results) {
-      const p99 = (row: Row | undefined): number | undefined => row?.p99Ms?.median;
-      const [left, right] = [p99(rowOf(results, caseName, ours)), p99(rowOf(results, caseName, theirs))];
+      const median = (row: Row | undefined): number | undefined => row?.[figure]?.median;
+      const [left, right] = [
+        median(rowOf(results, caseName, ours)),
+        median(rowOf(results, caseName, theirs)),
+      ];
       if (left === undefined || right === undefined) return undefined;
-      return { figures: `${(left - right).toFixed(2)} ms`, met: left - right <= atMostMs };
+      return { figures: `${(left - right).toFixed(2)} ${unit}`, met: left - right <= atMost };
     },
   };
 }
@@ -287,4 +291,8 @@ export const GOALS: readonly Goal[] = [
     [{ figure: 'p99Ms', atMost: 1 }],
   ),
   fact('idle gateway: at most 120 MB of memory', IDLE_MEMORY, 120),
+  added('200 idle clusters: at most 60 MB', 'clusters-idle', ['tailcast-clusters', 'tailcast-cluster'], 60, [
+    'restMb',
+    'MB',
+  ]),
 ];

@@ -18,6 +18,9 @@ export type PeerName =
   | 'tailcast-durable-first'
   /** For a caller with rules of access on request. */
   | 'tailcast-access'
+  /** With one cluster and with 200 clusters of the setting `clusters`. */
+  | 'tailcast-cluster'
+  | 'tailcast-clusters'
   /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
   | 'go'
   /** Go's ReverseProxy with the default transport. */

@@ -13,6 +13,8 @@ interface Variant {
   readonly durableFirst: boolean;
   /** True for a caller with rules of access on request. */
   readonly accessRules?: boolean;
+  /** Number of clusters of the setting `clusters`. */
+  readonly clusters?: number;
 }
 
 const ALONE: Variant = { recorded: false, plain: false, durableFirst: false };
@@ -24,6 +26,8 @@ const VARIANTS = {
   'tailcast-plain-recorded': PLAIN_RECORDED,
   'tailcast-durable-first': DURABLE_FIRST,
   'tailcast-access': { ...ALONE, accessRules: true },
+  'tailcast-cluster': { ...ALONE, clusters: 1 },
+  'tailcast-clusters': { ...ALONE, clusters: 200 },
   before: ALONE,
   'before-recorded': { ...ALONE, recorded: true },
   'before-plain-recorded': PLAIN_RECORDED,
@@ -48,7 +52,7 @@ export async function startTailcast(
   // all load comes from one user, who would exceed the default limit of shells
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
-  const { recorded, plain, durableFirst, accessRules = false }: Variant = VARIANTS[name];
+  const { recorded, plain, durableFirst, accessRules = false, clusters }: Variant = VARIANTS[name];
   const version = name.startsWith('before') ? 'before' : 'here';
   const recorder = recorded ? await bench.recorder(version) : undefined;
   const options: GatewayProgram = {
@@ -61,6 +65,7 @@ export async function startTailcast(
     durableFirst,
     plain,
     accessRules,
+    ...(clusters === undefined ? {} : { clusters }),
   };
   // The gateway program of commit 9719fbc, the usual checkout of `--before`, requires a number of workers.
   const argument = JSON.stringify(version === 'before' ? { ...options, workers: 1 } : options);

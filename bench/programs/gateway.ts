@@ -3,7 +3,8 @@
  *
  *   node gateway.js <json>      prints {"port":…} when it serves
  */
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
@@ -25,6 +26,8 @@ export interface GatewayProgram {
   readonly plain?: boolean;
   /** True for a caller with rules of access on request. */
   readonly accessRules?: boolean;
+  /** Number of clusters, in a file of the setting `clusters`; undefined: one cluster without that setting. */
+  readonly clusters?: number;
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
@@ -39,9 +42,24 @@ const front: readonly (readonly [string, unknown])[] =
         ['tlsCert', options.cert],
         ['tlsKey', options.key],
       ];
+/** Writes clusters that all use the benchmark's API server. The first one has the host name of the load. */
+function writeClusters(count: number): string {
+  const clusters = Array.from({ length: count }, (_, index) => ({
+    name: `cluster-${index}`,
+    hosts: [index === 0 ? 'localhost' : `cluster-${index}.localhost`],
+    kubeconfig: { file: options.kubeconfig },
+  }));
+  mkdirSync(options.stateDirectory, { recursive: true });
+  const path = join(options.stateDirectory, 'clusters.yaml');
+  writeFileSync(path, JSON.stringify({ clusters, unscopedRules: 'all' }));
+  return path;
+}
+
 const config = readSettings(GATEWAY_SETTINGS, {
   flags: new Map<string, unknown>([
-    ['kubeconfig', options.kubeconfig],
+    options.clusters === undefined
+      ? ['kubeconfig', options.kubeconfig]
+      : ['clusters', writeClusters(options.clusters)],
     ['identity', 'static'],
     ['listen', '127.0.0.1:0'],
     ...front,
