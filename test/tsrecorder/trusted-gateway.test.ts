@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
 import { runRecorder, startRecorder } from '../../src/compose/recorder.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -17,21 +17,16 @@ const NAMED = {
 const ACCEPTED = 'x-tailcast-viewer-accepted';
 const OTHER = HEADER.replace('"Namespace":"prod"', '"Namespace":"test"');
 
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.[Symbol.asyncDispose]();
-  rig = undefined;
-});
-
 /**
  * A recorder with one visible and one hidden recording: alice may read one namespace, and the gateway may read nothing.
  */
 async function recorderFor(caller: Viewer, trustedGateways: readonly string[]): Promise<Rig> {
-  rig = await createRig({
+  const rig = await createRig({
     identifyViewer: async () => caller,
     viewers: [parseViewRule('alice@example.com=namespace:test'), parseViewRule('tag:audit')],
     trustedGateways,
   });
+  onTestFinished(() => rig[Symbol.asyncDispose]());
   await uploadWhole(rig.recorder, HEADER);
   await uploadWhole(rig.recorder, OTHER);
   return rig;
@@ -45,10 +40,10 @@ async function namespaces(from: Rig, headers: Record<string, string>): Promise<(
 
 describe('a gateway that the recorder trusts', () => {
   it.each([['tag:k8s-gateway'], ['nGATE1CNTRL']])('by %s says who looks', async (trusted) => {
-    const { get } = await recorderFor(GATEWAY, [trusted]);
-    const answer = await get('/api/v1/recordings', NAMED);
+    const rig = await recorderFor(GATEWAY, [trusted]);
+    const answer = await rig.get('/api/v1/recordings', NAMED);
     expect(answer.headers[ACCEPTED]).toBe('nA1CNTRL');
-    expect(await namespaces(rig!, NAMED)).toEqual(['test']);
+    expect(await namespaces(rig, NAMED)).toEqual(['test']);
   });
 
   it('names tagged nodes as well, whose rules count', async () => {

@@ -1,54 +1,34 @@
 /** Requests that read and write reviews: right `review`, other sites, gateways, events. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { parseQuery, type Query, type Term } from '../../../src/search/query.ts';
 import type { Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
 import { visibleIds, withReviewedIds } from '../../../src/tsrecorder/serving/api-reviews.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import type { Review } from '../../../src/wire/recorder-api/review.ts';
-import { parseViewRule, scopeOf, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
-import { createRig, HEADER, request, uploadWhole, type Answer, type Rig } from '../recorder-rig.ts';
+import { parseViewRule, scopeOf } from '../../../src/tsrecorder/serving/viewing.ts';
+import { HEADER, uploadWhole } from '../recorder-rig.ts';
+import { CAROL, openViewedRecorder } from '../viewed-recorder.ts';
 
-const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
 const RULES = [
   'carol@example.com',
   'carol@example.com=review',
   'dave@example.com',
   'erin@example.com=review',
 ];
-const JSON_TYPE = { 'content-type': 'application/json' };
 
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.[Symbol.asyncDispose]();
-  rig = undefined;
-});
-
-/** A recorder with one recording for a viewer, who may change between requests. */
+/** A recorder with one recording. */
 async function openRecorder() {
-  let viewer = CAROL;
-  const opened = await createRig({
-    // the identity belongs to the connection, and each request has its own
-    identifyViewer: async () => viewer,
-    viewers: RULES.map(parseViewRule),
-    trustedGateways: ['tag:k8s-gateway'],
-  });
-  rig = opened;
-  await uploadWhole(opened.recorder, `${HEADER}[0.1,"o","hello"]\n`);
-  const [recording] = await opened.list();
+  const { rig, as, post } = await openViewedRecorder(RULES);
+  await uploadWhole(rig.recorder, `${HEADER}[0.1,"o","hello"]\n`);
+  const [recording] = await rig.list();
   const path = `/api/v1/recordings/${recording!.id}/review`;
   return {
     id: recording!.id,
-    get: opened.get,
-    list: opened.list,
-    as: (other: Viewer): void => void (viewer = other),
-    read: async (headers = {}) => JSON.parse((await opened.get(path, headers)).body) as object,
-    post: (body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
-      request(opened.recorder, {
-        path,
-        method: 'POST',
-        headers: { ...JSON_TYPE, ...headers },
-        body: JSON.stringify(body),
-      }),
+    get: rig.get,
+    list: rig.list,
+    as,
+    read: async (headers = {}) => JSON.parse((await rig.get(path, headers)).body) as object,
+    post: (body: unknown, headers: Record<string, string> = {}) => post(path, body, headers),
   };
 }
 

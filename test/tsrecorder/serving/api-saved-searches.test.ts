@@ -1,10 +1,10 @@
 /** Saved searches of a recorder: personal and shared ones, rights, other sites, events, and forged documents. */
-import { afterEach, describe, expect, it } from 'vitest';
-import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { describe, expect, it } from 'vitest';
+import type { Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SavedSearches } from '../../../src/wire/recorder-api/saved-search.ts';
-import { createRig, request, type Answer, type Rig } from '../recorder-rig.ts';
+import type { Answer } from '../recorder-rig.ts';
+import { CAROL, openViewedRecorder } from '../viewed-recorder.ts';
 
-const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
 const ERIN: Viewer = { ...CAROL, user: 'erin@example.com' };
 const RULES = [
   'carol@example.com',
@@ -15,32 +15,13 @@ const RULES = [
 ];
 const PATH = '/api/v1/searches';
 
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.[Symbol.asyncDispose]();
-  rig = undefined;
-});
-
-/** A recorder for a viewer, who may change between requests. */
 async function openRecorder() {
-  let viewer = CAROL;
-  const opened = await createRig({
-    identifyViewer: async () => viewer,
-    viewers: RULES.map(parseViewRule),
-    trustedGateways: ['tag:k8s-gateway'],
-  });
-  rig = opened;
+  const { rig, as, post } = await openViewedRecorder(RULES);
   return {
-    get: opened.get,
-    as: (other: Viewer): void => void (viewer = other),
-    read: async (headers = {}) => JSON.parse((await opened.get(PATH, headers)).body) as SavedSearches,
-    post: (body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
-      request(opened.recorder, {
-        path: PATH,
-        method: 'POST',
-        headers: { 'content-type': 'application/json', ...headers },
-        body: JSON.stringify(body),
-      }),
+    get: rig.get,
+    as,
+    read: async (headers = {}) => JSON.parse((await rig.get(PATH, headers)).body) as SavedSearches,
+    post: (body: unknown, headers: Record<string, string> = {}) => post(PATH, body, headers),
   };
 }
 
