@@ -5,7 +5,7 @@ import { request } from 'node:https';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   createClient,
-  openRig,
+  rigWith,
   person,
   valuesOf,
   type Client,
@@ -14,12 +14,6 @@ import {
   type UpstreamSocket,
 } from './rig.ts';
 import { TailcastError } from '../../src/errors.ts';
-
-async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
-  const rig = await openRig({ upstream, ...options });
-  onTestFinished(() => rig.close());
-  return rig;
-}
 
 function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   const client = createClient(name, rig);

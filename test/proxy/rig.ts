@@ -10,6 +10,7 @@ import {
   type Server,
   type TLSSocket,
 } from 'node:tls';
+import { onTestFinished } from 'vitest';
 import type { AccessEntry } from '../../src/observe/access-log.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -208,6 +209,16 @@ export async function openRig(options: RigOptions): Promise<Rig> {
       await Promise.all([closed(front), closed(upstreamServer)]);
     },
   };
+}
+
+/** Opens a rig that closes when the test has finished. */
+export async function rigWith(
+  upstream: RigOptions['upstream'],
+  options: Partial<RigOptions> = {},
+): Promise<Rig> {
+  const rig = await openRig({ upstream, ...options });
+  onTestFinished(() => rig.close());
+  return rig;
 }
 
 function track(socket: TLSSocket): UpstreamSocket {

@@ -13,14 +13,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { framingOf, mapStream } from '../../../src/proxy/front/http2.ts';
 import { http2Fields } from '../../../src/http2-fields.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
-import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
+import { createClient, http2Client, rigWith, rawClient, type Rig, type RigOptions } from '../rig.ts';
 import { listenOn } from '../../support/listen.ts';
-
-async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
-  const rig = await openRig({ upstream, ...options });
-  onTestFinished(() => rig.close());
-  return rig;
-}
 
 async function sessionOf(rig: Rig): Promise<ClientHttp2Session> {
   const session = http2Client(rig);
@@ -34,6 +28,18 @@ function breakOff(socket: TLSSocket): void {
   const raw = (socket as unknown as { _parent: Socket })._parent;
   raw.resetAndDestroy();
 }
+
+/** Pseudo-headers of a request. */
+const request = (method = 'GET', path = '/api', scheme = 'https'): string[] => [
+  ':method',
+  method,
+  ':path',
+  path,
+  ':scheme',
+  scheme,
+  ':authority',
+  'a',
+];
 
 const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
 const silent = (): void => {};
@@ -121,7 +127,7 @@ describe('the framing of a stream', () => {
     expect(() => framingOf(['content-length', length])).toThrow(
       expect.objectContaining({ code: 'REQUEST_MALFORMED' }),
     );
-    const base = [':method', 'POST', ':path', '/api', ':scheme', 'https', ':authority', 'a'];
+    const base = request('POST');
     const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
     expect(mapStream([...base, 'content-length', length], peer).problem?.code).toBe('REQUEST_MALFORMED');
   });
@@ -137,20 +143,7 @@ describe('the framing of a stream', () => {
   it('is what the API server gets, whatever values look like', async () => {
     const rig = await rigWith(okOnce);
     const session = await sessionOf(rig);
-    const stream = session.request([
-      ':method',
-      'POST',
-      ':path',
-      '/api',
-      ':scheme',
-      'https',
-      ':authority',
-      'a',
-      'x-a',
-      'content-length',
-      '17',
-      'x-b',
-    ]);
+    const stream = session.request([...request('POST'), 'x-a', 'content-length', '17', 'x-b']);
     stream.on('error', () => {});
     stream.end('GET /evil HTTP/1.1');
     await once(stream, 'response');
@@ -207,44 +200,18 @@ describe('HTTP/2 sessions', () => {
   });
 
   it.each([
-    [
-      'host and authority that differ',
-      [':method', 'GET', ':path', '/api', ':scheme', 'https', ':authority', 'a', 'host', 'b'],
-      400,
-    ],
-    ['an empty path', [':method', 'GET', ':path', '', ':scheme', 'https', ':authority', 'a'], 400],
-    ['a star', [':method', 'OPTIONS', ':path', '*', ':scheme', 'https', ':authority', 'a'], 400],
-    [
-      'an absolute path',
-      [':method', 'GET', ':path', 'https://kubernetes/api', ':scheme', 'https', ':authority', 'a'],
-      400,
-    ],
-    ['a fragment', [':method', 'GET', ':path', '/api#x', ':scheme', 'https', ':authority', 'a'], 400],
-    [
-      'plain http as its scheme',
-      [':method', 'GET', ':path', '/api', ':scheme', 'http', ':authority', 'a'],
-      400,
-    ],
-    ['TRACE', [':method', 'TRACE', ':path', '/api', ':scheme', 'https', ':authority', 'a'], 405],
-    ['an unknown method', [':method', 'get', ':path', '/api', ':scheme', 'https', ':authority', 'a'], 405],
-    [
-      'an unknown impersonation header',
-      [':method', 'GET', ':path', '/api', ':scheme', 'https', ':authority', 'a', 'impersonate-foo', 'x'],
-      400,
-    ],
+    ['host and authority that differ', [...request(), 'host', 'b'], 400],
+    ['an empty path', request('GET', ''), 400],
+    ['a star', request('OPTIONS', '*'), 400],
+    ['an absolute path', request('GET', 'https://kubernetes/api'), 400],
+    ['a fragment', request('GET', '/api#x'), 400],
+    ['plain http as its scheme', request('GET', '/api', 'http'), 400],
+    ['TRACE', request('TRACE'), 405],
+    ['an unknown method', request('get'), 405],
+    ['an unknown impersonation header', [...request(), 'impersonate-foo', 'x'], 400],
     [
       '1 MiB of headers',
-      [
-        ':method',
-        'GET',
-        ':path',
-        '/api',
-        ':scheme',
-        'https',
-        ':authority',
-        'a',
-        ...Array.from({ length: 20_000 }, () => ['x-a', 'v'.repeat(20)]).flat(),
-      ],
+      [...request(), ...Array.from({ length: 20_000 }, () => ['x-a', 'v'.repeat(20)]).flat()],
       431,
     ],
   ])('refuse a stream with %s', async (_, fields, status) => {
@@ -253,9 +220,7 @@ describe('HTTP/2 sessions', () => {
     // nghttp2 may reset such a stream; otherwise the gate sends a Status
     expect([status, 0]).toContain(await statusOf(session, fields));
     expect(rig.upstreams).toHaveLength(0);
-    expect(
-      await statusOf(session, [':method', 'GET', ':path', '/api', ':scheme', 'https', ':authority', 'a']),
-    ).toBe(200);
+    expect(await statusOf(session, request())).toBe(200);
   });
 
   it('refuse CONNECT and extended CONNECT by themselves', () => {
@@ -285,20 +250,7 @@ describe('HTTP/2 sessions', () => {
   it('join the crumbs of a cookie where cookies are passed on', async () => {
     const rig = await rigWith(okOnce, { mode: 'noauth' });
     const session = await sessionOf(rig);
-    await statusOf(session, [
-      ':method',
-      'GET',
-      ':path',
-      '/api',
-      ':scheme',
-      'https',
-      ':authority',
-      'a',
-      'cookie',
-      'a=1',
-      'cookie',
-      'b=2',
-    ]);
+    await statusOf(session, [...request(), 'cookie', 'a=1', 'cookie', 'b=2']);
     expect(rig.upstreams[0]!.received().toLowerCase()).toContain('cookie: a=1; b=2\r\n');
   });
 
@@ -440,9 +392,7 @@ describe('HTTP/2 sessions', () => {
     await gone;
     expect(sent).toBeLessThan(3_000_000);
     const session = await sessionOf(rig);
-    expect(
-      await statusOf(session, [':method', 'GET', ':path', '/api', ':scheme', 'https', ':authority', 'a']),
-    ).toBe(200);
+    expect(await statusOf(session, request())).toBe(200);
   });
 
   it('hold an upload back while the API server does not read', async () => {

@@ -1,12 +1,6 @@
 import { once } from 'node:events';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { openRig, person, rawClient, type Rig, type RigOptions, type UpstreamSocket } from '../rig.ts';
-
-async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
-  const rig = await openRig({ upstream, ...options });
-  onTestFinished(() => rig.close());
-  return rig;
-}
+import { rigWith, person, rawClient, type Rig, type RigOptions, type UpstreamSocket } from '../rig.ts';
 
 async function connectTo(rig: Rig): Promise<UpstreamSocket> {
   const client = await rawClient(rig);

@@ -2,13 +2,7 @@ import { once } from 'node:events';
 import { TailcastError } from '../../../src/errors.ts';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { socketPair } from '../../support/socket-pair.ts';
-import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
-
-async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
-  const rig = await openRig({ upstream, ...options });
-  onTestFinished(() => rig.close());
-  return rig;
-}
+import { createClient, http2Client, rigWith, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
 const HOST = 'Host: gateway.test\r\n';
 const headEnd = (text: string): boolean => text.includes('\r\n\r\n');

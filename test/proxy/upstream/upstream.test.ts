@@ -10,15 +10,21 @@ import {
 } from '../../../src/proxy/upstream/upstream.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
 import { socketPair } from '../../support/socket-pair.ts';
-import { createClient, issuePki, openRig, type Client, type Rig, type RigOptions } from '../rig.ts';
+import {
+  createClient,
+  issuePki,
+  rigWith as openClosingRig,
+  type Client,
+  type Rig,
+  type RigOptions,
+} from '../rig.ts';
 import { listenOn } from '../../support/listen.ts';
 
 async function rigWith(
   upstream: RigOptions['upstream'],
   options: Partial<RigOptions> = {},
 ): Promise<[Rig, Client]> {
-  const rig = await openRig({ upstream, ...options });
-  onTestFinished(() => rig.close());
+  const rig = await openClosingRig(upstream, options);
   const client = createClient('h1', rig);
   onTestFinished(() => client.close());
   return [rig, client];
