@@ -146,7 +146,7 @@ export async function openClusterRig(options: {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-clusters-'));
   await mkdir(join(directory, 'd'));
   for (const [name, text] of Object.entries(options.files ?? {}))
-    await writeFile(join(directory, name), text);
+    await writeFile(join(directory, name), text, { mode: 0o600 });
   const path = join(directory, 'clusters.yaml');
   // paths of kubeconfigs are written as names of files in the directory
   const textOf = (content: object): string => JSON.stringify(content).replaceAll('DIR', directory);
