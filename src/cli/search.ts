@@ -8,8 +8,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, printQuery, QueryError, type Query } from '../search/query.ts';
 import { begunWith, partsOf, withoutPart } from '../search/nearest-query.ts';
-import { COVERED_TEXT, NOT_INDEXED, secretNotice } from '../search/secret-notice.ts';
-import { SECRET } from '../secrets.ts';
+import { COVERED_TEXT, NOT_INDEXED, REDACTED, secretNotice } from '../search/secret-notice.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
@@ -119,7 +118,7 @@ async function explainNoMatch(
   if (secret !== undefined) return lines;
   if (query.clauses.flat().some(({ kind }) => kind === 'text') && (await hasRedacted(base, signal)))
     lines.push(
-      `Some recordings contain values that look like secrets. The index has ${SECRET} instead of such values. List ` +
+      `Some recordings contain values that look like secrets. The index has ${REDACTED} instead of such values. List ` +
         `recordings with redacted values: ${programName} search secret. Read one of them: ` +
         `${programName} export <id> --format txt --output -`,
     );
@@ -135,7 +134,7 @@ async function hasRedacted(base: string, signal: AbortSignal): Promise<boolean> 
   const { sessions } = await askSearch(base, { q: 'secret', limit: String(PAGE_SIZE) }, signal);
   return sessions.some(
     ({ recording, hits }) =>
-      recording.command?.includes(SECRET) === true || hits.some(({ text }) => text.includes(SECRET)),
+      recording.command?.includes(REDACTED) === true || hits.some(({ text }) => text.includes(REDACTED)),
   );
 }
 

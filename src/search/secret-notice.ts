@@ -1,10 +1,13 @@
 /** Explains why a search does not find a secret. Pure. */
-import { replaceSecrets } from '../secrets.ts';
+import { replaceSecrets, SECRET } from '../secrets.ts';
 import type { Query } from './query.ts';
 
 const NOTICE =
   'Values that look like secrets are not indexed. Search for a word next to the value, ' +
   'or for the user and the time, and read the transcript.';
+
+/** Text of the index in the place of a secret. */
+export const REDACTED = SECRET;
 
 /** Text that an index contains, for a sentence. */
 export const COVERED_TEXT = 'names, commands and the text on the screens';
