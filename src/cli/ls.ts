@@ -51,7 +51,10 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);
 /** Default columns on a terminal, without `--wide` or `--columns`. */
-const SHORT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'state', 'result', 'command'];
+const SHORT_COLUMNS = 'id,started,who,where,length,state,result,command';
+/** Default columns on a terminal with fewer than {@link WIDE_TERMINAL} columns. */
+const NARROW_COLUMNS = 'id,started,who,where,state,result,command';
+const WIDE_TERMINAL = 100;
 /** Columns that are truncated on a narrow terminal. */
 const CUT_COLUMNS: ReadonlySet<string> = new Set([
   'who',
@@ -59,7 +62,9 @@ const CUT_COLUMNS: ReadonlySet<string> = new Set([
   'command',
   'from',
   'container',
+  'state',
   'result',
+  'trust',
   'problem',
 ]);
 const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'result', 'command'];
@@ -118,7 +123,8 @@ interface Layout {
 function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
   // a program that reads the list gets complete cells
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
-  return { columns: columnsOf(isShort ? SHORT_COLUMNS.join(',') : options['columns']), isShort };
+  const short = (stdout.columns ?? 80) < WIDE_TERMINAL ? NARROW_COLUMNS : SHORT_COLUMNS;
+  return { columns: columnsOf(isShort ? short : options['columns']), isShort };
 }
 
 /** Removes an empty column on a terminal to save space. */

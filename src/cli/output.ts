@@ -55,7 +55,10 @@ export interface Table {
   readonly rows: readonly (readonly string[])[];
   /** Returns the SGR colour of a cell, for example 31, or undefined. Default: no colours. */
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
-  /** Columns of the terminal. The widest cells are truncated until the table fits. Default: no limit. */
+  /**
+   * Columns of the terminal. The widest cells are truncated until the table fits. The last column is truncated first
+   * to 30 % of the width, and further only if the other columns have their minimum width. Default: no limit.
+   */
   readonly width?: number | undefined;
   /** Numbers of the columns that may be truncated. */
   readonly cut?: ReadonlySet<number>;
@@ -80,29 +83,36 @@ function formatTable({ header, rows, colour, width, cut = new Set() }: Table): s
   const widths = header.map((_, column) => Math.max(...clean.map((row) => textWidth(row[column] ?? ''))));
   if (width !== undefined) shrink(widths, width, cut);
   const lines = clean.map((row) => row.map((cell, column) => cutText(cell, widths[column] ?? 0)));
-  const format = (row: readonly string[], isHeader: boolean): string => {
+  const format = (row: readonly string[], at: number): string => {
+    const isHeader = at === 0;
     const last = row.findLastIndex((cell) => cell !== '');
     const cells = row.slice(0, last + 1).map((cell, column) => {
       const gap = column === last ? 0 : (widths[column] ?? 0) - textWidth(cell);
-      const sgr = isHeader ? undefined : colour?.(cell, column);
+      const sgr = isHeader ? undefined : colour?.(clean[at]?.[column] ?? '', column);
       return `${sgr === undefined ? cell : `\x1b[${sgr}m${cell}\x1b[0m`}${' '.repeat(gap)}`;
     });
     return `${cells.join('  ')}\n`;
   };
-  return lines.map((row, at) => format(row, at === 0)).join('');
+  return lines.map(format).join('');
 }
 
 /** Minimum width of a truncated column. */
 const LEAST_WIDTH = 6;
+/** Share of the terminal that the last column keeps while other columns can be truncated. */
+const LAST_SHARE = 0.3;
 
-/** Reduces the widest of the columns in `cut` until all columns fit. */
+/** Reduces columns in `cut` until all columns fit: the last column to its share, then the widest of the others. */
 function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
   const gaps = 2 * (widths.length - 1);
+  const last = widths.length - 1;
   for (let over = widths.reduce((sum, each) => sum + each, gaps) - width; over > 0; over -= 1) {
-    const widest = widths
+    const candidates = widths
       .map((each, column) => ({ each, column }))
       .filter(({ each, column }) => cut.has(column) && each > LEAST_WIDTH)
-      .toSorted((left, right) => right.each - left.each)[0];
+      .toSorted((left, right) => right.each - left.each);
+    const others = candidates.filter(({ column }) => column !== last);
+    const isLong = cut.has(last) && (widths[last] ?? 0) > width * LAST_SHARE;
+    const widest = isLong ? candidates.find(({ column }) => column === last) : (others[0] ?? candidates[0]);
     if (widest === undefined) return;
     widths[widest.column] = widest.each - 1;
   }

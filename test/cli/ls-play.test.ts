@@ -193,7 +193,7 @@ describe('tailcast ls', () => {
   it('fits 80 columns at a terminal, with short ids that other commands take', async () => {
     const { stdout } = await ls([], true, new Map([['NO_COLOR', '1']]));
     const lines = stdout.trimEnd().split('\n');
-    expect(lines[0]).toMatch(/^ID +TRUST +STARTED +WHO +WHERE +LENGTH +STATE +COMMAND$/);
+    expect(lines[0]).toMatch(/^ID +TRUST +STARTED +WHO +WHERE +STATE +COMMAND$/);
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80);
     const ids = lines.slice(1).map((line) => line.split(' ')[0] ?? '');
     expect(new Set(ids).size).toBe(3);
@@ -202,6 +202,33 @@ describe('tailcast ls', () => {
     expect(found.out).toContain('the end');
     const wide = await ls(['--wide'], true);
     expect(wide.stdout).toContain(`${NODE}_2026-01-03T03:04:05.000000000Z`);
+  });
+
+  it('shortens other columns before the command at 80 columns', async () => {
+    const store = join(folder, 'long');
+    mkdirSync(store);
+    const command = 'kubectl rollout restart deployment/checkout --namespace shop';
+    for (const second of [1, 2])
+      put(
+        `2026-01-02T03:04:0${second}Z`,
+        command,
+        'a.rather.long.name@engineering.example.com',
+        [[1, 'o', 'x']],
+        {
+          store,
+          tailcastCluster: 'production-europe-west',
+        },
+      );
+    const { stdout } = await ls(['--store', store], true, new Map([['NO_COLOR', '1']]));
+    const [header = '', ...lines] = stdout.trimEnd().split('\n');
+    for (const line of lines) {
+      expect(line.length).toBeLessThanOrEqual(80);
+      expect(line.slice(header.indexOf('COMMAND'))).toMatch(/^kubectl rollout restart/);
+      expect(line).toContain(' a.rath…  ');
+    }
+    const coloured = (await ls(['--store', store], true)).stdout;
+    expect(coloured).toContain('\x1b[31munver');
+    expect(coloured).toMatch(/ compl\S* /);
   });
 
   it('cuts long cells at a narrow terminal, wide characters included', async () => {
