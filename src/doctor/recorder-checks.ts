@@ -1,4 +1,5 @@
 /** Checks that the recorders in grants respond, and their features. */
+import { request } from 'node:http';
 import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
@@ -17,7 +18,8 @@ export interface RecorderFacts {
 
 /** Response of a recorder to `HEAD /v2/record`. */
 export interface RecorderAnswer {
-  readonly status: number;
+  /** HTTP status; undefined for a recorder that supports only HTTP/1.1 and thus v1. */
+  readonly status: number | undefined;
   /** True if the recorder supports the upload protocol of tailcast. */
   readonly upgrades: boolean;
 }
@@ -93,10 +95,34 @@ async function probeNode(
       return { addresses: [address], outcome: await probeRecorder(await facts.dial(address, limit), limit) };
     } catch (error) {
       signal.throwIfAborted();
+      if (await speaksV1(facts, address, signal))
+        return { addresses: [address], outcome: { status: undefined, upgrades: false } };
       reasons.push(`${address}: ${errorText(error)}`);
     }
   }
   return { addresses, outcome: new Error(reasons.join('; ')) };
+}
+
+/**
+ * True if an HTTP/1.1 server is at the address that does not reject requests, as the gateway then uploads with v1. A
+ * recorder of v1 supports only `POST /record`, which would create a recording, so the path is not tested.
+ */
+async function speaksV1(facts: RecorderFacts, address: string, signal: AbortSignal): Promise<boolean> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);
+  try {
+    const socket = await facts.dial(address, limit);
+    const status = await new Promise<number>((resolve, reject) => {
+      const options = { method: 'HEAD', path: '/record', headers: { host: address }, signal: limit };
+      const asked = request({ ...options, createConnection: () => socket });
+      asked.once('response', ({ statusCode = 0 }) => resolve(statusCode));
+      asked.on('error', reject);
+      asked.end();
+    }).finally(() => socket.destroy());
+    return status < 400 || status === 404 || status === 405;
+  } catch {
+    signal.throwIfAborted();
+    return false;
+  }
 }
 
 function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
@@ -110,7 +136,8 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
     else if (outcome.status === 403) {
       refused = true;
       bad.push(`${name} refuses this node (403)`);
-    } else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
+    } else if (outcome.status === undefined) plain.push(`${name} (HTTP/1.1, so v1)`);
+    else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
     else if (outcome.upgrades) good.push(`${name} (tailcast)`);
     else plain.push(`${name} (v2)`);
   }
@@ -122,6 +149,12 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
     return working === ''
       ? failed(enforced ? `${summary}: enforced sessions are refused` : summary, remedy)
       : warning(summary, remedy);
+  }
+  if (plain.some((text) => text.endsWith('v1)'))) {
+    return warning(
+      `${working}: sessions are recorded without acknowledgements, so a failing recorder can lose visible output`,
+      'check that a recorder runs at this address; use the tailcast recorder for acknowledged output and failover',
+    );
   }
   if (plain.length > 0) {
     return warning(

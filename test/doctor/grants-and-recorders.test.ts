@@ -211,6 +211,17 @@ describe('the recorders check', () => {
     });
   });
 
+  it('warns of a recorder that speaks only v1', async () => {
+    const recorder = await openRecorder({ v2: false });
+    grant({ recorderAddrs: [recorder.address], enforceRecorder: true });
+    expect((await examine())['recorders']).toMatchObject({
+      status: 'warning',
+      summary: expect.stringContaining('v1): sessions are recorded without acknowledgements'),
+      remedy: expect.stringContaining('tailcast recorder'),
+    });
+    expect(recorder.uploads).toEqual([]);
+  });
+
   it('fails when none can be reached, and only warns when another works', async () => {
     const recorder = await openRecorder();
     const gone = await startRecorderDouble();
