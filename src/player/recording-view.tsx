@@ -7,7 +7,7 @@ import { Icon } from './icon.tsx';
 import { usePreference } from './preferences.ts';
 import { RecorderProblem } from './problem-view.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { resultText, statusNotices } from '../wire/recorder-api/recording-status.ts';
+import { resultText, stateText, statusNotices } from '../wire/recorder-api/recording-status.ts';
 import { momentOf, wallText, type Zone } from './wall-text.ts';
 import { ageText, durationText, sizeText, trustText, whereText, whoText } from './format.ts';
 import { EvidenceView } from './evidence-view.tsx';
@@ -218,7 +218,7 @@ function Facts({
     ['Started', wallText(new Date(recording.startedAt), zone)],
     ['Length', durationText(recording.durationSeconds)],
     ['Size', sizeText(recording.bytes)],
-    ['State', recording.problem === undefined ? recording.state : `${recording.state}: ${recording.problem}`],
+    ['State', stateText(recording)],
     ['Result', resultText(recording)],
     ['Trust', recording.trust === 'verified' ? VERIFIED : trustText(recording)],
     ['ID', recording.id],

@@ -10,6 +10,7 @@ import {
   whereText,
   whoText,
 } from '../../src/player/format.ts';
+import { stateText, statusNotices } from '../../src/wire/recorder-api/recording-status.ts';
 import { formatRoute, parseRoute } from '../../src/player/route.ts';
 
 const recording: ListedRecording = {
@@ -25,6 +26,16 @@ const recording: ListedRecording = {
   destination: { node: 'cluster', nodeId: 'n2' },
   kubernetes: { namespace: 'web', pod: 'nginx', container: 'app' },
 };
+
+it.each([
+  ['completed', undefined, 'completed'],
+  ['interrupted', 'session interrupted: the gateway stopped', 'interrupted: the gateway stopped'],
+  ['violated', 'session violated', 'violated'],
+  ['interrupted', 'output is missing in 1 place', 'interrupted: output is missing in 1 place'],
+] as const)('names the state %s with the problem %s once', (state, problem, text) => {
+  expect(stateText({ state, problem })).toBe(text);
+  if (problem !== undefined) expect(statusNotices({ state, problem })).toEqual([text]);
+});
 
 describe('titles of live screens', () => {
   it('differ by user, time or number where the target is the same', () => {

@@ -85,6 +85,18 @@ export function searchedResult(recording: {
   return exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage;
 }
 
+/** State with its reason. Most reasons already start with the state: `session interrupted: …`. */
+export function stateText({
+  state,
+  problem,
+}: {
+  readonly state: string;
+  readonly problem?: string | undefined;
+}): string {
+  if (problem === undefined) return state;
+  return problem.startsWith(`session ${state}`) ? problem.slice('session '.length) : `${state}: ${problem}`;
+}
+
 /**
  * Returns sentences for viewers of a recording that is incomplete, did not start, or differs from the signed one;
  * empty for all others.
@@ -100,7 +112,7 @@ export function statusNotices(recording: {
   const { state, problem, result, trust, trustReason } = recording;
   const isWhole = state === 'completed' || state === 'running';
   const notices = [
-    isWhole ? problem : [state, problem].filter((part) => part !== undefined).join(': '),
+    isWhole ? problem : stateText(recording),
     result === 'failed to start' ? resultText(recording) : undefined,
     trust === 'failed' ? `trust failed: ${trustReason ?? 'the recording is not what was signed'}` : undefined,
   ];
