@@ -93,7 +93,14 @@ export async function contextPortal(
 }
 
 function portalOf({ name, cluster }: KubeconfigContext): string {
-  const { server } = cluster.value;
+  const { server, 'proxy-url': proxy = '' } = cluster.value;
+  if (proxy !== '') {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `${cluster.file}: context ${name} has proxy-url, and this command cannot use a proxy; name a context without ` +
+        'proxy-url, or a recorder with --recorder',
+    );
+  }
   if (!URL.canParse(server)) {
     throw new TailcastError(
       'CONFIG_INVALID',

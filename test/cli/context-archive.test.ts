@@ -155,6 +155,12 @@ describe('kubectl tailcast', () => {
       ['ls'],
       /set certificate-authority instead/,
     ],
+    [
+      'a proxy',
+      { 'proxy-url': 'http://127.0.0.1:9' },
+      ['ls'],
+      /context prod has proxy-url.*cannot use a proxy/,
+    ],
     ['two archives at once', {}, ['ls', '--context', 'prod', '--store', '/nowhere'], /name an archive/],
   ])('says what is wrong with %s, and what to do', async (_, cluster, args, sentence) => {
     const { code, stderr } = await runPlugin(cluster, ...args);
