@@ -14,12 +14,15 @@ import {
 
 /** Maximum time until the gateway confirms an order. Shorter than the timeout of the portal. */
 const CONFIRM_MS = 5_000;
-/** Maximum number of unconfirmed orders of one session. */
+/** Maximum number of unconfirmed orders of one session, except orders to end it. */
 const MAX_PENDING = 16;
+/** Maximum number of unconfirmed orders of one viewer. */
+const MAX_PENDING_OF_VIEWER = 4;
 /** Maximum number of remembered watchers of one session. The oldest watcher is dropped first. */
 const MAX_WATCHERS = 64;
 
 interface Pending {
+  readonly by: string;
   readonly resolve: () => void;
   readonly reject: (error: TailcastError) => void;
 }
@@ -89,14 +92,19 @@ export class SessionOrders implements LiveOrders {
   async #confirmed(wanted: Omit<SessionOrder, 'id'>): Promise<SessionOrder> {
     const send = this.#send;
     if (send === undefined) throw this.#refusal();
-    if (this.#pending.size >= MAX_PENDING)
-      throw new TailcastError('ORDER_UNCONFIRMED', `${MAX_PENDING} orders wait for the gateway already`);
+    const { action, by } = wanted;
+    const own = [...this.#pending.values()].filter((pending) => pending.by === by).length;
+    if (own >= MAX_PENDING_OF_VIEWER || (this.#pending.size >= MAX_PENDING && action !== 'end'))
+      throw new TailcastError(
+        'ORDER_UNCONFIRMED',
+        `${this.#pending.size} orders wait for the gateway already`,
+      );
     const order = { ...wanted, id: randomUUID() };
     const confirmed = Promise.withResolvers<void>();
     const deadline = createDeadline(this.#confirmMs, () =>
       confirmed.reject(new TailcastError('ORDER_UNCONFIRMED', `no answer for ${this.#confirmMs / 1000} s`)),
     );
-    this.#pending.set(order.id, confirmed);
+    this.#pending.set(order.id, { ...confirmed, by });
     try {
       send(order);
       await confirmed.promise;

@@ -99,9 +99,29 @@ describe('a gateway that confirms nothing', () => {
     const orders = new SessionOrders(1);
     const sent: SessionOrder[] = [];
     orders.attach((order) => void sent.push(order));
-    const all = Array.from({ length: 100 }, (_, count) => orders.watch('eve', { nodeId: `n${count}` }));
+    const all = Array.from({ length: 100 }, (_, count) =>
+      orders.watch(`eve${count}`, { nodeId: `n${count}` }),
+    );
     for (const result of await Promise.allSettled(all))
       expect(result).toMatchObject({ reason: { code: 'ORDER_UNCONFIRMED' } });
     expect(sent).toHaveLength(16);
+  });
+
+  it('gets at most 4 orders of a viewer, so that another viewer can end the session', async () => {
+    const orders = new SessionOrders(1_000);
+    const sent: SessionOrder[] = [];
+    orders.attach((order) => void sent.push(order));
+    const watched = Array.from({ length: 100 }, (_, count) => orders.watch('eve', { nodeId: `n${count}` }));
+    const others = Array.from({ length: 20 }, (_, count) =>
+      orders.watch(`n${count}`, { nodeId: `n${count}` }),
+    );
+    const settled = Promise.allSettled([...watched, ...others]);
+    const ended = orders.give({ action: 'end', by: 'bob', reason: '' });
+    expect(sent.filter(({ by }) => by === 'eve')).toHaveLength(4);
+    const { id } = sent.at(-1)!;
+    orders.note(encodeAnnotation({ kind: 'order', id, action: 'end', by: 'bob', reason: '' }));
+    await ended;
+    orders.detach();
+    for (const { status } of await settled) expect(status).toBe('rejected');
   });
 });
