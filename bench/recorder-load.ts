@@ -10,8 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createAckParser } from '../src/wire/recorder-api/ack.ts';
 
 export interface RecorderLoad {
-  /** URLs of the recorders; sessions are distributed in turn. */
-  readonly urls: readonly string[];
+  readonly url: string;
   readonly mode: 'flood' | 'idle';
   readonly sessions: number;
   readonly seconds: number;
@@ -54,7 +53,7 @@ interface Session {
 }
 
 function open(index: number): Session {
-  const http = connect(plan.urls[index % plan.urls.length] ?? '');
+  const http = connect(plan.url);
   const stream = http.request({ ':method': 'POST', ':path': '/v2/record' });
   const parser = createAckParser();
   const over = new Promise<void>((resolve, reject) => {

@@ -99,11 +99,11 @@ export async function measureFlood(seconds: number, start = startRecorder): Prom
   return inFolder(async (folder) => {
     const ddBefore = await dd(folder);
     await using recorder = await start(folder);
-    const before = cpuSeconds(recorder.pids);
-    const memory = watchMemory(recorder.pids);
-    const load = await runLoad({ urls: recorder.urls, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
+    const before = cpuSeconds(recorder.pid);
+    const memory = watchMemory(recorder.pid);
+    const load = await runLoad({ url: recorder.url, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
     const rss = memory.stop();
-    const cpu = cpuSeconds(recorder.pids) - before;
+    const cpu = cpuSeconds(recorder.pid) - before;
     const ddAfter = await dd(folder);
     const flooding = rss.slice(0, Math.ceil((seconds * 1000) / SAMPLE_MS));
     const quarter = Math.ceil(flooding.length / 4);
@@ -123,10 +123,10 @@ export async function measureFlood(seconds: number, start = startRecorder): Prom
 export async function measureIdle(seconds: number, start = startRecorder): Promise<IdleSample> {
   return inFolder(async (folder) => {
     await using recorder = await start(folder);
-    const before = cpuSeconds(recorder.pids);
-    const memory = watchMemory(recorder.pids);
-    const load = await runLoad({ urls: recorder.urls, mode: 'idle', sessions: IDLE_SESSIONS, seconds });
-    const cpuPercent = ((cpuSeconds(recorder.pids) - before) / load.storedSeconds) * 100;
+    const before = cpuSeconds(recorder.pid);
+    const memory = watchMemory(recorder.pid);
+    const load = await runLoad({ url: recorder.url, mode: 'idle', sessions: IDLE_SESSIONS, seconds });
+    const cpuPercent = ((cpuSeconds(recorder.pid) - before) / load.storedSeconds) * 100;
     return { p50Ms: load.p50Ms, p99Ms: load.p99Ms, cpuPercent, peakRssMb: Math.max(...memory.stop()) };
   });
 }
@@ -141,10 +141,9 @@ async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-/** Starts a recorder with one or several processes. */
 export interface RecorderPeer extends AsyncDisposable {
-  readonly urls: readonly string[];
-  readonly pids: readonly number[];
+  readonly url: string;
+  readonly pid: number;
 }
 
 async function startRecorder(folder: string): Promise<RecorderPeer> {
@@ -155,8 +154,8 @@ async function startRecorder(folder: string): Promise<RecorderPeer> {
   const first = await Promise.race([once(child.stdout, 'data'), exit.then(() => undefined)]);
   if (first === undefined || child.pid === undefined) throw new Error('the recorder did not start');
   return {
-    urls: [String(first[0]).trim()],
-    pids: [child.pid],
+    url: String(first[0]).trim(),
+    pid: child.pid,
     async [Symbol.asyncDispose]() {
       child.stdin.end();
       await exit;
@@ -182,24 +181,19 @@ async function dd(folder: string): Promise<number> {
   return (DD_MB * 1024 ** 2) / 1e6 / seconds;
 }
 
-/** Returns the user and system time of processes. The kernel counts hundredths of a second. */
-function cpuSeconds(pids: readonly number[]): number {
-  const seconds = pids.map((pid) => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return (Number(fields[11]) + Number(fields[12])) / 100;
-  });
-  return sum(seconds);
+/** Returns the user and system time of a process. The kernel counts hundredths of a second. */
+function cpuSeconds(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
-/** Samples the resident memory of processes, in MB. Shared memory is counted once per process. */
-function watchMemory(pids: readonly number[]): { stop(): readonly number[] } {
+/** Samples the resident memory of a process, in MB. */
+function watchMemory(pid: number): { stop(): readonly number[] } {
   const samples: number[] = [];
   const sample = (): void => {
-    const resident = pids.map(
-      (pid) => /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1],
-    );
-    samples.push((sum(resident.map(Number)) * 1024) / 1e6);
+    const resident = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    samples.push((Number(resident) * 1024) / 1e6);
   };
   sample();
   const timer = setInterval(sample, SAMPLE_MS);
@@ -209,10 +203,6 @@ function watchMemory(pids: readonly number[]): { stop(): readonly number[] } {
       return samples;
     },
   };
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 export function median(values: readonly number[]): number {
