@@ -142,6 +142,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'kube',
     'screen',
     'search',
+    'secrets',
     'tailnet',
     'terminal',
     'tsrecorder',
