@@ -51,9 +51,9 @@ function open(discovery: object, now: () => number): ClusterSource {
 const secret = (name: string): object => ({
   metadata: { name, namespace: 'tailcast', labels: { 'cluster.x-k8s.io/cluster-name': name } },
   data: {
-    value: Buffer.from(
-      kubeconfigOf({ name, port: 1, ca } as never, { server: 'https://192.0.2.1:6443' }),
-    ).toString('base64'),
+    value: Buffer.from(kubeconfigOf({ name, port: 1, ca }, { server: 'https://192.0.2.1:6443' })).toString(
+      'base64',
+    ),
   },
 });
 
