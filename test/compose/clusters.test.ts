@@ -1,5 +1,6 @@
 /** Sources, reload, failover and isolation of the clusters of one gateway. */
 import { rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createClusterServer } from '../../src/compose/clusters.ts';
@@ -17,6 +18,7 @@ import {
   type ScriptedServer,
 } from '../support/cluster-rig.ts';
 import { startApiServerDouble } from '../support/api-server-double.ts';
+import { listenOn } from '../support/listen.ts';
 import { settingsOf } from '../support/settings.ts';
 
 async function scripted(...options: Parameters<typeof startScripted>): Promise<ScriptedServer> {
@@ -213,14 +215,26 @@ describe('the clusters of a gateway', () => {
 
   it('do not block each other', async () => {
     const [a, b] = [await scripted('a'), await scripted('b')];
+    // accepts connections, and never sends a byte
+    const silent = createServer(() => {});
+    onTestFinished(() => void silent.close());
+    const c = { name: 'c', port: await listenOn(silent), ca: a.ca };
     const rig = await open({
-      content: { clusters: [entry('a'), entry('b')] },
-      files: { 'a.yaml': kubeconfigOf(a), 'b.yaml': kubeconfigOf(b) },
+      content: { clusters: [entry('a'), entry('b'), entry('c')] },
+      files: { 'a.yaml': kubeconfigOf(a), 'b.yaml': kubeconfigOf(b), 'c.yaml': kubeconfigOf(c) },
       settings: { maxRequests: 8, requestsPerUser: 8 },
     });
     const hanging = Array.from({ length: 8 }, () => rig.get('/clusters/a/hang').then(({ status }) => status));
     await vi.waitFor(() => expect(a.asked).toHaveLength(4), eventually);
-    expect((await rig.get('/clusters/b/api')).body).toBe('b');
+    for (let count = 0; count < 3; count++) rig.get('/clusters/c/api').catch(() => {});
+    const times: number[] = [];
+    while (times.length < 100) {
+      const startedAt = performance.now();
+      expect((await rig.get('/clusters/b/api')).body).toBe('b');
+      times.push(performance.now() - startedAt);
+    }
+    // a cluster that blocks another one does so for seconds, until a timeout
+    expect(times.toSorted((one, other) => one - other).at(-2)).toBeLessThan(1000);
     await a.close();
     const statuses = await Promise.all(hanging);
     expect(statuses.filter((status) => status === 429)).toHaveLength(4);

@@ -206,6 +206,17 @@ describe('the gate of several clusters', () => {
     expect(await codeOf(gate.admit(inbound('/clusters/a/api'), signal))).toBe('CLUSTER_REFUSED');
   });
 
+  it('refuses a tagged node without a rule, which a gateway for one cluster admits', async () => {
+    const { nodeId, nodeName, addresses } = person();
+    const node = { nodeId, nodeName, addresses, capabilities: new Map() };
+    const whois = (): Promise<Identity> => Promise.resolve({ ...node, kind: 'tagged', tags: ['tag:ci'] });
+    const snapshot = createSnapshot([clusterOf('a', {}, { whois })]);
+    const gate = createClusterGate({ current: () => snapshot, own: gateOf({ whois }) });
+    expect(await codeOf(gate.admit(inbound('/clusters/a/api'), signal))).toBe('CLUSTER_REFUSED');
+    const { impersonation } = await gateOf({ whois }).admit(inbound('/api'), signal);
+    expect(impersonation?.user).toBe('laptop.example.ts.net');
+  });
+
   it.each([
     [['Impersonate-User', 'root'], '/clusters/%s/api', 'CLUSTER_REFUSED'],
     [[], '/clusters/%s/..', 'REQUEST_NOT_CANONICAL'],
@@ -266,6 +277,22 @@ describe('the gate of several clusters', () => {
     expect(await codeOf(gate.confirm(onA, PEER, signal))).toBe('ACCESS_ENDED');
     replace([{ ...a! }, b!]);
     expect(await codeOf(gate.confirm(onA, PEER, signal))).toBeUndefined();
+  });
+
+  it('ends requests to the cluster whose rule was withdrawn, and no others', async () => {
+    let rules: readonly unknown[] = BOTH;
+    // like tailscaled, it returns a new identity after a change
+    const whois = (): Promise<Identity> => Promise.resolve(person(rules));
+    const snapshot = createSnapshot(['a', 'b'].map((name) => clusterOf(name, {}, { whois })));
+    const gate = createClusterGate({ current: () => snapshot, own: gateOf({ whois }) });
+    const [onA, onB] = [
+      await gate.admit(inbound('/api', 'a.ts.net'), signal),
+      await gate.admit(inbound('/api', 'b.ts.net'), signal),
+    ];
+    await gate.confirm(onA, PEER, signal);
+    rules = BOTH.slice(1);
+    expect(await codeOf(gate.confirm(onA, PEER, signal))).toBe('CLUSTER_REFUSED');
+    expect(await codeOf(gate.confirm(onB, PEER, signal))).toBeUndefined();
   });
 });
 

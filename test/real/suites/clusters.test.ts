@@ -1,18 +1,25 @@
 /** One gateway in front of two API servers of different versions, one with three addresses, and one kubeconfig. */
-import { writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
+import { createServer as createHttpsServer, request, type Server } from 'node:https';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
+import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { writeGatewayKubeconfig } from '../../../src/cli/kubeconfig.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 import { createPod } from '../cases/case.ts';
+import { PORT_FORWARD_CASES } from '../cases/port-forward.ts';
 import { findKubectls, runKubectl, type Transport } from '../rig/kubectl.ts';
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
-import { createRig, type Rig } from '../rig/rig.ts';
+import { createRig, freePort, type Rig } from '../rig/rig.ts';
 import { openArchive } from '../support/archive.ts';
 import { startTestRecorder, type TestRecorder } from '../support/product.ts';
+import { createServerCa, type ServerCa } from '../../support/cluster-rig.ts';
 import { gatewaySettings } from '../../support/settings.ts';
 import { listenOn } from '../../support/listen.ts';
 
@@ -58,6 +65,7 @@ describe('two clusters behind one gateway', () => {
   let recorder: TestRecorder;
   let gateway: RunningGateway;
   let kubeconfig: string;
+  let kcp: { readonly server: Server; readonly port: number };
   const clusters = new Map<string, Kubernetes>();
   const addresses: Address[] = [];
 
@@ -74,14 +82,24 @@ describe('two clusters behind one gateway', () => {
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
     const file = join(folder, 'clusters.yaml');
+    const ca = await createServerCa();
+    kcp = { server: await startKcp(current, ca), port: await freePort() };
+    const kcpKubeconfig = current.kubeconfig('gateway-kcp', {
+      token: current.tokens.impersonator,
+      server: `https://127.0.0.1:${(kcp.server.address() as AddressInfo).port}`,
+      ca: ca.ca,
+    });
     writeFileSync(
       file,
       JSON.stringify({
-        clusters: [...clusters].map(([name, one]) => ({
-          name,
-          kubeconfig: { file: one.kubeconfig(`gateway-${name}`, { token: one.tokens.impersonator }) },
-          ...(name === 'current' ? { endpoints: addresses.map(({ port }) => `127.0.0.1:${port}`) } : {}),
-        })),
+        clusters: [
+          { name: 'kcp', kcp: true, listen: `127.0.0.1:${kcp.port}`, kubeconfig: { file: kcpKubeconfig } },
+          ...[...clusters].map(([name, one]) => ({
+            name,
+            kubeconfig: { file: one.kubeconfig(`gateway-${name}`, { token: one.tokens.impersonator }) },
+            ...(name === 'current' ? { endpoints: addresses.map(({ port }) => `127.0.0.1:${port}`) } : {}),
+          })),
+        ],
       }),
     );
     gateway = await startGateway({
@@ -94,12 +112,12 @@ describe('two clusters behind one gateway', () => {
       accessSink: process.stderr,
       identity: callerOf(recorder.address),
     });
-    const ca = join(folder, 'gateway.crt');
-    writeFileSync(ca, gateway.caPem ?? '');
+    const trust = join(folder, 'gateway.crt');
+    writeFileSync(trust, gateway.caPem ?? '');
     kubeconfig = join(folder, 'kubeconfig');
     await writeGatewayKubeconfig(
       [`https://127.0.0.1:${gateway.port}`],
-      { all: true, certificateAuthority: ca, file: kubeconfig, name: '{name}' },
+      { all: true, certificateAuthority: trust, file: kubeconfig, name: '{name}' },
       { environment: new Map(), stdout: process.stderr } as never,
     );
   });
@@ -108,6 +126,7 @@ describe('two clusters behind one gateway', () => {
     await gateway.close(1000);
     await recorder.close();
     for (const address of addresses) address.close();
+    kcp.server.close();
     await rig.stop();
   });
 
@@ -172,6 +191,50 @@ describe('two clusters behind one gateway', () => {
     }
   });
 
+  it.each(['spdy', 'websocket'] as const)('forwards ports over %s', async (transport) => {
+    const folder = join(rig.folder, `forward-${transport}`);
+    mkdirSync(folder);
+    const own = join(folder, 'kubeconfig');
+    copyFileSync(kubeconfig, own);
+    await runKubectl(kubectl, ['config', 'use-context', 'current'], { kubeconfig: own, transport });
+    const [forward] = PORT_FORWARD_CASES;
+    const cluster = clusters.get('current')!;
+    const context = {
+      kubectl,
+      transport,
+      kubeconfig: own,
+      cluster,
+      pod: 'target',
+      folder,
+      unique: transport,
+    };
+    expect(await forward!.run(context)).toEqual({
+      parallel: [true, true, true, true, true],
+      halfClose: true,
+    });
+  });
+
+  it('records exec in a workspace of kcp, and refuses upgrades outside of workspaces', async () => {
+    const root = `https://127.0.0.1:${kcp.port}`;
+    const inKcp = (path: string, args: readonly string[]) => {
+      const own = clusters.get('current')!.kubeconfig('client-kcp', {
+        token: 'none',
+        server: `${root}${path}`,
+        ca: gateway.caPem!,
+      });
+      return runKubectl(kubectl, args, { kubeconfig: own, transport: 'websocket' });
+    };
+    const said = await inKcp('/clusters/root:team', ['exec', 'target', '--', 'echo', 'said-in-kcp']);
+    expect([said.stderr.toString(), said.stdout.toString()]).toEqual(['', 'said-in-kcp\n']);
+    await rig.until('a recording of kcp', async () =>
+      (await openArchive(recorder.url).whole(['target'], 1)).find((one) =>
+        JSON.stringify(one).includes('said-in-kcp'),
+      ),
+    );
+    for (const path of ['/clusters/*', '/services/view/clusters/root:team', ''])
+      expect(await inKcp(path, ['exec', 'target', '--', 'echo', 'unseen'])).not.toMatchObject({ code: 0 });
+  });
+
   it('fails over to the next address, and creates each object once', async () => {
     for (const address of addresses.slice(0, 2)) {
       address.close();
@@ -188,6 +251,37 @@ describe('two clusters behind one gateway', () => {
     expect(await textOf('older', ['get', 'namespaces', '-o', 'name'])).toContain('namespace/default');
   });
 });
+
+/** A server whose paths begin with a workspace, as at kcp. Every workspace is one API server. */
+async function startKcp({ port }: Kubernetes, { pair }: ServerCa): Promise<Server> {
+  const server = createHttpsServer({ key: pair.keyPem, cert: pair.certificatePem });
+  const inside = (url = ''): string | undefined => /^\/clusters\/root(?::[a-z0-9-]+)*(\/.*)$/.exec(url)?.[1];
+  server.on('request', (incoming, response) => {
+    const path = inside(incoming.url);
+    if (path === undefined) return void response.writeHead(403).end();
+    const { method, headers } = incoming;
+    const outgoing = request({ host: '127.0.0.1', port, path, method, headers, rejectUnauthorized: false });
+    outgoing.on('response', (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(response);
+    });
+    outgoing.on('error', () => response.destroy());
+    incoming.pipe(outgoing);
+  });
+  server.on('upgrade', (incoming: IncomingMessage, socket: Duplex, head: Buffer) => {
+    const path = inside(incoming.url);
+    if (path === undefined) return void socket.destroy();
+    const upstream = connectTls({ host: '127.0.0.1', port, rejectUnauthorized: false });
+    const fields = incoming.rawHeaders.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n'));
+    upstream.write(`${incoming.method} ${path} HTTP/1.1\r\n${fields.join('')}\r\n`);
+    upstream.write(head);
+    for (const one of [socket, upstream]) one.on('error', () => one.destroy());
+    socket.pipe(upstream).pipe(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
+}
 
 function callerOf(recorderAddress: string): Identity {
   const rule = {

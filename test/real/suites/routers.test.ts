@@ -32,6 +32,10 @@ const CALLER = '100.64.0.4';
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const RULE = { clusters: ['*'], impersonate: { groups: ['devs'] } };
 
+const CHECK = 'send-proxy-v2 check addr 127.0.0.1';
+/** A TLV with a checksum in each PROXY header of haproxy. */
+const WITH_TLV = CHECK.replace(' check', ' proxy-v2-options crc32c check');
+
 /** PROXY header (version 2) of a connection from the tailnet. */
 function proxyHeader(destination: string, source = CALLER): Buffer<ArrayBuffer> {
   const addresses = [...source.split('.'), ...destination.split('.')].map(Number);
@@ -114,8 +118,8 @@ describe('gateways behind haproxy', () => {
       ['127.0.0.1:9100', `${HOST}:${healthPort}`],
       ['127.0.0.77:8443', `${one!.host}:${one!.port}`],
       ['127.0.0.77:8444', `${two!.host}:${two!.port}`],
-      ['port 9002', `port ${one!.opsAddress!.port}`],
-      ['port 9012', `port ${two!.opsAddress!.port}`],
+      [`${CHECK} port 9002`, `${WITH_TLV} port ${one!.opsAddress!.port}`],
+      [`${CHECK} port 9012`, `${WITH_TLV} port ${two!.opsAddress!.port}`],
       ['timeout client 1m', 'timeout client 1s'],
       ['timeout server 1m', 'timeout server 1s'],
       ['inter 1s fall 1 rise 1\n  server two', 'inter 200ms fall 1 rise 1\n  server two'],
