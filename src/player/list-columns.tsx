@@ -59,7 +59,7 @@ export const LIST_COLUMNS: readonly ListColumn[] = [
     name: 'length',
     title: 'Length',
     width: '6.25rem',
-    class: 'number',
+    class: 'number length',
     sorts: ['longest', 'newest'],
     cell: ({ durationSeconds }) => durationText(durationSeconds),
   },

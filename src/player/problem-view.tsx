@@ -23,6 +23,7 @@ export function RecorderProblem({ problem, seenAt }: RecorderProblemProps): JSX.
         <strong>{title}</strong>
         <p>{problem.message}</p>
         {help === undefined ? null : <p>{help}</p>}
+        {isMissing(problem) ? <AllRecordings /> : null}
         {seenAt === undefined || !isUnreachable(problem) ? null : (
           <p>
             The recorder last responded {ageText(new Date(seenAt).toISOString(), Date.now())} (
@@ -52,6 +53,7 @@ function explain(problem: Error): {
         'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
         'recorder for access, and quote the identity above.',
     };
+  if (isMissing(problem)) return { icon: CircleAlert, title: 'Recording not found' };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };
   if (status === 0)
     return {
@@ -60,6 +62,18 @@ function explain(problem: Error): {
       help: 'Check that this device is connected to the tailnet, and that the recorder runs.',
     };
   return { icon: CircleAlert, title: 'The recorder returned an error' };
+}
+
+function isMissing(problem: Error): boolean {
+  return problem instanceof ArchiveError && problem.status === 404;
+}
+
+function AllRecordings(): JSX.Element {
+  return (
+    <p>
+      <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
+    </p>
+  );
 }
 
 /** Page for an unknown address. */
@@ -71,9 +85,7 @@ export function UnknownPage({ path }: { readonly path: string }): JSX.Element {
       <p>
         This page has no view <code>{path}</code>.
       </p>
-      <p>
-        <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
-      </p>
+      <AllRecordings />
     </section>
   );
 }

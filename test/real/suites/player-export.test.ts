@@ -110,6 +110,16 @@ describe('the button', () => {
     expect(await close(page)).toEqual([]);
   });
 
+  it('makes a file that another page can embed', async () => {
+    const { path } = await exported(SPEC);
+    const outer = join(folder, 'outer.html');
+    writeFileSync(outer, `<iframe src="${pathToFileURL(path).href}" width="900" height="700"></iframe>`);
+    const { page, asked } = await openFile(outer);
+    await page.frameLocator('iframe').locator('.terminal[data-size]').waitFor();
+    expect(asked).toEqual([]);
+    expect(await close(page)).toEqual([]);
+  });
+
   it('makes a file that fits a phone', async () => {
     const { path } = await exported(SPEC);
     const { page } = await openFile(path, PHONE);

@@ -211,6 +211,10 @@ describe('an auditor', () => {
         auditor.page.locator('tbody tr[data-id]', { hasText: 'signed' }).locator('a').first(),
       );
       await auditor.page.locator('[data-verdict=verified]').first().waitFor();
+      const colours = await auditor.page.evaluate<readonly string[]>(
+        `['.verdict .icon', '.headline .trust-verified'].map((of) => getComputedStyle(document.querySelector(of)).color)`,
+      );
+      expect(colours[0]).toBe(colours[1]);
     });
     expect(steps).toBeLessThanOrEqual(MAX_STEPS);
   });

@@ -137,6 +137,18 @@ describe('times', () => {
   });
 });
 
+describe('a recording that is gone', () => {
+  it('is named so, with a way to the others', async () => {
+    archive().add(shell('present'));
+    const page = await open('#/r/nGONE', LAPTOP);
+    await page.getByRole('alert').getByText('Recording not found').waitFor();
+    await page.getByRole('link', { name: 'Show all recordings' }).click();
+    await page.locator('tr[data-id]').first().waitFor();
+    expect(await page.getByRole('alert').count()).toBe(0);
+    await close(page);
+  });
+});
+
 describe('a recorder that is gone', () => {
   it('is said to be, in a sentence', async () => {
     const page = await open('about:blank', LAPTOP);

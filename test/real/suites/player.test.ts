@@ -453,9 +453,11 @@ describe('the list', () => {
   });
 
   it('fits a phone', async () => {
+    archive().add(idle());
     const page = await open('', PHONE);
     await page.locator('tr[data-id]').first().waitFor();
     expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    expect(await page.locator('td.length').first().innerText()).toMatch(/\d s$/);
     expect(await close(page)).toEqual([]);
   });
 });
