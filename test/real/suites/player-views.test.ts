@@ -57,6 +57,48 @@ describe('searches on the recorder', () => {
   });
 });
 
+describe('notes on a recording', () => {
+  const recorder = setUpPlayer({
+    searchText: 'all',
+    viewers: ['carol@example.com', 'carol@example.com=review'].map(parseViewRule),
+  });
+
+  it('are written at a moment, and are visible in the list and found by search', async () => {
+    const id = recorder.archive().add(numbers('noted', 20));
+    recorder.archive().add(numbers('other', 20));
+    const page = await recorder.open(`#/r/${encodeURIComponent(id)}?t=7`, STILL);
+    await ready(page);
+    await page.getByRole('tab', { name: 'Notes' }).click();
+    await page.getByRole('button', { name: 'Mark as reviewed' }).click();
+    await page.getByText('Reviewed by carol@example.com').waitFor();
+    await page.getByLabel('Add a tag').fill('incident');
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Remove tag incident' }).waitFor();
+    await page.locator('.review textarea').fill('look here');
+    await page.getByRole('button', { name: 'Add comment' }).click();
+    const comment = page.locator('.comments li', { hasText: 'look here' });
+    await comment.getByText('carol@example.com').waitFor();
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot('notes') });
+    await page.keyboard.press('Home');
+    await comment.getByRole('button', { name: '0:07' }).click();
+    await page.locator('.terminal', { hasText: 'noted 7.' }).waitFor();
+    for (const [query, found] of [
+      ['tag:incident', 'noted'],
+      ['reviewed:no', 'other'],
+    ] as const) {
+      await page.goto(`${recorder.archive().url}/#/?q=${query}`);
+      await page.reload();
+      await page.locator('tr[data-id]', { hasText: found }).waitFor();
+      expect(await page.locator('tr[data-id]').count()).toBe(1);
+    }
+    await page.goto(`${recorder.archive().url}/#/?q=tag:incident`);
+    await page.locator('tr[data-id]', { hasText: 'noted' }).getByText('incident').waitFor();
+    await page.screenshot({ path: shot('notes-list') });
+    expect(await recorder.close(page)).toEqual([]);
+  });
+});
+
 describe('two recordings', () => {
   it('are compared from the list, with one clock or two', async () => {
     archive().add(numbers('left', 60));
