@@ -51,7 +51,7 @@ function explain(problem: Error): {
       title: 'You may not see this',
       help:
         'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
-        'recorder for access, and quote the identity above.',
+        'recorder for access, and quote the sentence above.',
     };
   if (isMissing(problem)) return { icon: CircleAlert, title: 'Recording not found' };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };

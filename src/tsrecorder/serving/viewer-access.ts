@@ -97,7 +97,8 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     } catch (error) {
       throw new TailcastError('IDENTITY_UNAVAILABLE', errorText(error), { cause: error });
     }
-    if (viewer === undefined) throw new TailcastError('VIEW_REFUSED');
+    if (viewer === undefined)
+      throw new TailcastError('VIEW_REFUSED', `the tailnet does not know who you are (address ${address})`);
     const found = { ...viewer, address };
     known.set(socket, found);
     return found;

@@ -137,6 +137,18 @@ describe('times', () => {
   });
 });
 
+describe('a viewer without an identity', () => {
+  const { open: openDenied, close: closeDenied } = setUpPlayer({ identifyViewer: async () => undefined });
+
+  it('reads which address was denied, and who can help', async () => {
+    const page = await openDenied('', LAPTOP);
+    const alert = page.getByRole('alert');
+    await alert.getByText('who you are (address 127.0.0.1)').waitFor();
+    expect(await alert.innerText()).toContain('Ask the administrator of the recorder');
+    await closeDenied(page);
+  });
+});
+
 describe('a recording that is gone', () => {
   it('is named so, with a way to the others', async () => {
     archive().add(shell('present'));
