@@ -10,10 +10,13 @@ const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER })
 async function begin(pod: string): Promise<Upload> {
   const upload = beginSession(archive().url, pod);
   await expect
-    .poll(async () => {
-      const response = await fetch(`${archive().url}/api/v1/recordings?state=running&pod=${pod}`);
-      return ((await response.json()) as { recordings: unknown[] }).recordings.length;
-    })
+    .poll(
+      async () => {
+        const response = await fetch(`${archive().url}/api/v1/recordings?state=running&pod=${pod}`);
+        return ((await response.json()) as { recordings: unknown[] }).recordings.length;
+      },
+      { timeout: 10_000 },
+    )
     .toBe(1);
   return upload;
 }
