@@ -78,9 +78,9 @@ for sidecar in store.glob('*/*.json'):
     'notes' in e and same(cast.with_suffix('.notes'), e['notes'])
     start, header = entries.get((e['log'], e['start']), {}), cast.read_bytes().split(b'\n')[0] + b'\n'
     check(start.get('kind') == 'start' and start['header'] == sha(header), name, 'has no start in the log')
-    check(name not in ends or ends[name]['cast']['chain'] == e['cast']['chain'], name, 'is not what the log saw end')
+    check(name not in ends or ends[name]['cast']['chain'] == e['cast']['chain'], name, 'differs from its entry in the log')
 for name in ends:
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).exists(), name, 'is missing')
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).exists(), name, 'has no sidecar')
-print('\n'.join(faults) or 'nothing is at fault')
+print('\n'.join(faults) or 'no faults')
 sys.exit(1 if faults else 0)

@@ -70,7 +70,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
     };
   findings.push(...(await checkFile(bundle, 'cast', evidence.cast)));
   if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
-  else if (bundle.has('notes')) findings.push('there are notes, and there were none');
+  else if (bundle.has('notes')) findings.push('it has notes, but had none at its end');
   if (findings.length > 0) return { verdict: 'failed', findings, covers: [], keyId };
   const missing = missingBeginning(JSON.parse(sidecar));
   if (missing !== undefined) findings.push(missing);

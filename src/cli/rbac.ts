@@ -31,5 +31,5 @@ function texts(value: unknown): readonly string[] {
 
 function objectName(value: unknown, option: string): string {
   if (typeof value === 'string' && OBJECT_NAME.test(value)) return value;
-  throw new TailcastError('USAGE', `${option} is not a name that Kubernetes takes`);
+  throw new TailcastError('USAGE', `${option} is not a name that Kubernetes accepts`);
 }

@@ -190,11 +190,9 @@ function outcomeOf(
 ): string {
   switch (verdict) {
     case 'verified':
-      return recordings.withoutEvidence === 0
-        ? 'nothing is at fault'
-        : 'nothing is at fault in what has evidence';
+      return recordings.withoutEvidence === 0 ? 'no faults' : 'no faults in recordings with evidence';
     case 'unverified':
-      return 'unverified: name the keys of the recorders (--key) whose logs are here';
+      return 'unverified: name the keys of the recorders (--key)';
     case 'failed':
     case 'lost':
       return `${faults} ${faults === 1 ? 'fault' : 'faults'}${verdict === 'lost' ? ': acknowledged bytes are lost' : ''}`;

@@ -48,7 +48,7 @@ export async function loadAlerts(
       );
     const ca = caFile === undefined ? undefined : await read('caFile', caFile);
     if (ca !== undefined && !ca.includes('-----BEGIN CERTIFICATE-----'))
-      throw invalid('caFile', `${caFile} has no certificate in it; PEM is expected`);
+      throw invalid('caFile', `${caFile} contains no certificate; PEM is expected`);
     loaded.set(name, {
       target: { url, keys, ...(ca === undefined ? {} : { ca }) },
       format,

@@ -83,14 +83,14 @@ function effect(
         (policyClass === 'streamUpgrade' || policyClass === 'secretRead') &&
         mode === 'failClosed'
         ? 'forwarded, for reading only'
-        : 'goes on';
+        : 'forwarded';
     case 'record':
       if (mode === 'failClosed' && !upgrade) return 'refused, as only an upgrade can be recorded';
       if (mode === 'off') return 'forwarded, because no recorder is named';
       return mode === 'failClosed' ? 'recorded, or refused' : 'recorded, or forwarded with a warning';
     case 'event':
       if (mode === 'off') return 'forwarded, because no recorder is named';
-      return mode === 'failClosed' ? 'told to a recorder, or refused' : 'told to a recorder if one answers';
+      return mode === 'failClosed' ? 'sent to a recorder, or refused' : 'sent to a recorder if one responds';
   }
 }
 

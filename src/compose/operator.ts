@@ -90,7 +90,7 @@ function warnOfUploads({ config, log }: Pick<OperatorParts, 'config' | 'log'>): 
   if (config.recorderUploaders.length > 0) return;
   log.warn(
     { remedy: 'name the tags of gateways and SSH servers in recorderUploaders' },
-    'every node that reaches a recorder may make up recordings and events',
+    'every node that reaches a recorder may forge recordings and events',
   );
 }
 

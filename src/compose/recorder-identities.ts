@@ -23,7 +23,7 @@ export function loopbackUploader(node: {
     Promise.resolve(
       isLoopback(address)
         ? { kind: 'accepted', ...node }
-        : { kind: 'refused', reason: 'uploads are only taken from this machine' },
+        : { kind: 'refused', reason: 'uploads are accepted only from this machine' },
     );
 }
 

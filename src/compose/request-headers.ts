@@ -122,13 +122,13 @@ async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   const found = ANSWER.safeParse(believed.body).data?.status.userInfo;
   if (found?.username !== PROBE.user && !(spec.kcp && isForbidden(believed, PROBE.user))) {
     const flags = '--requestheader-client-ca-file and --requestheader-allowed-names';
-    return fail(`the API server does not believe them (${believed.status}); check ${flags}`);
+    return fail(`the API server does not trust them (${believed.status}); check ${flags}`);
   }
   if (found !== undefined) requireHeaders(found, fail);
   if (!isRefused(nobody)) {
     fail('the certificate is also a login; use a CA of its own for --requestheader-client-ca-file');
   }
-  if (!isRefused(stranger)) fail('the API server believes a client without a certificate');
+  if (!isRefused(stranger)) fail('the API server trusts these headers without a certificate');
 }
 
 /** Requires that the API server read our group and extra headers. */

@@ -55,7 +55,9 @@ function blockedBy({ needs = [] }: Check, findings: readonly CheckFinding[]): Ch
   const broken = findings.find(
     ({ id, status }) => needs.includes(id) && (status === 'failed' || status === 'skipped'),
   );
-  return broken === undefined ? undefined : skipped(`needs what “${broken.title}” looks at`);
+  return broken === undefined
+    ? undefined
+    : skipped(`not checked, because “${broken.title}” failed or was skipped`);
 }
 
 async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> {

@@ -58,7 +58,7 @@ export async function passOn(
   // Clients of event streams need the head immediately, and HTTP/2 sends heads immediately.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
-  if (!answer.isComplete()) throw new Error('the Service broke off');
+  if (!answer.isComplete()) throw new Error('the Service closed the connection');
   const trailers = asHttp2(http2Fields(trailersForClient(answer.trailers())));
   if (Object.keys(trailers).length > 0) addTrailers(response, trailers);
   response.end();
@@ -107,6 +107,6 @@ export function rawAnswer(status: number, message: string): string {
 /** Returns the response for a client without an identity. */
 export function identityFailure(error: unknown): [status: number, message: string] {
   return error instanceof TailcastError && error.code === 'IDENTITY_UNAVAILABLE'
-    ? [503, 'who is calling cannot be found out now']
-    : [403, 'who is calling is not known'];
+    ? [503, 'the caller cannot be identified at the moment']
+    : [403, 'the caller is unknown'];
 }

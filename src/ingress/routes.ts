@@ -63,7 +63,7 @@ export function routeOf(table: IngressTable, { authority, target, secure }: Rout
   if (host === undefined) return refused(400, 'the host is not understood');
   if (!/^\/[^#]*$/s.test(target)) return refused(400, 'the path is not understood');
   const path = target.replace(/\?.*$/s, '');
-  if (DOTS.test(path)) return refused(400, 'the path leads out of itself');
+  if (DOTS.test(path)) return refused(400, 'the path has dot segments');
   const location = `https://${host}${target}`;
   const entry = secure ? secureEntry(table, host) : plainEntry(table, host, location);
   if ('kind' in entry) return entry;

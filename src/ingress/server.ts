@@ -70,9 +70,9 @@ const SESSION_IDLE_MS = 600_000;
 const MAX_STREAMS = 100;
 const BODY_STALL_MS = 60_000;
 const STALLED = [408, 'no byte of the request body arrived for a minute'] as const;
-const TOO_MANY = [503, 'too many requests are under way'] as const;
-const TOO_MANY_OF_CALLER = [503, 'too many of your requests are under way'] as const;
-const NO_ANSWER = [502, 'the Service behind this path does not answer'] as const;
+const TOO_MANY = [503, 'too many requests are in progress'] as const;
+const TOO_MANY_OF_CALLER = [503, 'too many of your requests are in progress'] as const;
+const NO_ANSWER = [502, 'the Service of this path does not respond'] as const;
 
 interface Caller {
   readonly peer: Peer;
@@ -241,7 +241,7 @@ class Serving implements IngressServer {
   #find(query: Parameters<typeof routeOf>[1]): IngressRoute {
     const table = this.#options.table();
     return table === undefined
-      ? { kind: 'refused', status: 503, message: 'not told yet what to serve' }
+      ? { kind: 'refused', status: 503, message: 'no routes are loaded yet' }
       : routeOf(table, query);
   }
 

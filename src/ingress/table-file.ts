@@ -28,7 +28,7 @@ export function openTableFile({
       use(table);
       return table;
     },
-    words: { read: 'table read', kept: 'table not read, the last good one stays' },
+    words: { read: 'table read', kept: 'table not read; the last valid one stays in use' },
     describe: ({ hosts, certificates }) => ({ hosts: hosts.length, certificates: certificates.length }),
   });
 }

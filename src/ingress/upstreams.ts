@@ -293,7 +293,7 @@ function send(
     sink.end();
     return;
   }
-  body.on('error', () => sink.destroy(new Error('the client broke off')));
-  body.once('aborted', () => sink.destroy(new Error('the client broke off')));
+  body.on('error', () => sink.destroy(new Error('the client closed the connection')));
+  body.once('aborted', () => sink.destroy(new Error('the client closed the connection')));
   body.pipe(sink);
 }

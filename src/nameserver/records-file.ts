@@ -18,7 +18,7 @@ export function openRecordsFile(options: {
     setting: 'records',
     maxBytes: MAX_RECORDS_BYTES,
     read: parseRecords,
-    words: { read: 'names read', kept: 'names not read, the last good ones stay' },
+    words: { read: 'names read', kept: 'names not read; the last valid ones stay in use' },
     describe: ({ size }) => ({ names: size }),
   });
 }

@@ -90,7 +90,7 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
     },
     async keyUsable(id, signal) {
       const answer = await call('GET', '/preauthkey', signal);
-      if (answer.status !== 200) throw refused('looking at auth keys', answer);
+      if (answer.status !== 200) throw refused('listing auth keys', answer);
       const found = keysSchema.parse(answer.body).preAuthKeys.find((key) => key.id === id);
       return found !== undefined && !found.used && !(Date.parse(found.expiration ?? '') <= options.nowMs());
     },
@@ -101,13 +101,13 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
     async device(id, signal) {
       const answer = await call('GET', `/node/${encodeURIComponent(id)}`, signal);
       if (isAbsent(answer)) return undefined;
-      if (answer.status !== 200) throw refused('looking at a node', answer);
+      if (answer.status !== 200) throw refused('reading a node', answer);
       const { node } = nodeSchema.parse(answer.body);
       return { hostname: node.givenName === '' ? node.name : node.givenName, addresses: node.ipAddresses };
     },
     async allDevices(signal) {
       const answer = await call('GET', '/node', signal);
-      if (answer.status !== 200) throw refused('looking at the nodes', answer);
+      if (answer.status !== 200) throw refused('listing the nodes', answer);
       return nodesSchema
         .parse(answer.body)
         .nodes.map(({ givenName, name, ...node }) => ({ ...node, name: givenName || name }));

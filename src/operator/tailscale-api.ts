@@ -114,7 +114,7 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     async keyUsable(id, signal) {
       const answer = await call('GET', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
       if (answer.status === 404) return false;
-      if (answer.status !== 200) throw refused('looking at an auth key', answer);
+      if (answer.status !== 200) throw refused('reading an auth key', answer);
       const { invalid, revoked } = keyStateSchema.parse(answer.body);
       return invalid !== true && (revoked ?? '') === '';
     },
@@ -154,12 +154,12 @@ function devicesOf(
     async device(id, signal) {
       const answer = await call('GET', `/device/${encodeURIComponent(id)}`, signal);
       if (answer.status === 404) return undefined;
-      if (answer.status !== 200) throw refused('looking at a device', answer);
+      if (answer.status !== 200) throw refused('reading a device', answer);
       return deviceSchema.parse(answer.body);
     },
     async allDevices(signal) {
       const answer = await call('GET', '/tailnet/-/devices', signal);
-      if (answer.status !== 200) throw refused('looking at the devices', answer);
+      if (answer.status !== 200) throw refused('listing the devices', answer);
       return devicesSchema.parse(answer.body).devices.map(({ nodeId: id, hostname, name, ...device }) => ({
         ...device,
         id,
@@ -189,12 +189,12 @@ function servicesOf(call: Call): TailnetServices {
     async get(name, signal) {
       const answer = await call('GET', path(name), signal);
       if (answer.status === 404) return undefined;
-      if (answer.status !== 200) throw refused('looking at a Tailscale Service', answer);
+      if (answer.status !== 200) throw refused('reading a Tailscale Service', answer);
       return serviceSchema.parse(answer.body);
     },
     async list(signal) {
       const answer = await call('GET', '/tailnet/-/vip-services', signal);
-      if (answer.status !== 200) throw refused('looking at Tailscale Services', answer);
+      if (answer.status !== 200) throw refused('listing Tailscale Services', answer);
       return servicesSchema.parse(answer.body).vipServices;
     },
     async put({ addrs, ...service }, signal) {

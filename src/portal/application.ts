@@ -107,13 +107,13 @@ async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Pr
   // the router and `canonical-target` must agree, because the recorder's path is created from the latter
   const params: readonly unknown[] = Object.values(request.params ?? {});
   if (!params.every((value) => typeof value === 'string' && target.segments.includes(value)))
-    throw new TailcastError('INTERNAL', 'the target was read in two ways');
+    throw new TailcastError('INTERNAL', 'the target is ambiguous');
   // `live-view` reads the heads of upgrades
   if (upgrade !== undefined && isLive) return;
   if (upgrade !== undefined) throw new TailcastError('NOT_FOUND');
   if (!isAllowed(inbound.method, routeOptions.config))
     throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
-  if (portal.hasBody) throw new TailcastError('REQUEST_MALFORMED', 'nothing here takes a body');
+  if (portal.hasBody) throw new TailcastError('REQUEST_MALFORMED', 'these requests have no body');
 }
 
 function isAllowed(method: string, { isFile, isAction }: FastifyContextConfig): boolean {

@@ -35,11 +35,11 @@ export async function relayLiveView(
   const { method, rawHeaders } = portal.inbound;
   if (portal.target.rawQuery !== '') throw new TailcastError('NOT_FOUND');
   if (portal.upgrade === undefined)
-    throw new TailcastError('REQUEST_MALFORMED', 'a session is followed over a WebSocket');
+    throw new TailcastError('REQUEST_MALFORMED', 'a live view needs a WebSocket');
   const upgrade = parseUpgradeRequest({ method, rawHeaders, httpVersion });
   const key = onlyLine(rawHeaders, 'sec-websocket-key') ?? '';
   if (upgrade.protocol !== 'websocket' || !KEY.test(key)) {
-    throw new TailcastError('UPGRADE_REFUSED', 'a session is followed over a WebSocket');
+    throw new TailcastError('UPGRADE_REFUSED', 'a live view needs a WebSocket');
   }
   const offered = headerLines(rawHeaders, 'sec-websocket-protocol').join(',').split(',');
   const subprotocols = offered.some((name) => name.trim() === LIVE_SUBPROTOCOL) ? [LIVE_SUBPROTOCOL] : [];
@@ -59,7 +59,8 @@ type Switched = Extract<UpgradeAnswer, { kind: 'switched' }> & { readonly accept
 function assertSwitched(answer: UpgradeAnswer): Switched {
   if (answer.kind !== 'switched') {
     answer.body.destroy();
-    if (answer.status === 404) throw new TailcastError('NOT_FOUND', 'there is no such recording for you');
+    if (answer.status === 404)
+      throw new TailcastError('NOT_FOUND', 'there is no such recording, or you may not see it');
     throw new TailcastError('RECORDER_UNAVAILABLE', `it answered ${answer.status}`);
   }
   const [accept = ''] = headerLines(answer.rawHeaders, 'sec-websocket-accept');

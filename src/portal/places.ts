@@ -11,10 +11,9 @@ export function createPlaces(limits: { readonly total: number; readonly perNode:
   const taken = createKeyedCounter();
   return {
     take(nodeId) {
-      if (taken.total >= limits.total)
-        throw new TailcastError('OVERLOADED', 'too many people look at recordings');
+      if (taken.total >= limits.total) throw new TailcastError('OVERLOADED', 'too many recordings are open');
       if (taken.usedBy(nodeId) >= limits.perNode)
-        throw new TailcastError('OVERLOADED', 'your node looks at too many recordings');
+        throw new TailcastError('OVERLOADED', 'your node has too many open recordings');
       return taken.take(nodeId);
     },
   };

@@ -54,7 +54,7 @@ export class PortalRequest {
       const { method = '', url = '', rawHeaders, httpVersion } = request;
       this.inbound = { method, target: url, rawHeaders, peer, upgrade: upgrade !== undefined };
       if (httpVersion !== '1.1' && httpVersion !== '1.0')
-        this.#problem = new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not spoken here`);
+        this.#problem = new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not supported`);
       this.hasBody = hasBody(rawHeaders);
       // the next request on this connection would have to wait for the end of an unread body
       if (this.hasBody && !(response instanceof Http2ServerResponse)) response.shouldKeepAlive = false;

@@ -300,7 +300,7 @@ export class LateDeliveries {
   #dropOld(line: Line): void {
     const bornMs = this.#deps.nowMs() - this.#limits.maxAgeMs;
     for (const waiting of line) {
-      if (waiting.sinceMs <= bornMs) this.#drop(line, waiting, 'no recorder took it in time');
+      if (waiting.sinceMs <= bornMs) this.#drop(line, waiting, 'no recorder accepted it in time');
     }
   }
 

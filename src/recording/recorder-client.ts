@@ -252,7 +252,7 @@ async function moveSession(
   const intent = { sessionId, ...moved, recorders, before: from.address, orders: true };
   context.log.warn(
     { sessionId, recorder: from.address },
-    'recorder lost, looking for one that continues the session',
+    'recorder lost; looking for another one that continues the session',
   );
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);

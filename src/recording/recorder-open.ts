@@ -155,7 +155,7 @@ class Opening {
   #logRefusal(error: unknown): void {
     this.#context.log.debug(
       { recorder: this.#node.addresses, reason: errorText(error) },
-      'recorder did not upgrade, asking over HTTP/2',
+      'recorder did not upgrade; trying HTTP/2',
     );
   }
 }

@@ -48,7 +48,7 @@ export async function openCertificateFiles(options: CertificateFilesOptions): Pr
     now: options.now ?? (() => performance.now()),
     onBackgroundFailure(error) {
       const text = errorText(error);
-      if (text !== reported) log.error({ error: text }, 'certificate not reloaded, the last good one stays');
+      if (text !== reported) log.error({ error: text }, 'certificate not reloaded; the last valid one stays');
       reported = text;
     },
   });

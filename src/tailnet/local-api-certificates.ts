@@ -38,7 +38,7 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
   const wallClock = options.wallClock ?? Date.now;
   const certificates = new Map<string, Refreshing<LoadedCertificate>>();
   const onBackgroundFailure = (error: unknown): void =>
-    log.warn({ error: errorText(error) }, 'certificate not renewed, the last good one stays');
+    log.warn({ error: errorText(error) }, 'certificate not renewed; the last valid one stays');
 
   const domains = createRefreshing<readonly string[]>({
     load: () => readDomains(localApi, signal),

@@ -65,7 +65,7 @@ export function createReception(options: ReceptionOptions): Reception {
       handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', named);
     });
     started.catch((error: unknown) => {
-      log.error({ error: errorText(error) }, 'connection closed for want of a certificate');
+      log.error({ error: errorText(error) }, 'connection closed, because there is no certificate');
       raw.destroy();
     });
   }

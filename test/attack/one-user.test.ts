@@ -123,7 +123,7 @@ describe('a user who takes', () => {
       readers.push(socket);
     }
     await expect.poll(full).toBe(true);
-    await expectRefused(GREEDY, /waits for your clients/);
+    await expectRefused(GREEDY, /wait for your clients/);
     expect(await ask(ALICE)).toMatchObject({ status: 200 });
     for (const socket of readers) socket.destroy();
     await expect.poll(() => ask(GREEDY)).toMatchObject({ status: 200 });

@@ -37,12 +37,12 @@ describe('policy explain', () => {
 
   it.each([
     ['GET', '/api/v1/nodes/w/proxy/exec/n/p/c', true, 'enforced:  refused (enforced.kubeletExec: refuse)'],
-    ['GET', '/api/v1/nodes/w/proxy/metrics', false, 'enforced:  told to a recorder, or refused'],
+    ['GET', '/api/v1/nodes/w/proxy/metrics', false, 'enforced:  sent to a recorder, or refused'],
     ['GET', '/apis/x.example/v1/namespaces/n/machines/m/console', true, 'class     opaqueUpgrade'],
     ['POST', '/apis/apps/v1/namespaces/n/deployments', false, 'class     workload'],
     ['POST', '/apis/apps/v1/namespaces/n/deployments', false, 'enforced: refused if the body cannot be read'],
     ['GET', '/any/x/v1/y', true, 'recorder:  refused (enforced.opaqueUpgrade: refuse)'],
-    ['GET', '/api/v1/secrets?watch=1', true, 'enforced:  told to a recorder, or refused'],
+    ['GET', '/api/v1/secrets?watch=1', true, 'enforced:  sent to a recorder, or refused'],
     ['GET', '/api/v1/pods', false, 'forwarded; sent to a recorder only if a grant sets enableEvents'],
     ['GET', '/api/v1/namespaces/n/pods/p%2Fexec', true, 'refused for everybody'],
     ['GET', '/api/v1/proxy/nodes/w', false, 'refused for everybody'],

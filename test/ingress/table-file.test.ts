@@ -105,7 +105,7 @@ describe('the table file', () => {
     await spoil();
     await expect.poll(errors).toHaveLength(1);
     expect(errors()[0]).toContain(said);
-    expect(errors()[0]).toContain('the last good one stays');
+    expect(errors()[0]).toContain('the last valid one stays');
     expect(host()).toBe('one.example.org');
     refused = undefined;
     await rm(path, { recursive: true, force: true });

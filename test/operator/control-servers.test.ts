@@ -282,7 +282,7 @@ describe('Headscale’s API', () => {
 
   it('does not take a failure for an absence', async () => {
     answer = () => ({ status: 500, body: { code: 2, message: 'database is locked' } });
-    await expect(control.device('4', signal)).rejects.toThrow('looking at a node: 500 database is locked');
+    await expect(control.device('4', signal)).rejects.toThrow('reading a node: 500 database is locked');
     await expect(control.deleteDevice('4', signal)).rejects.toThrow('database is locked');
   });
 

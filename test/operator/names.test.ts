@@ -376,7 +376,7 @@ describe('the name of a node', () => {
     putService('prod', 'a', named('shop'));
     const services = createServiceReconciler(bench.deps(), CHOICES);
     await expect(services.reconcile('prod/a', bench.signal)).rejects.toThrow(
-      'does not say who owns the name',
+      'does not contain the owner of the name',
     );
     expect(bench.object(path)?.['data']).toEqual({ note: 'mine' });
   });

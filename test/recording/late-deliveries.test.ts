@@ -407,7 +407,7 @@ describe('late deliveries', () => {
     await untilPaused();
     expect(old.reported.at(-1)).toEqual([
       'dropped',
-      { bytes: 100, ofBytes: 100, reason: 'no recorder took it in time' },
+      { bytes: 100, ofBytes: 100, reason: 'no recorder accepted it in time' },
     ]);
     expect(young.reported).toEqual([['left', 100]]);
     expect(late.sessions).toBe(1);

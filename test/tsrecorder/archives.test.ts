@@ -140,7 +140,7 @@ describe('a recorder that seals', () => {
       return [code, String(stdout.read())];
     };
     const [code, text] = await verify(new Map([['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]]));
-    expect(text).toContain('nothing is at fault');
+    expect(text).toContain('no faults');
     expect(code).toBe(0);
     const [unread, fault] = await verify(new Map());
     expect(fault).toMatch(/recording-unreadable.*encrypted with a key that is not in the key file/);

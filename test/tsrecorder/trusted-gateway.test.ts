@@ -72,7 +72,7 @@ describe('a gateway that the recorder trusts', () => {
     ]) {
       const answer = await from.get('/api/v1/recordings', unclear);
       expect(answer.status).toBe(403);
-      expect(answer.body).toContain('who you are');
+      expect(answer.body).toContain('an invalid identity');
       expect(answer.headers[ACCEPTED]).toBeUndefined();
     }
   });

@@ -102,7 +102,7 @@ function filterProblem({ filters, backendRefs }: RouteRule): string | undefined 
   const field = 'filters[0].requestRedirect';
   if (other !== undefined) return `${field}.${other}: scheme and statusCode are supported`;
   if (scheme !== 'https' || (port !== undefined && port !== 443))
-    return `${field}.scheme: requests are led to https at port 443, and nowhere else`;
+    return `${field}.scheme: requests can only be redirected to https at port 443`;
   if (statusCode !== undefined && !isStatus(statusCode))
     return `${field}.statusCode: name one of ${STATUSES.join(', ')}`;
   return undefined;

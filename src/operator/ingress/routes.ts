@@ -70,7 +70,7 @@ export function ingressRoutesOf(
   for (const [index, { host, http }] of ingress.spec.rules.entries()) {
     const rule = `spec.rules[${index}]`;
     if (isUnclear(host, server)) {
-      const message = `${rule}.host: tailscaled knows no wildcards: name the hosts one by one, instead of ${host}`;
+      const message = `${rule}.host: tailscaled does not support wildcards: name each host instead of ${host}`;
       problems.push({ reason: 'UnsupportedHost', message });
       continue;
     }
@@ -79,7 +79,7 @@ export function ingressRoutesOf(
       const field = `${rule}.http.paths[${number}]`;
       const target = upstream(backend, `${field}.backend`);
       if (path === '')
-        problems.push({ reason: 'PathUndefined', message: `${field}.path: not said, so it is /` });
+        problems.push({ reason: 'PathUndefined', message: `${field}.path: not set, so it is /` });
       if (target === undefined) continue;
       const problem = addPath(routes, path === '' ? '/' : path, pathType, target, server);
       if (problem !== undefined)

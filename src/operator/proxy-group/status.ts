@@ -141,7 +141,7 @@ export function verdictsOf(seen: Seen): Verdicts {
       : {
           ready: false,
           reason: 'ProxyGroupCreating',
-          message: seen.settled ? configured : 'replicas are being removed or made anew',
+          message: seen.settled ? configured : 'replicas are being removed or recreated',
         },
   };
 }

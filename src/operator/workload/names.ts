@@ -158,7 +158,7 @@ function ownerIn(object: KubeObject, namespace: string): Owner {
   const { success, data } = ownerSchema.safeParse(object['data']);
   if (success && object.metadata.labels?.[OWNER] === data.uid) return data;
   throw new Error(
-    `ConfigMap ${namespace}/${object.metadata.name} exists and does not say who owns the name: delete it`,
+    `ConfigMap ${namespace}/${object.metadata.name} exists, but does not contain the owner of the name: delete it`,
   );
 }
 

@@ -230,8 +230,7 @@ export class PlainConnection {
     this.#current = pump;
     // Node's parser also accepts 0.9 and 2.0 as versions
     if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void pump.run(this.#abort.signal);
-    else
-      pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not spoken here`));
+    else pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not supported`));
   }
 }
 

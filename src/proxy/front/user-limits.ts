@@ -72,7 +72,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
     if (connections.usedBy(user) >= limits.connections)
       throw new TailcastError(
         'OVERLOADED',
-        `you have ${limits.connections} connections open, and no more are served`,
+        `you have ${limits.connections} connections open, which is the limit`,
       );
     connection.user = connections.take(user);
   }
@@ -85,7 +85,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
 
   function refuseTooMuch(user: string): void {
     if ((waiting.get(user) ?? 0) > limits.bytes)
-      throw new TailcastError('OVERLOADED', 'too much of what you have asked for waits for your clients');
+      throw new TailcastError('OVERLOADED', 'too many response bytes wait for your clients');
   }
 
   return {
@@ -107,7 +107,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
       if (requests.usedBy(user) >= limits.requests)
         throw new TailcastError(
           'OVERLOADED',
-          `you have ${limits.requests} requests in flight, and no more are served`,
+          `you have ${limits.requests} requests in flight, which is the limit`,
         );
       refuseTooMuch(user);
       takeConnection(user, peer);

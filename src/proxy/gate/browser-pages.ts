@@ -63,7 +63,7 @@ export function refusePages(
   const { rawHeaders, shown, requestClass } = request;
   const uses = headerLines(rawHeaders, 'sec-fetch-dest').map((use) => use.toLowerCase());
   if (headerLines(rawHeaders, 'service-worker').length > 0 || uses.includes('serviceworker')) {
-    throw new TailcastError('POLICY_REFUSED', 'nothing behind the gateway may be a service worker');
+    throw new TailcastError('POLICY_REFUSED', 'service workers are not allowed behind the gateway');
   }
   if (!shown || pages === 'sandbox' || !PROGRAMS.has(requestClass)) return;
   const navigates = headerLines(rawHeaders, 'sec-fetch-mode').some(
@@ -72,7 +72,7 @@ export function refusePages(
   if (navigates || uses.some((use) => !DATA_USES.has(use))) {
     throw new TailcastError(
       'POLICY_REFUSED',
-      'a page of a program in the cluster would act as you under this name; look at it through kubectl proxy or kubectl port-forward',
+      'a page of a program in the cluster would act as you under this name; open it with kubectl proxy or kubectl port-forward',
     );
   }
 }

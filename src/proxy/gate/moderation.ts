@@ -57,7 +57,7 @@ export function moderate(
   if (requestClass === 'portForward')
     throw new TailcastError(
       'POLICY_REFUSED',
-      'a moderator must watch your port-forwards, and they show nothing to watch',
+      'a moderator must watch your port-forwards, but they have no screen',
     );
   if (recording.mode === 'off')
     throw new TailcastError(

@@ -20,10 +20,10 @@ export function createSessionCounts(limits: {
     async enter(user) {
       const own = open.usedBy(user);
       if (own >= limits.perUser) {
-        throw new TailcastError('OVERLOADED', `you have ${own} sessions open, and no more are allowed`);
+        throw new TailcastError('OVERLOADED', `you have ${own} sessions open, which is the limit`);
       }
       if (open.total >= limits.total) {
-        throw new TailcastError('OVERLOADED', `${open.total} sessions are open, and no more are allowed`);
+        throw new TailcastError('OVERLOADED', `${open.total} sessions are open, which is the limit`);
       }
       return open.take(user);
     },

@@ -42,7 +42,7 @@ async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number)
   // A full disk accepts a part of the write and reports the error at the next one.
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await handle.write(bytes, done, bytes.length - done, position + done);
-    if (bytesWritten === 0) throw new Error('the disk takes no more');
+    if (bytesWritten === 0) throw new Error('the disk is full');
     done += bytesWritten;
   }
 }

@@ -43,13 +43,13 @@ export function parseUpgradeRequest(request: RawUpgrade): UpgradeRequest {
   if (hasBody(request.rawHeaders)) throw refused('it has a body');
   const tokens = listValues(request.rawHeaders, 'upgrade');
   if (tokens.length === 0) throw refused('it names no protocol');
-  if (tokens.some((token) => CARRIES_HTTP.test(token))) throw refused('it asks for another kind of HTTP');
+  if (tokens.some((token) => CARRIES_HTTP.test(token))) throw refused('it requests another version of HTTP');
   const known = new Set(tokens.flatMap((token) => KNOWN.get(token.toLowerCase()) ?? []));
   if (known.size > 1) throw refused('it names two protocols');
   for (const found of known) {
     const methods = found.protocol === 'websocket' ? ['GET'] : ['GET', 'POST'];
     if (!methods.includes(request.method))
-      throw refused(`${found.value} is not asked for by ${request.method}`);
+      throw refused(`${found.value} is not allowed with ${request.method}`);
     return found;
   }
   return { protocol: 'other', value: tokens.join(', ') };

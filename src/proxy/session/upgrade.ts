@@ -322,8 +322,7 @@ function hold(
   held: Pick<HeldDial, 'rules' | 'asksReason' | 'protocol' | 'dial'>,
 ): ReturnType<HoldSession> {
   const { holdSession, translateExec } = attempt.deps;
-  if (holdSession === undefined)
-    throw new TailcastError('INTERNAL', 'this gateway cannot hold sessions back');
+  if (holdSession === undefined) throw new TailcastError('INTERNAL', 'this gateway cannot delay sessions');
   const isTranslated = translateExec?.(admission, held.dial) !== undefined;
   const ask: HeldDial['ask'] = (later, over) =>
     askExec({ ...attempt, signal: AbortSignal.any([attempt.signal, over]) }, admission, later);

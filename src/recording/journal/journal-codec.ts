@@ -196,7 +196,7 @@ export function encodeLineBytes(lineBytes: number): Uint8Array {
 function linesOf({ at, content }: OpenRecord, { frames }: JournalFormat): number {
   if (!frames) return at;
   if (content.length !== LINE_BYTES_BYTES)
-    throw new JournalError('damaged', 'what is acknowledged cannot be read');
+    throw new JournalError('damaged', 'the acknowledged length cannot be read');
   return Number(Buffer.from(content).readBigUInt64BE());
 }
 

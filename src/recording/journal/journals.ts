@@ -187,7 +187,7 @@ export class Journals {
 
   /** Starts a new folder, because other processes have taken over the current one. */
   async #begunAnew(): Promise<void> {
-    this.#options.log.warn({}, 'another process has taken over what this one had on disk');
+    this.#options.log.warn({}, 'another process has taken over the journals of this one');
     this.#folder = await openOwnFolder(this.#options.directory, this.#options.key);
     for (const journal of this.#running) journal.restart();
     for (const left of this.#left.values()) {
@@ -241,7 +241,7 @@ export class Journals {
   #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
     this.#unreadable += paths.length;
     for (const path of paths)
-      this.#options.log.error({ path, reason }, 'the end of a recording is left to a newer version');
+      this.#options.log.error({ path, reason }, 'only a newer version can deliver the end of a recording');
   }
 
   /** Renames unreadable files, which an administrator must check. */

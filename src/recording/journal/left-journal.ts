@@ -81,7 +81,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
 
 /** Returns why a file is damaged, or undefined. A crash may cut an overwritten file at any byte, without damage. */
 function damageOf({ ending, over }: JournalFile): string | undefined {
-  if (ending === 'damaged') return 'a record in it is not what was written';
+  if (ending === 'damaged') return 'a record in it is damaged';
   return ending === 'cut' && !over ? 'a record in it is not complete' : undefined;
 }
 

@@ -357,7 +357,7 @@ export class SessionJournal {
     try {
       const all = mark.length === 0 ? pieces : [...pieces, mark];
       if (writevSync(segment.fd, all, at) === bytes + mark.length) return true;
-      throw Object.assign(new Error('the disk took a part only'), { code: 'ENOSPC' });
+      throw Object.assign(new Error('the disk wrote only a part'), { code: 'ENOSPC' });
     } catch (error) {
       this.#broke(segment, error);
       return false;

@@ -28,7 +28,7 @@ export function checkAdoption(
   if (original === undefined) {
     const message =
       `log ${by} says that it adopted the session from log ${log} (key ${key}), and no log of a ` +
-      'key that counts has its start; name the key of that recorder as well';
+      'trusted key has its start; name the key of that recorder as well';
     return [fault('adoption-unproven', message, where)];
   }
   if (!isSameSession(original, start)) {

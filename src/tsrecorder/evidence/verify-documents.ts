@@ -33,7 +33,7 @@ export async function checkDocuments(
     const content = await check.store.readDocument(name, bytes + 1);
     if (content === undefined && removals.length > 0) {
       const message =
-        'another recorder’s log says that the document is removed; name the keys of both if that was meant';
+        'another recorder’s log contains the removal of the document; if that is expected, name the keys of both';
       findings.push(fault('removal-untrusted', message, where));
       continue;
     }
@@ -60,9 +60,7 @@ async function checkUnknownBatch(
   const where = { object: name };
   if (readBatch(name, content, byId).trust.trust !== 'verified')
     return [
-      fault('document-unknown', 'no log has this batch of events, and no key that counts signed it', where),
+      fault('document-unknown', 'no log has this batch of events, and no trusted key signed it', where),
     ];
-  return [
-    notice('document-unknown', 'no log has this batch of events yet; a key that counts signed it', where),
-  ];
+  return [notice('document-unknown', 'no log has this batch of events yet; a trusted key signed it', where)];
 }

@@ -53,7 +53,7 @@ export async function checkHolds(
     const where = { recording, object: holdName(recording) };
     if (proof === 'unproven')
       return [
-        notice('hold-unproven', 'a document that no key that counts signed keeps the recording', where),
+        notice('hold-unproven', 'a hold without the signature of a trusted key keeps the recording', where),
       ];
     const message = 'a log has a hold of the recording, and the document of the hold is missing or replaced';
     return [fault('hold-missing', message, where)];

@@ -94,7 +94,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     }
   }
   if (!keys.trusted && logs.size > 0) {
-    const message = `no key was named, so the keys found in the store were taken: ${[...published.keys()].join(', ')}`;
+    const message = `no key was named, so the keys in the store were used: ${[...published.keys()].join(', ')}`;
     findings.push(notice('no-trusted-key', message, {}));
   }
   return { logs, keys, findings };
@@ -255,7 +255,7 @@ class LogReader {
       const n = parseEntry(line)?.n ?? -1;
       const hash = this.#hashes.get(n);
       if (hash === undefined || hash === hashLine(line)) continue;
-      this.#fault('log-entry-changed', `entry ${n} is another one in the end of the log`, n, object);
+      this.#fault('log-entry-changed', `entry ${n} is different at the end of the log`, n, object);
     }
     if (fresh.length > 0)
       this.take(parseEntry(fresh[0] ?? '')?.n ?? this.#next, { lines: fresh, signature }, object);
@@ -276,7 +276,7 @@ class LogReader {
     const hash = hashLine(line);
     const entry = parseEntry(line);
     if (entry?.n !== n) {
-      const message = newerLog(line) ?? 'it is not the entry that stood here';
+      const message = newerLog(line) ?? 'it is not the expected entry';
       this.#fault('log-entry-unreadable', message, n, object);
       this.#last = undefined;
       return;
@@ -300,7 +300,7 @@ class LogReader {
     if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
     // With keys of the verifier, a change between two of them is a key rotation.
     else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
-      const message = `from here on the log is signed by the key ${key}; if that was meant, name all keys`;
+      const message = `from here on the log is signed by the key ${key}; if that is expected, name all keys`;
       this.#fault('log-key-changed', message, n, object);
     }
     this.#key = key;
@@ -326,7 +326,7 @@ class LogReader {
     if (key === undefined || (this.#key !== undefined && id !== this.#key)) {
       this.#fault('log-key-unknown', `it is signed by the key ${id}, which is not trusted here`, n, object);
     } else if (!key.verifies(headMessage(head), ed25519)) {
-      this.#fault('log-signature-wrong', 'the signature is not good', n, object);
+      this.#fault('log-signature-wrong', 'the signature is wrong', n, object);
     }
     this.#head = head;
   }

@@ -268,7 +268,7 @@ class RecordingCheck {
   async #checkNotes(seal: LineSeal | undefined): Promise<void> {
     const there = (await this.#store.stat(this.#key, 'notes')) !== undefined;
     if (seal === undefined) {
-      if (there) this.#fault('notes-unexpected', 'there are notes, and there were none', 'notes');
+      if (there) this.#fault('notes-unexpected', 'it has notes, but had none at its end', 'notes');
     } else if (there) await this.#checkFile('notes', seal);
     else this.#fault('notes-missing', 'the notes are missing', 'notes');
   }
@@ -280,7 +280,7 @@ class RecordingCheck {
     const where = { log: evidence.log, entry: evidence.start };
     if (log === undefined || start === undefined) {
       if (evidence.start > (log?.head?.n ?? -1) && this.#index.nowMs - this.#endedAtMs < PUBLISHING_MS) {
-        const message = 'it has only just ended, and its log is not published as far as that';
+        const message = 'it ended recently, and its end is not yet in the published log';
         this.#findings.push(notice('end-pending', message, { recording: this.#id, ...where }));
         return;
       }
@@ -292,7 +292,7 @@ class RecordingCheck {
     await this.#checkStart(start, end, where);
     this.#findings.push(...checkAdoption(this.#id, evidence, start.event, this.#index.logs));
     if (end === undefined) {
-      const message = 'the log does not say yet that it has ended';
+      const message = 'the log has no entry for its end yet';
       const isLate = this.#index.nowMs - this.#endedAtMs > this.#index.unfinishedMs;
       this.#findings.push(
         isLate
@@ -303,7 +303,7 @@ class RecordingCheck {
     }
     const { cast, notes } = end.event;
     if (!sameSeal(cast, evidence.cast) || !sameSeal(notes, evidence.notes)) {
-      const message = 'it is not the recording that the log saw end';
+      const message = 'it differs from its entry in the log';
       this.#fault('recording-differs-from-log', message, undefined, { log: end.log, entry: end.n });
     }
   }
@@ -336,11 +336,11 @@ class RecordingCheck {
     const { cast, notes } = end.event;
     const where = { log: end.log, entry: end.n };
     if (!sameSeal(cast, await this.#sealAs(cast, 'cast'))) {
-      this.#fault('cast-changed', 'the cast is not the one that the log saw end', 'cast', where);
+      this.#fault('cast-changed', 'the cast differs from its entry in the log', 'cast', where);
     }
     const there = (await this.#store.stat(this.#key, 'notes')) !== undefined;
     if (notes !== undefined && (!there || !sameSeal(notes, await this.#sealAs(notes, 'notes')))) {
-      this.#fault('notes-changed', 'the notes are not those that the log saw end', 'notes', where);
+      this.#fault('notes-changed', 'the notes differ from their entry in the log', 'notes', where);
     }
   }
 

@@ -96,8 +96,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
     ...(await checkHolds(store, logs, present, keys)),
   );
   const isOurs = keys.trusted && [...logs.values()].some(({ signed }) => signed.size > 0);
-  if (!isOurs && requireEvidence)
-    findings.push(fault('no-evidence', 'no log here is signed by a key that was named', {}));
+  if (!isOurs && requireEvidence) findings.push(fault('no-evidence', 'no log is signed by a named key', {}));
   const verdict = verdictOfFindings(findings, isOurs);
   return {
     verdict,
@@ -224,7 +223,7 @@ function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing):
       const [removal] = removals;
       if (removal !== undefined) {
         findings.push(
-          notice('removal-pending', 'the log says that it is removed, and it is still here', {
+          notice('removal-pending', 'the log contains its removal, but it still exists', {
             ...where,
             entry: removal.n,
           }),
@@ -232,11 +231,11 @@ function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing):
       }
     } else if (removals.length === 0) {
       findings.push(
-        fault('recording-missing', 'the recording is missing, and nothing says that it may be', where),
+        fault('recording-missing', 'the recording is missing, and no log contains its removal', where),
       );
     } else if (!keys.trusted && !removals.some((removal) => sharesKey(index.logs, removal.log, log))) {
       const message =
-        'another recorder’s log says that it is removed; name the keys of both if that was meant';
+        'another recorder’s log contains its removal; if that is expected, name the keys of both';
       findings.push(fault('removal-untrusted', message, where));
     } else removed += 1;
   }

@@ -140,8 +140,8 @@ class StoreCatalog implements Catalog {
     if (sort !== 'newest') {
       const reason =
         state === undefined
-          ? 'takes the index, which is not ready: ask again later, or for the newest'
-          : 'takes names that are not empty';
+          ? 'needs the index, which is not ready: try later, or use sort=newest'
+          : 'needs names that are not empty';
       throw new TailcastError('USAGE', `sort=${sort} ${reason}`);
     }
     const uploads = await this.#uploads(scope);

@@ -109,7 +109,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       if (!mayNameViewers(options.trustedGateways, caller)) return caller;
       const named = decodeNamedViewer(rawHeaders);
       if (named === 'malformed') {
-        throw new TailcastError('VIEW_REFUSED', 'the gateway does not say clearly who you are');
+        throw new TailcastError('VIEW_REFUSED', 'the gateway sent an invalid identity');
       }
       return named === undefined ? caller : throughGateway(named, caller);
     },

@@ -71,7 +71,7 @@ describe('what one user may have at a time', () => {
     place.hold(1000);
     const other = limits.enter(ALICE, peer);
     other.hold(1);
-    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('waits for your clients');
+    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('wait for your clients');
     limits.enter(BOB, peer);
     place.hold(999);
     limits.enter(ALICE, peer);

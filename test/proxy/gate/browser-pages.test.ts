@@ -19,9 +19,9 @@ describe('a service worker', () => {
     ['by its use in any case', ['Sec-Fetch-Dest', 'ServiceWorker']],
     ['by both', ['Service-Worker', 'script', 'Sec-Fetch-Dest', 'serviceworker']],
   ])('is refused, %s, wherever it comes from', (_, rawHeaders) => {
-    expect(look(rawHeaders)).toThrow('may be a service worker');
-    expect(look(rawHeaders, 'plain')).toThrow('may be a service worker');
-    expect(look(rawHeaders, 'podProxy', 'sandbox')).toThrow('may be a service worker');
+    expect(look(rawHeaders)).toThrow('service workers are not allowed');
+    expect(look(rawHeaders, 'plain')).toThrow('service workers are not allowed');
+    expect(look(rawHeaders, 'podProxy', 'sandbox')).toThrow('service workers are not allowed');
   });
 });
 

@@ -79,7 +79,7 @@ describe('a rule about moderated sessions', () => {
   );
 
   it('refuses port-forwards, and sessions without a recorder', () => {
-    expect(() => decide('portForward')).toThrow('they show nothing to watch');
+    expect(() => decide('portForward')).toThrow('they have no screen');
     const off: RecordingPolicy = { mode: 'off' };
     expect(() => decide('exec', { recording: off })).toThrow('your grants name no recorder');
   });

@@ -165,14 +165,14 @@ describe('request headers at a real API server', () => {
   it('are not sent with a certificate of another name, CA or login', async () => {
     const other = await createAuthority(rig.folder, 'other');
     for (const [leaf, problem] of [
-      [await authority.issue({ name: 'foreign-name', commonName: 'mallory' }), 'does not believe them (401)'],
+      [await authority.issue({ name: 'foreign-name', commonName: 'mallory' }), 'does not trust them (401)'],
       [
         await other.issue({ name: 'foreign-ca', commonName: 'tailcast-gateway' }),
-        'does not believe them (401)',
+        'does not trust them (401)',
       ],
       [
         await cluster.authority.issue({ name: 'login', commonName: 'tailcast-gateway' }),
-        'does not believe them (201)',
+        'does not trust them (201)',
       ],
     ] as const) {
       chmodSync(leaf.keyPath, 0o600);

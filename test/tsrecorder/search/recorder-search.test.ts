@@ -400,7 +400,7 @@ describe('a recorder with an index', () => {
       400,
       {
         code: 'USAGE',
-        message: expect.stringContaining('sort=largest takes the index, which is not ready') as string,
+        message: expect.stringContaining('sort=largest needs the index, which is not ready') as string,
       },
     ]);
     expect((await rig.get('/api/v1/recordings?sort=newest')).status).toBe(200);

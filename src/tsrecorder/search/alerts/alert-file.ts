@@ -263,7 +263,7 @@ function readQuery(
   if (query.clauses.length === 0) fail(key, 'matches every session; add a term');
   for (const term of query.clauses.flat()) {
     if (term.kind === 'time')
-      fail(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
+      fail(key, `a rule applies to new sessions and events: remove ${term.field}:${term.value}`);
     else if (term.kind === 'text' && term.field === 'text' && indexed !== undefined && indexed !== 'all')
       fail(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
     else if (term.kind === 'text' && term.field === 'cmd' && indexed === 'off')

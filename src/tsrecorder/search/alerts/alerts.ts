@@ -199,7 +199,7 @@ class RecorderAlerts implements Alerts {
     for (const { id, rule, session, webhook, access } of fresh) {
       this.#metrics.alerts.inc({ outcome: 'made' });
       if (access === undefined)
-        log.info({ alert: id, rule, recording: session, webhook }, 'a rule is true of a session');
+        log.info({ alert: id, rule, recording: session, webhook }, 'a rule matches a session');
       else
         log.info(
           { alert: id, rule, request: access.request, step: access.step },

@@ -231,7 +231,7 @@ export class WebhookSender {
       if (now() - this.#storeFailsSince < leaseMs) throw error;
       log.warn(
         { webhook: name, alert: alert.id, error: errorText(error) },
-        'the store does not say who tells an alert, so others may tell it as well',
+        'the store does not respond, so other recorders may send the alert as well',
       );
       return 'mine';
     }

@@ -290,7 +290,7 @@ export class ServerIndexReader implements ReadingEngine {
       return answer.hits.hits;
     } catch (error) {
       if (error instanceof ServerError && error.kinds.some((kind) => kind.startsWith('too_many_')))
-        throw new QueryError('too many words begin so behind the others: write more of the last word', 0);
+        throw new QueryError('too many words begin with the last word: write more of it', 0);
       throw error;
     }
   }

@@ -26,7 +26,7 @@ export async function readServerAccess(
 ): Promise<ServerAccess> {
   const ca = index.caFile === undefined ? undefined : await read(index.caFile);
   if (ca !== undefined && !ca.includes('-----BEGIN CERTIFICATE-----'))
-    throw new Error(`${index.caFile} has no certificate in it; PEM is expected`);
+    throw new Error(`${index.caFile} contains no certificate; PEM is expected`);
   const secret = index.credentialsFile === undefined ? undefined : await read(index.credentialsFile);
   return {
     url: index.url,

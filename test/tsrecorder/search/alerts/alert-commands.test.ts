@@ -49,7 +49,7 @@ describe('a file of alerts', () => {
       `${HOOK}rules: {deletes: {query: ' ', webhook: hook}}`,
       'rules.deletes.query in FILE: a text is expected',
     ],
-    [`${HOOK}rules: {deletes: {query: 'x after:7d', webhook: hook}}`, 'take out after:7d'],
+    [`${HOOK}rules: {deletes: {query: 'x after:7d', webhook: hook}}`, 'remove after:7d'],
     [`${HOOK}rules: {deletes: {webhook: hook}}`, 'rules.deletes.query in FILE: is missing'],
     [`${HOOK}rules: {keys: {output: '(', webhook: hook}}`, 'rules.keys.output in FILE: error parsing regexp'],
     [
@@ -94,7 +94,7 @@ describe('a file of alerts', () => {
     ],
     [
       `webhooks: {hook: {url: https://h, secretFile: hook.key, caFile: hook.key}}\n${RULE}`,
-      'webhooks.hook.caFile in FILE: hook.key has no certificate',
+      'webhooks.hook.caFile in FILE: hook.key contains no certificate',
     ],
     [
       `webhooks: {hook: {url: https://h, secretFile: hook.key, text: perhaps}}\n${RULE}`,

@@ -203,7 +203,7 @@ describe('the client of OpenSearch', () => {
       expect(said, content).not.toContain('secret');
     }
     await expect(readServerAccess({ url: 'https://x', caFile: credentialsFile })).rejects.toThrow(
-      'has no certificate in it',
+      'contains no certificate',
     );
     await expect(readServerAccess({ url: 'https://x', caFile: join(folder, 'none') })).rejects.toThrow(
       'cannot be read',
