@@ -34,6 +34,8 @@ const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
 /** Maximum time until a refused request has its new object. */
 const RENEWAL_MS = 10_000;
+/** Pauses between attempts to create the new object. */
+const RENEWAL_PAUSES_MS = [100, 400, 1_500];
 
 interface Known {
   readonly record: AccessRecord;
@@ -132,24 +134,40 @@ export class RequestStore {
    * they stay invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
-    const { client, seal, signal, log } = this.#deps;
-    const reference = { name: record.id };
-    try {
-      await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, reference, { uid: oldUid }, limit));
-      const { metadata } = await this.#call(signal, (limit) =>
-        client.create(ACCESS_REQUEST, newObject(record), limit),
-      );
-      const { uid = '' } = metadata;
-      const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
-      const status = { ...reference, subresource: 'status' } as const;
-      await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
-      this.#put(uid, record);
-    } catch (error) {
-      log.error(
-        { request: record.id, error: errorText(error) },
-        'a refused access request has no new object: delete its AccessRequest, which could be restored',
-      );
+    const { signal, log, monotonicMs } = this.#deps;
+    const startedMs = monotonicMs();
+    let failure: unknown;
+    for (const pauseMs of [0, ...RENEWAL_PAUSES_MS]) {
+      // other gateways forget the refusal after RENEWAL_MS
+      if (signal.aborted || monotonicMs() - startedMs > RENEWAL_MS) break;
+      await new Promise<void>((resolve) => void systemClock.schedule(pauseMs, resolve));
+      try {
+        return await this.#move(oldUid, record);
+      } catch (error) {
+        failure = error;
+      }
     }
+    log.error(
+      { request: record.id, error: errorText(failure) },
+      'a refused access request has no new object: delete its AccessRequest, which could be restored',
+    );
+  }
+
+  /** Can be repeated after each failure. */
+  async #move(oldUid: string, record: AccessRecord): Promise<void> {
+    const { client, seal, signal } = this.#deps;
+    const reference = { name: record.id };
+    await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, reference, { uid: oldUid }, limit));
+    // an earlier attempt may have created the object
+    const { metadata } =
+      (await this.#call(signal, (limit) => client.get(ACCESS_REQUEST, reference, limit))) ??
+      (await this.#call(signal, (limit) => client.create(ACCESS_REQUEST, newObject(record), limit)));
+    const { uid = '' } = metadata;
+    if (uid === oldUid) throw new Error('the old object is not deleted yet');
+    const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
+    const status = { ...reference, subresource: 'status' } as const;
+    await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
+    this.#put(uid, record);
   }
 
   /** Reads a record from the API server. @throws TailcastError `ACCESS_REQUEST_UNKNOWN` */

@@ -323,6 +323,31 @@ describe('the end of access', () => {
     );
   });
 
+  it.each(['POST', 'PATCH'])('by revocation moves to a new object after a failed %s', async (failed) => {
+    const error = vi.fn();
+    const gateway = rig.gateway(user('alice', [{ request: { groups: ['sre'] } }]), {
+      log: { ...createSilentLogger(), error },
+    });
+    const id = (await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id ?? '';
+    let isDeleted = false;
+    let failures = 0;
+    rig.api.interfere = ({ method }) => {
+      isDeleted ||= method === 'DELETE';
+      if (!isDeleted || method !== failed || failures === 2) return undefined;
+      failures += 1;
+      return { status: 500, body: { kind: 'Status', code: 500, message: 'no' } };
+    };
+    await gateway.access.decide(id, 'revoked', decider(alice), signal);
+    expect(failures).toBe(2);
+    expect(error).not.toHaveBeenCalled();
+    expect([...rig.api.objects.values()]).toMatchObject([
+      { metadata: { name: id }, status: { record: expect.stringContaining('revoked') } },
+    ]);
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain(
+      'was revoked by alice',
+    );
+  });
+
   it('by expiry ends sessions', async () => {
     const gateway = rig.gateway(user('alice', [{ ...RULE, maxDuration: '1s' }]));
     const id = await approved(gateway);
