@@ -55,9 +55,7 @@ function blockedBy({ needs = [] }: Check, findings: readonly CheckFinding[]): Ch
   const broken = findings.find(
     ({ id, status }) => needs.includes(id) && (status === 'failed' || status === 'skipped'),
   );
-  return broken === undefined
-    ? undefined
-    : skipped(`not checked, because “${broken.title}” failed or was skipped`);
+  return broken === undefined ? undefined : skipped(`not checked because of “${broken.title}”`);
 }
 
 async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> {
