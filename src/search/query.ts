@@ -238,7 +238,7 @@ function isBalanced(value: string): boolean {
 
 function brokenPiece(rest: string): string {
   const [, key] = /^(?:NOT\s+|[-!])?([A-Za-z_]+):(?:\s|$)/.exec(rest) ?? [];
-  if (key !== undefined) return `${key}: needs a value right behind it`;
+  if (key !== undefined) return `the key ${key}: needs a value right behind it`;
   return rest.includes('"')
     ? 'a quote is not closed, or something follows it without a space'
     : 'a term is empty';
@@ -249,13 +249,13 @@ function readTerm(piece: Piece, nowMs: number): Term {
   if (key === undefined) return { isNot, ...textTerm('any', piece) };
   const name = findKey(key, piece);
   const isAny = isPrefix && FIELDS.some((field) => field === name);
-  if (value === '' && !isAny) throw new QueryError(`${key}: needs a value right behind it`, offset);
+  if (value === '' && !isAny) throw new QueryError(`the key ${key}: needs a value right behind it`, offset);
   if (name === 'cmd' || name === 'text') return { isNot, ...textTerm(name, piece) };
   if (name === 'before' || name === 'after') {
     const atMs = isPrefix ? undefined : readTime(value, nowMs);
     if (atMs === undefined)
       throw new QueryError(
-        `${key}: takes a date (2026-01-31), a time (2026-01-31T08:00:00Z) or an age (90m, 12h, 7d)`,
+        `the key ${key}: takes a date (2026-01-31), a time (2026-01-31T08:00:00Z) or an age (90m, 12h, 7d)`,
         offset,
       );
     return { isNot, kind: 'time', field: name, value, atMs };
@@ -318,7 +318,7 @@ function compareTerm(field: CompareTerm['field'], { value, isPrefix, offset }: P
   const operator: Operator = written === '' ? '=' : (OPERATORS.find((known) => known === written) ?? '=');
   const number = field === 'duration' ? readDuration(amount) : readInteger(amount);
   if (number === undefined || isPrefix) {
-    throw new QueryError(`${field}: takes ${EXAMPLES[field]}`, offset);
+    throw new QueryError(`the key ${field}: takes ${EXAMPLES[field]}`, offset);
   }
   return { kind: 'compare', field, operator, value: amount, number };
 }

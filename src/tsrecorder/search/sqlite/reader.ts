@@ -206,7 +206,7 @@ export class IndexReader implements ReadingEngine {
     const last = Number.MAX_SAFE_INTEGER;
     const candidates = compiled.hasText ? this.#byMoments(compiled, last) : byNames(sessions, compiled, last);
     const names = sessions.prepare(
-      'SELECT usr, ns, pod, nodes, tags, kind, state, result, trust FROM s WHERE n = ?',
+      'SELECT usr, cluster, ns, pod, nodes, tags, kind, state, result, trust FROM s WHERE n = ?',
     );
     const describe = describer(sessions, compiled);
     for (const { n } of candidates) {
@@ -214,6 +214,7 @@ export class IndexReader implements ReadingEngine {
       const row = names.get(n) ?? {};
       yield {
         user: valuesOf(row['usr']),
+        cluster: valuesOf(row['cluster']),
         ns: valuesOf(row['ns']),
         pod: valuesOf(row['pod']),
         node: listOf(row['nodes']).flatMap(valuesOf),
