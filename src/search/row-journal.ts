@@ -478,7 +478,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // Drawings contain neither symbols of controls nor words.
+    // Line drawings do not contain the letters of control symbols, or three letters in a row.
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

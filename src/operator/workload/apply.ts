@@ -80,8 +80,8 @@ function isEmpty(value: unknown): boolean {
 
 /**
  * Returns the managed fields with which the next server-side apply also removes the fields that another operator has
- * set: the entry of that operator becomes ours, as in client-go's csaupgrade. Undefined if this operator has applied
- * before, or if only people and controllers of Kubernetes have written.
+ * set: the entry of that operator becomes ours, as in client-go's csaupgrade. Undefined if this operator has an
+ * entry, or if no other operator has one.
  */
 export function adoptedFields(
   object: KubeObject,

@@ -20,7 +20,7 @@ export interface ClusterUpstream {
   readonly basePath: string;
   readonly pool: UpstreamPool;
   readonly connect: () => Promise<Duplex>;
-  /** `AccountRefusals` of `account-refusals.ts` matches. */
+  /** An object of the class `AccountRefusals` (`account-refusals.ts`). */
   readonly accountRefusals: {
     find(
       admission: { readonly impersonation: ImpersonationTarget | undefined; readonly info: RequestInfo },

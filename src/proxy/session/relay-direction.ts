@@ -7,7 +7,7 @@
  * ```
  *
  * With an elastic buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If
- * nothing is queued, the first small chunk in a turn of the event loop goes straight through, because it may be an
+ * nothing is queued, the first small chunk in a turn of the event loop is forwarded immediately, because it may be an
  * echo. All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of
  * once per chunk. A tap that waits for the recorder may parse more chunks in the meantime (`mayReadAhead`):
  * acknowledged chunks are delivered while later ones wait.
@@ -23,8 +23,8 @@ import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import type { InsertOutput } from './notice.ts';
 
 /**
- * Maximum size of a chunk that goes straight through: an echo or one screen update. A larger chunk is part of longer
- * output.
+ * Maximum size of a chunk that is forwarded immediately, such as an echo or one screen update. A larger chunk is part
+ * of longer output.
  */
 const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are joined, by a copy, into one write. */

@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-/** The work of one process. */
+/** Creates an operator, as one process runs it. */
 function operator(deps: ReconcilerDeps): () => Promise<number | undefined> {
   const reconciler = createRecorderReconciler(deps);
   return () => reconciler.reconcile('keep', bench.signal);

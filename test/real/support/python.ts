@@ -11,7 +11,7 @@ export interface PythonClient {
   readonly script: string;
 }
 
-/** @throws Error with the package to install, without Python and `venv` or if packages cannot be downloaded */
+/** @throws Error if Python or `venv` is missing (names the package to install), or if the download fails */
 export async function ensurePythonClient(): Promise<PythonClient> {
   const requirements = join(folder, 'requirements.txt');
   const interpreterIn = (environment: string): string => join(environment, 'bin', 'python');
