@@ -1,7 +1,26 @@
 import { createHash } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { brotliCompressSync } from 'node:zlib';
 import { build, defineConfig, type Plugin } from 'vite';
 
 const OFFLINE_MODULE = 'virtual:offline-page';
+
+/** Writes a compressed copy of each file that the page loads at its start. The offline page is loaded only by exports. */
+function compressed(): Plugin {
+  return {
+    name: 'compressed',
+    apply: 'build',
+    writeBundle({ dir = '' }, bundle) {
+      for (const [name, file] of Object.entries(bundle)) {
+        if (name.includes('offline')) continue;
+        // brotli's default quality is its maximum
+        const content = brotliCompressSync(file.type === 'chunk' ? file.code : file.source);
+        writeFileSync(join(dir, `${name}.br`), content);
+      }
+    },
+  };
+}
 
 /**
  * The page of an exported recording: one file that contains its script and its style. Its policy allows only these two.
@@ -88,7 +107,7 @@ async function buildOfflinePage(): Promise<string> {
 export default defineConfig({
   root: 'src/player',
   base: './',
-  plugins: [offlinePage()],
+  plugins: [offlinePage(), compressed()],
   build: {
     outDir: '../../dist/player',
     emptyOutDir: true,

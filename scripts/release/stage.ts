@@ -10,7 +10,6 @@
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { brotliCompressSync } from 'node:zlib';
 import { z } from 'zod';
 import { writeManPages } from './man-pages.ts';
 import { ROOT, type Project, readManifest } from './project.ts';
@@ -57,16 +56,6 @@ export function stageApp(folder: string, packageFolder: string, cpu: string): vo
   rmSync(join(modules, '.package-lock.json'), { force: true });
   rmSync(join(modules, '.bin'), { recursive: true, force: true });
   for (const file of filesBelow(modules)) if (UNREAD.test(file)) rmSync(join(modules, file));
-  compressPlayer(join(folder, 'dist', 'player'));
-}
-
-/** Adds a compressed copy of each file of the page. The npm package has no copies, so it stays small. */
-function compressPlayer(player: string): void {
-  for (const file of filesBelow(player)) {
-    const path = join(player, file);
-    // brotli's default quality is its maximum
-    writeFileSync(`${path}.br`, brotliCompressSync(readFileSync(path)));
-  }
 }
 
 function build(dist: string): void {
