@@ -6,15 +6,16 @@ import { createServer as createHttpsServer, request, type Server } from 'node:ht
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { writeGatewayKubeconfig } from '../../../src/cli/kubeconfig.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import type { Identity } from '../../../src/tailnet/identity.ts';
+import { startLocalApiDouble, userNode, type LocalApiDouble } from '../../support/local-api-double.ts';
 import { createPod } from '../cases/case.ts';
 import { PORT_FORWARD_CASES } from '../cases/port-forward.ts';
-import { findKubectls, runKubectl, type Transport } from '../rig/kubectl.ts';
+import { findKubectls, runKubectl, startKubectl, type Transport } from '../rig/kubectl.ts';
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { createRig, freePort, type Rig } from '../rig/rig.ts';
 import { openArchive } from '../support/archive.ts';
@@ -63,6 +64,8 @@ const kubectl = (await findKubectls()).at(-1)!;
 describe('two clusters behind one gateway', () => {
   let rig: Rig;
   let recorder: TestRecorder;
+  let localApi: LocalApiDouble;
+  let alice: Readonly<Record<string, unknown>>;
   let gateway: RunningGateway;
   let kubeconfig: string;
   let kcp: { readonly server: Server; readonly port: number };
@@ -81,6 +84,10 @@ describe('two clusters behind one gateway', () => {
     for (let count = 0; count < 3; count++) addresses.push(await forwardTo(current.port));
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
+    localApi = await startLocalApiDouble();
+    // all callers are alice: the gateway sends loopback addresses with their ports
+    Object.assign(localApi.whois, { get: () => alice });
+    grant('*');
     const file = join(folder, 'clusters.yaml');
     const ca = await createServerCa();
     kcp = { server: await startKcp(current, ca), port: await freePort() };
@@ -105,12 +112,14 @@ describe('two clusters behind one gateway', () => {
     gateway = await startGateway({
       config: gatewaySettings({
         clusters: file,
+        identity: 'tailscale',
+        socket: localApi.socketPath,
+        tls: 'self-signed',
         stateDirectory: join(folder, 'gateway'),
       }),
       environment: new Map(),
       log: createSilentLogger(),
       accessSink: process.stderr,
-      identity: callerOf(recorder.address),
     });
     const trust = join(folder, 'gateway.crt');
     writeFileSync(trust, gateway.caPem ?? '');
@@ -127,8 +136,23 @@ describe('two clusters behind one gateway', () => {
     await recorder.close();
     for (const address of addresses) address.close();
     kcp.server.close();
+    await localApi.close();
     await rig.stop();
   });
+
+  /** Gives alice one rule for these clusters. */
+  function grant(...names: readonly string[]): void {
+    const rule = {
+      clusters: names,
+      impersonate: { groups: ['system:masters'] },
+      recorderAddrs: [recorder.address],
+      enforceRecorder: true,
+    };
+    alice = {
+      ...userNode({ Addresses: ['127.0.0.1/32'] }),
+      CapMap: { 'tailscale.com/cap/kubernetes': [rule] },
+    };
+  }
 
   const run = (context: string, args: readonly string[], transport: Transport = 'websocket') =>
     runKubectl(kubectl, ['--context', context, ...args], { kubeconfig, transport });
@@ -235,6 +259,28 @@ describe('two clusters behind one gateway', () => {
       expect(await inKcp(path, ['exec', 'target', '--', 'echo', 'unseen'])).not.toMatchObject({ code: 0 });
   });
 
+  it('ends the shell in the cluster whose rule was withdrawn, and not the other one', async () => {
+    const shells = [...clusters.keys()].map((name) => {
+      const args = ['--context', name, 'exec', 'target', '--', 'sh', '-c', 'echo up; exec sleep 600'];
+      const child = startKubectl(kubectl, args, { kubeconfig, transport: 'websocket' });
+      onTestFinished(() => void child.kill('SIGKILL'));
+      return { child, errors: text(child.stderr!) };
+    });
+    for (const { child } of shells) expect(String(await once(child.stdout!, 'data'))).toBe('up\n');
+    const [current, older] = shells;
+    const exit = once(current!.child, 'exit');
+    grant('older');
+    expect(await exit).toEqual([expect.any(Number), null]);
+    expect(await current!.errors).toContain('no grant of yours names it');
+    expect((await run('current', ['get', 'namespaces'])).code).not.toBe(0);
+    expect(await textOf('older', ['get', 'namespaces', '-o', 'name'])).toContain('namespace/default');
+    expect(older!.child.exitCode).toBeNull();
+    grant('*');
+    expect(
+      await rig.until('access', async () => (await run('current', ['get', 'pods'])).code === 0 || undefined),
+    ).toBe(true);
+  });
+
   it('fails over to the next address, and creates each object once', async () => {
     for (const address of addresses.slice(0, 2)) {
       address.close();
@@ -281,23 +327,4 @@ async function startKcp({ port }: Kubernetes, { pair }: ServerCa): Promise<Serve
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return server;
-}
-
-function callerOf(recorderAddress: string): Identity {
-  const rule = {
-    clusters: ['*'],
-    impersonate: { groups: ['system:masters'] },
-    recorderAddrs: [recorderAddress],
-    enforceRecorder: true,
-  };
-  return {
-    kind: 'user',
-    nodeId: 'nALICE',
-    nodeName: 'laptop.rig.ts.net',
-    addresses: ['100.64.0.1'],
-    userId: 7n,
-    login: 'alice@example.com',
-    displayName: 'Alice',
-    capabilities: new Map([['tailscale.com/cap/kubernetes', [rule]]]),
-  };
 }

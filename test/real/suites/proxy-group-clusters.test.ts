@@ -6,10 +6,10 @@ import { once } from 'node:events';
 import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { ANNOTATIONS } from '../../../src/operator/proxy-group/resource.ts';
 import { NAMESPACE, startWorkloadSite, type WorkloadSite } from '../operator/workload-site.ts';
-import { findKubectls, runKubectl, type KubectlResult } from '../rig/kubectl.ts';
+import { findKubectls, runKubectl, startKubectl, type KubectlResult } from '../rig/kubectl.ts';
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { NODE_ADDRESS, networkProblem } from '../rig/network.ts';
 
@@ -32,6 +32,7 @@ interface Group {
   };
 }
 
+const newest = (await findKubectls()).at(-1)!;
 const problem = networkProblem();
 if (problem !== undefined) process.stderr.write(`proxy-group-clusters: skipped: ${problem}\n`);
 
@@ -64,8 +65,30 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
 
   /** Runs kubectl through the gateway, as alice. */
   async function run(cluster: string, ...args: readonly string[]): Promise<KubectlResult> {
-    const kubectl = (await findKubectls()).at(-1)!;
-    return runKubectl(kubectl, ['--context', cluster, ...args], { kubeconfig, transport: 'websocket' });
+    return runKubectl(newest, ['--context', cluster, ...args], { kubeconfig, transport: 'websocket' });
+  }
+  /** Sends one request after another to the group's own cluster, next to a watch. `stop` returns what failed. */
+  function startLoad() {
+    let [finished, isOver] = [0, false];
+    const failures: string[] = [];
+    const watch = startKubectl(newest, ['--context', 'prod', 'get', 'configmaps', '--watch'], { kubeconfig });
+    onTestFinished(() => void watch.kill('SIGKILL'));
+    watch.once('exit', (code) => failures.push(`the watch exited with ${code}`));
+    const requests = (async () => {
+      while (!isOver) {
+        const { code, stderr } = await run('prod', 'get', 'namespaces');
+        if (code !== 0) failures.push(stderr.toString());
+        finished += 1;
+      }
+    })();
+    return {
+      finished: () => finished,
+      async stop(): Promise<readonly string[]> {
+        isOver = true;
+        await requests;
+        return [...failures];
+      },
+    };
   }
   /** Returns true if the account of the gateways has this right. */
   async function may(verb: string, name: string, namespace = NAMESPACE): Promise<boolean> {
@@ -200,7 +223,23 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
     await reports('KubeAPIServerProxyValid', { status: 'True' });
   });
 
+  it('keeps requests and streams of its own cluster while the Secret changes', async () => {
+    const load = startLoad();
+    await api('PATCH', `${CORE}/secrets/older-kubeconfig`, { stringData: { value: 'no kubeconfig' } });
+    await reports(CLUSTERS, { status: 'False' });
+    // the gateway has then read the Secret, because it does so every 15 s
+    const changedMs = performance.now();
+    await until('the next reading', async () => (performance.now() - changedMs > 20_000 ? true : undefined));
+    expect(load.finished()).toBeGreaterThan(20);
+    expect((await run('older', 'get', 'namespaces')).code).toBe(0);
+    await api('PATCH', `${CORE}/secrets/older-kubeconfig`, { stringData: { value: kubeconfigOf(older) } });
+    await reports(CLUSTERS, SERVED_BOTH);
+    expect((await run('older', 'get', 'namespaces')).code).toBe(0);
+    expect(await load.stop()).toEqual([]);
+  });
+
   it('loses the cluster of a deleted Secret, serves its own cluster, and gets the cluster back', async () => {
+    const load = startLoad();
     const { metadata } = (await api('GET', `${CORE}/pods/prod-0`)) as { metadata: { uid: string } };
     await api('DELETE', `${CORE}/secrets/older-kubeconfig`);
     await reports(CLUSTERS, { status: 'False', message: 'serves prod and no cluster of a Secret' });
@@ -216,6 +255,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
     );
     const after = (await api('GET', `${CORE}/pods/prod-0`)) as { metadata: { uid: string } };
     expect(after.metadata.uid).toBe(metadata.uid);
+    expect(await load.stop()).toEqual([]);
   });
 
   it('loses the rights with the annotation, and every object when it is deleted', async () => {
