@@ -1,6 +1,6 @@
 /** Reviews of the gateway's own account, over separate connections. */
 import { createApiClient } from '../doctor/api-client.ts';
-import { ACCOUNT_REVIEW, accountRefusal } from '../kube/account-refusal.ts';
+import { ACCOUNT_REVIEW, accountRefusal, isMarked } from '../kube/account-refusal.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { createAccountRefusals, type AccountRefusals } from '../proxy/gate/account-refusals.ts';
@@ -23,7 +23,10 @@ export function openAccountRefusals(
       const { path, body } = ACCOUNT_REVIEW;
       const answer = await client.post(path, body, signal, { user, groups, extra });
       if (answer.status === 401) apiServer.refused();
-      return accountRefusal(answer.status, answer.body);
+      return {
+        refusal: accountRefusal(answer.status, answer.body),
+        marks: answer.status === 201 && isMarked(answer.headers),
+      };
     },
     () => performance.now(),
   );

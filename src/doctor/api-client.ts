@@ -14,6 +14,8 @@ export interface ApiAnswer {
   readonly status: number;
   /** Parsed JSON, or undefined for invalid JSON. */
   readonly body: unknown;
+  /** Flat list of the response headers, as received. */
+  readonly headers: readonly string[];
   /** `Date` of the response, in milliseconds since 1970. */
   readonly dateMs: number | undefined;
   /** Times of the request and of the response head, on the local clock. */
@@ -79,6 +81,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number, prefix 
     const dateMs = Date.parse(response.headers.date ?? '');
     return {
       status: response.statusCode ?? 0,
+      headers: response.rawHeaders,
       body: jsonOrUndefined(text.toString()),
       dateMs: Number.isNaN(dateMs) ? undefined : dateMs,
       askedAtMs,

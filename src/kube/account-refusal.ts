@@ -6,6 +6,7 @@
  * therefore sends a review as the same caller, to which only the API server responds.
  */
 import { z } from 'zod';
+import type { RequestInfo } from './request-info.ts';
 
 /** The review request of the gateway. Every authenticated user may create it. */
 export const ACCOUNT_REVIEW = {
@@ -24,12 +25,27 @@ export const ACCOUNT_REVIEW = {
  * @param headers flat list
  */
 export function mayBeAccountRefusal(status: number, headers: readonly string[]): boolean {
-  if (status !== 403) return false;
-  for (let index = 0; index < headers.length; index += 2) {
-    if (headers[index]?.toLowerCase().startsWith('x-kubernetes-pf-') === true) return false;
-  }
-  return true;
+  return status === 403 && !isMarked(headers);
 }
+
+/**
+ * True if priority and fairness of the API server marked a response.
+ *
+ * @param headers flat list
+ */
+export function isMarked(headers: readonly string[]): boolean {
+  return headers.some((name, index) => index % 2 === 0 && name.toLowerCase().startsWith('x-kubernetes-pf-'));
+}
+
+/**
+ * True if priority and fairness marks all responses to a request. It skips requests that may last long.
+ * Source: `BasicLongRunningRequestCheck` in `k8s.io/apiserver/pkg/endpoints/filters`.
+ */
+export function isAlwaysMarked({ verb, subresource }: Pick<RequestInfo, 'verb' | 'subresource'>): boolean {
+  return verb !== 'proxy' && !UNMARKED_SUBRESOURCES.has(subresource);
+}
+
+const UNMARKED_SUBRESOURCES: ReadonlySet<string> = new Set(['attach', 'exec', 'log', 'portforward', 'proxy']);
 
 /**
  * Returns the API server's sentence about the gateway's account, such as `users "alice" is forbidden: User

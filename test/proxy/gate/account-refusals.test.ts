@@ -8,14 +8,14 @@ const info = parseRequestInfo('GET', parseTarget('/api/v1/pods'));
 const caller = (user: string): ImpersonationTarget => ({ user, groups: [], extra: [] });
 const admission = (user: string) => ({ info, impersonation: caller(user) });
 
-/** Responds with `sentence` and counts the requests. */
-function counting(sentence: string | undefined) {
+/** Responds with `refusal` and counts the requests. */
+function counting(refusal: string | undefined, marks = false) {
   let nowMs = 0;
   const asked: string[] = [];
   const refusals = createAccountRefusals(
     ({ user }) => {
       asked.push(user);
-      return Promise.resolve(sentence);
+      return Promise.resolve({ refusal, marks });
     },
     () => nowMs,
   );
@@ -49,6 +49,19 @@ describe('account refusals', () => {
     const { asked, refusals } = counting('x');
     expect(refusals.find(admitted, status, [])).toBeUndefined();
     expect(asked).toEqual([]);
+  });
+
+  it.each([
+    ['a list', '/api/v1/pods', true, 'UPSTREAM_REFUSED_ACCOUNT'],
+    ['an API server without priority and fairness', '/api/v1/pods', false, undefined],
+    ['a pod', '/api/v1/namespaces/n/pods/p/proxy/x', true, undefined],
+    ['a pod, in the old form', '/api/v1/proxy/namespaces/n/pods/p', true, undefined],
+    ['a log', '/api/v1/namespaces/n/pods/p/log', true, undefined],
+  ])('are proved without a mark in the response of %s', async (_name, path, marks, code) => {
+    const { refusals } = counting(undefined, marks);
+    const admitted = { ...admission('a'), info: parseRequestInfo('GET', parseTarget(path)) };
+    expect((await refusals.find(admitted, 403, ['Content-Type', 'text/plain']))?.code).toBe(code);
+    expect(refusals.find(admitted, 403, ['X-Kubernetes-Pf-Flowschema-Uid', '1'])).toBeUndefined();
   });
 
   it('are not proved by a request that fails', async () => {

@@ -109,4 +109,39 @@ describe('many watches', () => {
     await cluster.programs.apiServer.stop();
     await expect.poll(() => going.filter(({ over }) => over === 'cut').length, { timeout: 20_000 }).toBe(20);
   });
+
+  it('are never refused for the rights of the gateway while the API server restarts', async () => {
+    const seen = new Map<string, number>();
+    let isOver = false;
+    const list = (): Promise<string> =>
+      new Promise((resolve) => {
+        const asked = request({ host: '127.0.0.1', port, ca, agent, path: CONFIG_MAPS }, (response) => {
+          const { statusCode, headers } = response;
+          response
+            .resume()
+            .on('close', () => resolve(`${statusCode} ${headers['retry-after'] ?? ''}`.trim()));
+        });
+        asked.on('error', () => resolve('cut'));
+        asked.end();
+      });
+    const clients = Array.from({ length: 8 }, async () => {
+      while (!isOver) {
+        const answer = await list();
+        seen.set(answer, (seen.get(answer) ?? 0) + 1);
+      }
+    });
+    const { apiServer } = cluster.programs;
+    for (let round = 0; round < 3; round++) {
+      await apiServer.stop();
+      apiServer.start();
+      const before = seen.get('200') ?? 0;
+      await rig.until('lists after the restart', async () =>
+        (seen.get('200') ?? 0) > before + 500 ? true : undefined,
+      );
+    }
+    isOver = true;
+    await Promise.all(clients);
+    process.stderr.write(`watches: lists while the API server restarted: ${JSON.stringify([...seen])}\n`);
+    expect([...seen.keys()].filter((answer) => !/^(200|50[234] \d+|502|504|cut)$/.test(answer))).toEqual([]);
+  });
 });
