@@ -13,6 +13,7 @@ import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-sea
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
 import type { Ask } from './recorder-context.ts';
 import { isRecord } from '../wire/is-record.ts';
+import { failureOf } from './archive-error.ts';
 
 export interface Page {
   readonly recordings: readonly Listed[];
@@ -466,29 +467,4 @@ export async function answerOf(
     // browsers give no reason for a failed request
     throw signal.aborted ? error : new Error('The recorder cannot be reached.', { cause: error });
   }
-}
-
-/** Error response of a recorder. */
-export class ArchiveError extends Error {
-  override readonly name = 'ArchiveError';
-  /** HTTP status. */
-  readonly status: number;
-
-  constructor(status: number, message: string) {
-    super(message);
-    this.status = status;
-  }
-}
-
-/** Converts an error response to an Error with the recorder's message. */
-export async function failureOf(response: Response): Promise<Error> {
-  const { status } = response;
-  const body: unknown = await response.json().catch(() => undefined);
-  if (status === 404)
-    return new ArchiveError(
-      status,
-      'There is no such recording, or you may not see it. Retention may have removed it.',
-    );
-  const message = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
-  return new ArchiveError(status, `${message.charAt(0).toUpperCase()}${message.slice(1)} (status ${status})`);
 }

@@ -2,7 +2,8 @@
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { answerOf, castAddress, failureOf, liveAddress } from './archive.ts';
+import { answerOf, castAddress, liveAddress } from './archive.ts';
+import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 
 /** A playable cast. */

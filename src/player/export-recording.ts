@@ -2,7 +2,8 @@
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { answerOf, bytesAt, castAddress, failureOf, readEvidence } from './archive.ts';
+import { answerOf, bytesAt, castAddress, readEvidence } from './archive.ts';
+import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 
 const RETRY_MS = 1000;

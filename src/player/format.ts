@@ -119,3 +119,21 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
     texts.push(`The search index is ${Math.round(lagSeconds)} seconds behind the running sessions.`);
   return texts;
 }
+
+/** Describes a request of the page to the recorder by its address. */
+export function viewRequestText(url: string): string {
+  const [, path = '', query] = /\/api\/v1\/([^?#]*)(?:\?([^#]*))?/.exec(url) ?? [];
+  const [kind = '', id, part] = path.split('/').map(plainSegment);
+  if (kind === 'recordings' && id !== undefined)
+    return part === undefined ? `recording ${id}` : `${part} of recording ${id}`;
+  if (kind === 'search') return `search for ${new URLSearchParams(query).get('q') ?? ''}`;
+  return kind === 'recordings' ? 'list of recordings' : kind;
+}
+
+function plainSegment(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}

@@ -1,8 +1,8 @@
 /** Errors of the recorder: the request, the viewer, and a contact. */
 import { CircleAlert, Lock, ServerOff } from 'lucide';
 import type { JSX } from 'preact';
-import { ArchiveError } from './archive.ts';
-import { ageText } from './format.ts';
+import { ArchiveError } from './archive-error.ts';
+import { ageText, viewRequestText } from './format.ts';
 import { Icon, type IconShape } from './icon.tsx';
 import { formatRoute } from './route.ts';
 import { EMPTY_FILTER } from './archive.ts';
@@ -22,6 +22,7 @@ export function RecorderProblem({ problem, seenAt }: RecorderProblemProps): JSX.
       <div>
         <strong>{title}</strong>
         <p>{problem.message}</p>
+        {problem instanceof ArchiveError && problem.status === 403 ? <Refused problem={problem} /> : null}
         {help === undefined ? null : <p>{help}</p>}
         {isMissing(problem) ? <AllRecordings /> : null}
         {seenAt === undefined || !isUnreachable(problem) ? null : (
@@ -32,6 +33,16 @@ export function RecorderProblem({ problem, seenAt }: RecorderProblemProps): JSX.
         )}
       </div>
     </div>
+  );
+}
+
+/** Viewer and request of a refusal. */
+function Refused({ problem: { viewer, url } }: { readonly problem: ArchiveError }): JSX.Element {
+  return (
+    <p>
+      {viewer === undefined ? 'The response does not contain your name.' : `You are ${viewer}.`} You
+      requested: {viewRequestText(url)}.
+    </p>
   );
 }
 
@@ -51,7 +62,7 @@ function explain(problem: Error): {
       title: 'You may not see this',
       help:
         'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
-        'recorder for access, and quote the sentence above.',
+        'recorder for access, and quote the sentences above.',
     };
   if (isMissing(problem)) return { icon: CircleAlert, title: 'Recording not found' };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };

@@ -5,6 +5,7 @@ import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
 import {
   durationText,
   indexTexts,
+  viewRequestText,
   sizeText,
   tileTitles,
   whereText,
@@ -54,6 +55,17 @@ describe('titles of live screens', () => {
     ]);
     expect(tileTitles([bob, { ...bob }, later], 'utc')).toEqual([1, 2, 3].map((n) => `${target} · #${n}`));
   });
+});
+
+it.each([
+  ['api/v1/recordings?limit=100', 'list of recordings'],
+  ['api/v1/recordings/n1_2026%3A?view=1', 'recording n1_2026:'],
+  ['-/recordings/api/v1/recordings/n1/evidence?view=1', 'evidence of recording n1'],
+  ['api/v1/recordings/%zz', 'recording %zz'],
+  ['api/v1/search?q=user%3Aalice+%3Cb%3E&limit=5', 'search for user:alice <b>'],
+  ['api/v1/events', 'events'],
+])('the request %s is described', (path, text) => {
+  expect(viewRequestText(`http://recorder.example/${path}`)).toBe(text);
 });
 
 describe.each([

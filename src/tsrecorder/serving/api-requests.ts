@@ -6,6 +6,15 @@ import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts'
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
 
+/** Viewers of the requests in progress. */
+const viewers = new WeakMap<object, Viewer>();
+
+/** Returns the login or the node name of the viewer of a request; undefined if the viewer is not identified. */
+export function viewerNameOf(request: FastifyRequest): string | undefined {
+  const viewer = viewers.get(request.raw);
+  return viewer?.user ?? viewer?.node;
+}
+
 /** Identifies the viewer. The response tells a gateway that its named viewer was accepted. */
 export async function viewerOf(
   access: ViewerAccess,
@@ -13,6 +22,7 @@ export async function viewerOf(
   reply: FastifyReply,
 ): Promise<Viewer> {
   const viewer = await access.viewer(request.raw);
+  viewers.set(request.raw, viewer);
   if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
   return viewer;
 }

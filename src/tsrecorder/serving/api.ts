@@ -57,7 +57,7 @@ import { castBytes, followCast, presentationOf, presentCast, readCast } from '..
 import type { ObjectKind, RecordingStore } from '../store/store.ts';
 import type { AccessAction } from './viewer-access.ts';
 import { type ListsApiOptions, addLists } from './api-lists.ts';
-import { viewerOf, parse } from './api-requests.ts';
+import { parse, viewerNameOf, viewerOf } from './api-requests.ts';
 
 export interface ApiOptions extends ListsApiOptions {
   readonly store: RecordingStore;
@@ -375,7 +375,10 @@ function answerError(
   if (error instanceof TailcastError) {
     if (error.entry.status === 429 || error.entry.status === 503)
       reply.header('retry-after', RETRY_AFTER_SECONDS);
-    return reply.code(error.entry.status).send({ code: error.code, message: error.message });
+    const viewer = error.entry.status === 403 ? viewerNameOf(request) : undefined;
+    return reply
+      .code(error.entry.status)
+      .send({ code: error.code, message: error.message, ...(viewer === undefined ? {} : { viewer }) });
   }
   if (status !== undefined) return reply.code(status).send({ code: 'USAGE', message: errorText(error) });
   log.error({ error: errorText(error), route: request.routeOptions.url }, 'request failed');

@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import type { CastSpec } from '../support/casts.ts';
-import { DESKTOP, LAPTOP, ready, setUpPlayer } from '../support/player-page.ts';
+import { DESKTOP, LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
 
 const { archive, open, close } = setUpPlayer();
+const WIDE = { viewport: { width: 1440, height: 900 }, locale: 'en-GB', isMobile: false };
 
 const MESSAGE = 'exec: "nosuchprogram": executable file not found in $PATH';
 const shell = (command: string): CastSpec => ({
@@ -145,7 +146,36 @@ describe('a viewer without an identity', () => {
     const alert = page.getByRole('alert');
     await alert.getByText('who you are (address 127.0.0.1)').waitFor();
     expect(await alert.innerText()).toContain('Ask the administrator of the recorder');
+    expect(await alert.innerText()).toContain(
+      'The response does not contain your name. You requested: list of recordings.',
+    );
+    await page.screenshot({ path: shot('denied') });
     await closeDenied(page);
+  });
+});
+
+describe('a refused viewer', () => {
+  it.each([
+    ['light', WIDE],
+    ['dark', WIDE],
+    ['light', PHONE],
+    ['dark', PHONE],
+  ] as const)('reads the own name, the request, and who can help: %s, %#', async (colorScheme, size) => {
+    const page = await open('about:blank', { ...size, colorScheme });
+    const viewer = '<img src=x onerror=alert(1)>@example.com';
+    const message = 'you may not see recordings of this recorder';
+    await page.route('**/api/v1/recordings/n1*', (route) =>
+      route.fulfill({ status: 403, json: { code: 'VIEW_REFUSED', message, viewer } }),
+    );
+    await page.goto(`${archive().url}/#/r/n1_%3Cb%3E`);
+    const alert = page.getByRole('alert');
+    await alert.getByText(`You are ${viewer}. You requested: recording n1_<b>.`).waitFor();
+    expect(await alert.innerText()).toContain('Ask the administrator of the recorder');
+    expect(await alert.locator('img').count()).toBe(0);
+    await page.screenshot({
+      path: shot(`refused-${size.isMobile === true ? 'phone' : 'wide'}-${colorScheme}`),
+    });
+    await close(page);
   });
 });
 

@@ -1,0 +1,38 @@
+/** Error responses of a recorder. */
+import { isRecord } from '../wire/is-record.ts';
+
+/** Error response of a recorder. */
+export class ArchiveError extends Error {
+  override readonly name = 'ArchiveError';
+  /** HTTP status. */
+  readonly status: number;
+  /** Address of the request. */
+  readonly url: string;
+  /** Login or node name of the viewer, if the response contains it. */
+  readonly viewer: string | undefined;
+
+  constructor({ status, url }: Pick<Response, 'status' | 'url'>, message: string, viewer?: string) {
+    super(message);
+    this.status = status;
+    this.url = url;
+    this.viewer = viewer;
+  }
+}
+
+/** Converts an error response to an Error with the recorder's message. */
+export async function failureOf(response: Response): Promise<Error> {
+  const { status } = response;
+  const body: unknown = await response.json().catch(() => undefined);
+  if (status === 404)
+    return new ArchiveError(
+      response,
+      'There is no such recording, or you may not see it. Retention may have removed it.',
+    );
+  const message = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
+  const viewer = isRecord(body) && typeof body['viewer'] === 'string' ? body['viewer'] : undefined;
+  return new ArchiveError(
+    response,
+    `${message.charAt(0).toUpperCase()}${message.slice(1)} (status ${status})`,
+    viewer,
+  );
+}
