@@ -90,7 +90,7 @@ describe('request headers at kcp', () => {
     const { kubeconfig } = await startKcp(false);
     const rig = await open(kubeconfig, true);
     expect((await rig.get(PATH)).status).not.toBe(200);
-    expect(rig.log()).toContain('the API server does not believe them (403)');
+    expect(rig.log()).toContain('the API server does not trust them (403)');
   });
 
   it('need a review that succeeds at every other server', async () => {

@@ -1,6 +1,6 @@
 /** A gateway with several clusters in this process. Each API server is a scripted HTTPS server on loopback. */
 import { once } from 'node:events';
-import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2';
 import { createServer, request, type Server } from 'node:https';
 import type { IncomingMessage } from 'node:http';
@@ -212,6 +212,7 @@ export async function openClusterRig(options: {
     readiness: () => ops('readyz'),
     async close() {
       await gateway.close(0);
+      await rm(directory, { recursive: true, force: true });
     },
   };
 }

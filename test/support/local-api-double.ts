@@ -3,7 +3,7 @@
  * `Origin` and `Referer` like tailscaled. Tests can make it slow, make it reject requests, and set any state.
  */
 import { once } from 'node:events';
-import { mkdtemp } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -125,6 +125,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
       server.closeAllConnections();
       server.close();
       await once(server, 'close');
+      await rm(directory, { recursive: true, force: true });
     },
   };
 

@@ -77,7 +77,7 @@ export async function startCastArchive(
     },
     async [Symbol.asyncDispose]() {
       await recorder.close();
-      rmSync(folder, { recursive: true, force: true });
+      for (const path of [folder, `${folder}.spool`]) rmSync(path, { recursive: true, force: true });
     },
   };
 }
