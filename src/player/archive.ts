@@ -22,6 +22,8 @@ export interface Page {
   readonly search?: boolean;
   /** State of the search index. */
   readonly index?: SearchIndexState;
+  /** Login or node name of the viewer, if no viewer rule matches. */
+  readonly noRuleFor?: string;
 }
 
 /** A recording with its search matches. */
@@ -118,12 +120,13 @@ export async function searchPage(
   return {
     recordings: body.sessions.map(({ recording, ...found }) => ({ ...recording, found })),
     ...(body.next === undefined ? {} : { next: body.next }),
+    ...(body.noRuleFor === undefined ? {} : { noRuleFor: body.noRuleFor }),
     search: true,
     index: body.index,
   };
 }
 
-interface FoundBody {
+interface FoundBody extends Pick<Page, 'noRuleFor'> {
   readonly sessions: readonly (SessionHits & { readonly recording: ListedRecording })[];
   readonly next?: string;
   readonly index: SearchIndexState;

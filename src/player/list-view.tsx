@@ -15,7 +15,7 @@ import {
 } from './query-edit.ts';
 import type { ListSort } from '../search/search-index.ts';
 import { ListToolbar } from './list-toolbar.tsx';
-import { RecorderProblem } from './problem-view.tsx';
+import { NoRule, RecorderProblem } from './problem-view.tsx';
 import { RecordingTable } from './recording-rows.tsx';
 import { formatRoute, goTo, searchAddress } from './route.ts';
 import { SearchForm } from './search-form.tsx';
@@ -95,7 +95,7 @@ export function ListView({
 
 /** Text or placeholder of a list without rows. */
 function EmptyList({
-  state: { loading, searchedTo, problem },
+  state: { loading, searchedTo, problem, noRuleFor },
   filter,
   query,
   read,
@@ -107,6 +107,7 @@ function EmptyList({
 }): JSX.Element | null {
   if (loading) return searchedTo === undefined ? <Skeleton /> : null;
   if (problem !== undefined) return null;
+  if (noRuleFor !== undefined) return <NoRule viewer={noRuleFor} />;
   if (query !== '') return read.query === undefined ? null : <EmptySearch query={read.query} />;
   if (Object.values(filter).every((value) => value === '')) return <EmptyStore />;
   return (
@@ -234,12 +235,12 @@ function useMoreInSight(more: () => void): RefObject<HTMLDivElement | null> {
   return end;
 }
 
-function statusText({ recordings, next, loading, searchedTo, problem }: ListState): string {
+function statusText({ recordings, next, loading, searchedTo, problem, noRuleFor }: ListState): string {
   if (searchedTo !== undefined) return 'Searching older recordings…';
   if (loading) return 'Loading…';
   if (recordings.length > 0)
     return `${recordings.length} recording${recordings.length === 1 ? '' : 's'}${next === undefined ? '' : ' so far'}`;
-  if (problem !== undefined) return '';
+  if (problem !== undefined || noRuleFor !== undefined) return '';
   if (next === undefined) return '0 recordings';
   return 'None of the recordings so far matches.';
 }

@@ -46,6 +46,22 @@ function Refused({ problem: { viewer, url } }: { readonly problem: ArchiveError 
   );
 }
 
+const HELP =
+  'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
+  'recorder for access, and quote the ';
+
+/** Text of the list for a viewer without a matching rule. It is the same for every store. */
+export function NoRule({ viewer }: { readonly viewer: string }): JSX.Element {
+  return (
+    <section class="empty">
+      <Icon icon={Lock} size={36} />
+      <h2>No rule lets you see recordings</h2>
+      <p>You are {viewer}. No viewer rule of this recorder matches you.</p>
+      <p class="soft">{HELP}name above.</p>
+    </section>
+  );
+}
+
 function isUnreachable(problem: Error): boolean {
   return !(problem instanceof ArchiveError);
 }
@@ -60,9 +76,7 @@ function explain(problem: Error): {
     return {
       icon: Lock,
       title: 'You may not see this',
-      help:
-        'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
-        'recorder for access, and quote the sentences above.',
+      help: `${HELP}sentences above.`,
     };
   if (isMissing(problem)) return { icon: CircleAlert, title: 'Recording not found' };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };

@@ -39,6 +39,8 @@ export interface ListState {
   readonly index: SearchIndexState | undefined;
   /** True if the recorder supports search; undefined before the first response. */
   readonly canSearch: boolean | undefined;
+  /** Login or node name of the viewer, if no viewer rule matches. */
+  readonly noRuleFor: string | undefined;
 }
 
 const LOADING: ListState = {
@@ -50,6 +52,7 @@ const LOADING: ListState = {
   searchedTo: undefined,
   index: undefined,
   canSearch: undefined,
+  noRuleFor: undefined,
 };
 
 /** Last list and scroll position, by source. */
@@ -146,7 +149,7 @@ function keep(key: string, { state, ...place }: Kept): void {
 type LoadedPage = Omit<Page, 'next'> & { readonly next: string | undefined };
 
 /** Fields of the list state that come only from the newest page. */
-function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 'next'> {
+function settled({ search, index, noRuleFor }: LoadedPage): Omit<ListState, 'recordings' | 'next'> {
   return {
     problem: undefined,
     seenAt: Date.now(),
@@ -154,6 +157,7 @@ function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 
     searchedTo: undefined,
     index,
     canSearch: search === true,
+    noRuleFor,
   };
 }
 

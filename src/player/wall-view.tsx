@@ -9,6 +9,7 @@ import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
 import { LiveScreen } from './live-screen.tsx';
 import { usePreference, type Preference } from './preferences.ts';
+import { NoRule } from './problem-view.tsx';
 import { Recorder } from './recorder-context.ts';
 import { formatRoute, goTo } from './route.ts';
 import { Choice } from './settings-menu.tsx';
@@ -21,12 +22,13 @@ export function WallView({ text }: { readonly text: string }): JSX.Element {
   const [isPaused, setPaused] = useState(false);
   const [tile] = usePreference('tile');
   const [zone] = usePreference('zone');
-  const { sessions, problem, more } = useSessions(text, isPaused);
+  const { sessions, noRuleFor, problem, more } = useSessions(text, isPaused);
   useEffect(() => {
     document.title = 'Live — tailcast';
   }, []);
   useKeys([{ keys: ['p'], does: 'Pause or continue all screens', run: () => setPaused(!isPaused) }]);
   const titles = tileTitles(sessions?.map(({ recording }) => recording) ?? [], zone);
+  if (noRuleFor !== undefined) return <NoRule viewer={noRuleFor} />;
   const count = sessions === undefined ? 'Loading…' : countText(sessions, more, text !== '');
   return (
     <>
@@ -150,6 +152,8 @@ interface Sessions {
   /** True if there are more running sessions. */
   readonly more: boolean;
   readonly problem: string | undefined;
+  /** Login or node name of the viewer, if no viewer rule matches. */
+  readonly noRuleFor?: string | undefined;
 }
 
 const LOADING: Sessions = { sessions: undefined, more: false, problem: undefined };
@@ -165,11 +169,12 @@ function useSessions(text: string, isPaused: boolean): Sessions {
     const look = (): void => {
       if (document.hidden) return;
       listRecordings(ask, { ...EMPTY_FILTER, text, state: 'running' }, undefined, gone.signal).then(
-        ({ recordings, next }) =>
+        ({ recordings, next, noRuleFor }) =>
           setState(({ sessions = [] }) => ({
             sessions: merge(sessions, recordings),
             more: recordings.length > MAX_SHOWN || (next ?? undefined) !== undefined,
             problem: undefined,
+            noRuleFor,
           })),
         (error: unknown) => {
           if (gone.signal.aborted) return;

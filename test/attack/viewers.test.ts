@@ -224,3 +224,29 @@ it('tags in a header do not pass for a user or a namespace', async () => {
   caller = EVE;
   expect((await rig.list()).map(({ id }) => id)).toEqual(myIds);
 });
+
+it('the viewer without a rule gets the same response from an empty recorder, and it says so', async () => {
+  await using full = await createRig({
+    identifyViewer: async () => EVE,
+    searchText: 'all',
+    viewers: ['root@example.com', 'eve@example.com=review'].map(parseViewRule),
+  });
+  await using empty = await createRig({
+    identifyViewer: async () => EVE,
+    searchText: 'all',
+    viewers: ['root@example.com'].map(parseViewRule),
+  });
+  for (const body of [HIDDEN, MINE]) await uploadWhole(full.recorder, body);
+  for (const path of [
+    'recordings',
+    'recordings?text=psql&state=running',
+    'recordings?user=eve@example.com',
+  ]) {
+    const { body } = await full.get(`/api/v1/${path}`);
+    expect(JSON.parse(body)).toEqual({ recordings: [], noRuleFor: EVE.user, search: true });
+    expect(body).toBe((await empty.get(`/api/v1/${path}`)).body);
+  }
+  const search = await full.get('/api/v1/search?q=psql');
+  expect(JSON.parse(search.body)).toMatchObject({ sessions: [], noRuleFor: EVE.user });
+  expect(search.body).toBe((await empty.get('/api/v1/search?q=psql')).body);
+});

@@ -60,7 +60,7 @@ describe('a gateway that the recorder trusts', () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const answer = await from.get('/api/v1/recordings');
     expect(answer.headers[ACCEPTED]).toBeUndefined();
-    expect(JSON.parse(answer.body)).toEqual({ recordings: [] });
+    expect(JSON.parse(answer.body)).toEqual({ recordings: [], noRuleFor: GATEWAY.node });
   });
 
   it('is refused when it names somebody unclearly', async () => {
@@ -154,7 +154,10 @@ describe('everybody else', () => {
     const from = await recorderFor(caller, ['tag:k8s-gateway']);
     const answer = await from.get('/api/v1/recordings', NAMED);
     expect(answer.headers[ACCEPTED]).toBeUndefined();
-    expect(JSON.parse(answer.body)).toEqual({ recordings: [] });
+    expect(JSON.parse(answer.body)).toEqual({
+      recordings: [],
+      noRuleFor: 'user' in caller ? caller.user : caller.node,
+    });
     const unclear = await from.get('/api/v1/recordings', { ...NAMED, 'x-tailcast-viewer-node': '' });
     expect(unclear.status).toBe(200);
   });

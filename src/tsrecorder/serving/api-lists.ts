@@ -15,7 +15,7 @@ import type { Cursors } from './cursors.ts';
 import { LIST_SORTS } from '../../search/search-index.ts';
 import { parseTime } from '../store/key.ts';
 import type { ViewerAccess } from './viewer-access.ts';
-import { ownerOf } from './viewing.ts';
+import { noRuleField, ownerOf } from './viewing.ts';
 import { viewerOf, parse } from './api-requests.ts';
 
 const text = z.string().max(1000).exactOptional();
@@ -115,6 +115,7 @@ export function addLists(
     return {
       recordings: await withReviews(reviews, page.recordings),
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
+      ...noRuleField(access.scope(viewer), viewer),
       // The page shows search only if it is available.
       ...(index !== undefined && isSearchable ? { search: true } : {}),
     };

@@ -27,7 +27,7 @@ import type { Reviews } from '../evidence/reviews.ts';
 import { addIndexApi } from './api-index.ts';
 import { visibleIds, withReviewedIds, withReviews } from './api-reviews.ts';
 import type { ViewerAccess } from './viewer-access.ts';
-import { ownerOf, type Viewer } from './viewing.ts';
+import { noRuleField, ownerOf, type Viewer } from './viewing.ts';
 
 export interface SearchApiOptions {
   readonly index: RecorderSearch | undefined;
@@ -115,6 +115,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
         query: printQuery(query),
         sessions: await visibleSessions(options, found.sessions, access.scope(viewer)),
         ...(found.next === undefined ? {} : { next: found.next }),
+        ...noRuleField(access.scope(viewer), viewer),
         index,
       };
     });

@@ -2,7 +2,8 @@
  * The read API: the list of recordings, the recordings, and the player. All routes but three are `GET`.
  *
  * ```
- * /api/v1/recordings                 {recordings, next?, search?: true if there is an index}; limit, cursor, text,
+ * /api/v1/recordings                 {recordings, next?, search?: true if there is an index, noRuleFor?: name of a
+ *                                    viewer without a matching rule}; limit, cursor, text,
  *                                    node, user, tag, cluster, namespace, pod, container, kind, state, result,
  *                                    trust, from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
  * /api/v1/thumbnails                 {thumbnails: {[id]: rows}}; ids, separated by commas: see screen/thumbnail.ts.

@@ -83,6 +83,11 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
+/** Returns a field with the login or the node name of a viewer without a matching rule; no field for other viewers. */
+export function noRuleField(scope: Scope, { user, node }: Viewer): { readonly noRuleFor?: string } {
+  return scope.length === 0 ? { noRuleFor: user ?? node } : {};
+}
+
 /** True if a viewer may write comments and tags. False through a gateway, because its portal is read-only. */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
   if (viewer.gateway !== undefined) return false;

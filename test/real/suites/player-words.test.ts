@@ -3,6 +3,7 @@ import { statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
+import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { CastSpec } from '../support/casts.ts';
 import { DESKTOP, LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
 
@@ -176,6 +177,39 @@ describe('a refused viewer', () => {
       path: shot(`refused-${size.isMobile === true ? 'phone' : 'wide'}-${colorScheme}`),
     });
     await close(page);
+  });
+});
+
+describe('a viewer without a rule', () => {
+  const {
+    archive: ruled,
+    open: openRuled,
+    close: closeRuled,
+  } = setUpPlayer({ viewers: [parseViewRule('root@example.com')] });
+
+  it.each([
+    ['light', WIDE],
+    ['dark', WIDE],
+    ['light', PHONE],
+    ['dark', PHONE],
+  ] as const)('reads that no rule matches, and who can help: %s, %#', async (colorScheme, size) => {
+    ruled().add(shell('hidden'));
+    const page = await openRuled('', { ...size, colorScheme });
+    for (const path of ['#/', '#/?text=hidden', '#/live']) {
+      await page.goto(`${ruled().url}/${path}`);
+      await page.getByRole('heading', { name: 'No rule lets you see recordings' }).waitFor();
+      await page.getByText('You are carol@example.com.').waitFor();
+      await page.getByText('Ask the administrator of the recorder').waitFor();
+      expect(
+        await page.getByText(/No recordings yet|No recording matches|No session is running/).count(),
+      ).toBe(0);
+    }
+    await page.goto(`${ruled().url}/#/`);
+    await page.getByRole('heading', { name: 'No rule lets you see recordings' }).waitFor();
+    await page.screenshot({
+      path: shot(`no-rule-${size.isMobile === true ? 'phone' : 'wide'}-${colorScheme}`),
+    });
+    expect(await closeRuled(page)).toEqual([]);
   });
 });
 
