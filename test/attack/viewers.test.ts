@@ -246,7 +246,11 @@ it('the viewer without a rule gets the same response from an empty recorder, and
     expect(JSON.parse(body)).toEqual({ recordings: [], noRuleFor: EVE.user, search: true });
     expect(body).toBe((await empty.get(`/api/v1/${path}`)).body);
   }
-  const search = await full.get('/api/v1/search?q=psql');
-  expect(JSON.parse(search.body)).toMatchObject({ sessions: [], noRuleFor: EVE.user });
-  expect(search.body).toBe((await empty.get('/api/v1/search?q=psql')).body);
+  const search = async ({ get }: Rig): Promise<string> => (await get('/api/v1/search?q=psql')).body;
+  for (const one of [full, empty])
+    await expect
+      .poll(async () => JSON.parse(await search(one)).index, { timeout: 10_000 })
+      .toEqual({ state: 'ready' });
+  expect(JSON.parse(await search(full))).toMatchObject({ sessions: [], noRuleFor: EVE.user });
+  expect(await search(full)).toBe(await search(empty));
 });
