@@ -52,9 +52,9 @@ const REAL_SUITES = [
   'kubectl',
   'operator',
 ];
-/** `load`: maximum minutes in which its cells begin. */
+/** Suite `load`: minutes after which it starts no further cell (combination of test parameters). */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
-/** `kubectl`: the oldest and the newest version; all versions take three times as long. */
+/** Suite `kubectl`: `ends` tests only the oldest and the newest version. All versions take three times as long. */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**
  * Searches take a fixed seed, pages are compared and not written, a failed test is tried once more, Go must be there.

@@ -29,9 +29,9 @@ const ASSIGNED_LITERAL = [
   String.raw`(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+`,
   value(String.raw`\S`),
 ];
-/** A word of a shell that is not an option, not a secret, and not quoted. */
+/** A word of a shell command that is not an option, not a secret, and not quoted. */
 const NAME = String.raw`[^\s|;&>-]\S{0,127}`;
-/** A string of PostgreSQL. */
+/** A dollar-quoted string literal of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
 /** Name of a variable or field with a secret key. */
 const KEY_NAME = [
@@ -315,7 +315,7 @@ const RULES: readonly Rule[] = [
     ),
   },
 ];
-/** All words of the rules. A line without any of them matches no rule. */
+/** All words of the rules. A line without any of these words matches no rule. */
 const WORDS = RULES.flatMap(({ words }) => words);
 const MAY_HOLD_ONE = new RegExp(WORDS.join('|'), 'i');
 /** Lookup table of the first three characters of all words by their last five bits. */

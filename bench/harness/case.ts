@@ -11,7 +11,7 @@ export interface Scale {
 export interface BenchCase {
   /** Name on the command line. */
   readonly name: string;
-  /** For people. */
+  /** Heading of the results. */
   readonly title: string;
   /** Unit that is counted per second and per unit of CPU. */
   readonly unit: Unit;
@@ -23,9 +23,9 @@ export interface BenchCase {
   readonly rounds?: (scale: Scale) => number;
   /** True if every round needs a new process, for cases that measure memory. */
   readonly fresh?: boolean;
-  /** CPU time counts from the start of the process: with `fresh`. */
+  /** True if CPU time is measured from the start of the process. Requires `fresh`. */
   readonly sinceStart?: boolean;
-  /** True if memory is measured after all load has stopped, when `onSteady` is called. */
+  /** True if the case stops all load before it calls `onSteady`, so that memory is measured at rest. */
   readonly atRest?: boolean;
   /** True if the load is constant, so that requests per second have no meaning. */
   readonly constantLoad?: boolean;
@@ -45,7 +45,7 @@ export interface BenchCase {
 }
 
 export interface Unit {
-  /** Such as `requests/s`. */
+  /** Unit of the rate, for example `requests/s`. */
   readonly rate: string;
   /** Number of `LoadResult` units per unit of `rate`, for example a million bytes per MB. */
   readonly size: number;

@@ -90,8 +90,8 @@ export async function measureCase(
 }
 
 /**
- * Warms up a peer. Peers in Go and C get one load. JavaScript peers get one load for cases about memory or with a
- * single round, and more otherwise. A quick run uses one load.
+ * Warms up a peer. Peers in Go and C run the load once, and so do JavaScript peers in cases about memory, cases with a
+ * single round and quick runs. Otherwise, JavaScript peers repeat the load until their rate is stable.
  */
 async function warmPeer(
   benchmark: BenchCase,
@@ -126,7 +126,7 @@ async function startedAnew(peer: Peer): Promise<Peer> {
 /** Duration of the warm-up load of peers without a JIT compiler in a quick run, in milliseconds. */
 const WARM_COMPILED_MS = 200;
 
-/** A warm-up load, which does not count. With two processes, each gets half of the load. */
+/** Returns a warm-up load, whose results are dropped. With two processes, each gets half of the load. */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
   const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });

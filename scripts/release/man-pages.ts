@@ -10,7 +10,7 @@ const EXIT_STATUS =
   'Commands end with 0 when all is done, 1 when something failed, 2 when they were called wrongly, and 130 when ' +
   'Ctrl-C\nended them before they were done.';
 
-/** The definition of the command line, without running it. The command must not run. */
+/** Returns the definition of the command line, for its help texts. Its streams are not connected: do not run it. */
 export function describedProgram(): Command {
   return createProgram(
     {
@@ -23,7 +23,7 @@ export function describedProgram(): Command {
   );
 }
 
-/** File name → page with roff's man macros. */
+/** Returns the pages by file name, with roff's man macros. */
 export function manPages(project: Pick<Project, 'version'>): ReadonlyMap<string, string> {
   const program = describedProgram();
   const pages = new Map<string, string>();

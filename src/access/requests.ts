@@ -66,7 +66,7 @@ export interface NewRequest extends Petitioner {
   readonly user: string | undefined;
   readonly writes: boolean;
   readonly reason: string;
-  /** Undefined: the default. */
+  /** Requested duration. Undefined for the default duration. */
   readonly durationMs: number | undefined;
 }
 

@@ -27,7 +27,7 @@ export interface ClusterSpec {
   readonly identity: ClusterEntry['identity'];
   readonly listen: string | undefined;
   readonly endpoints: readonly EndpointAddress[];
-  /** Undefined: the service account of the pod. */
+  /** Context with the credentials. Default: the service account of the pod. */
   readonly context: KubeconfigContext | undefined;
   /** False if an API object names the server. */
   readonly isTrusted: boolean;

@@ -26,7 +26,7 @@ export type ClientCertificate = Pick<ApiServerTls, 'cert' | 'key'>;
 export const NO_CERTIFICATE: ClientCertificate = { cert: undefined, key: undefined };
 
 export interface TlsSources {
-  /** Undefined: Node's root certificates. */
+  /** Returns the CAs of the API server. Default: Node's root certificates. */
   readonly authorities: (() => Promise<string>) | undefined;
   readonly certificate: () => Promise<ClientCertificate>;
   readonly rejectUnauthorized: boolean;

@@ -1,8 +1,8 @@
 /**
  * Keys of user extras that identify a gateway's requests in the API server's audit log. The keys are in lower case
- * and have a domain, as constrained impersonation requires. `session` is only on upgrades, so that a cluster can
- * refuse sessions without a gateway. Ordinary requests have no unique values, because authorizers cache decisions by
- * the complete user, including extras.
+ * and have a domain, as constrained impersonation requires. Only upgrade requests have `session`. A cluster can
+ * therefore refuse sessions without this extra, which did not pass through a gateway. Other requests have no unique
+ * values, because authorizers cache decisions by the complete user, including extras.
  */
 export const AUDIT_EXTRA = {
   node: 'tailcast.dev/node',

@@ -202,7 +202,7 @@ type Asked = Pick<
   'isResourceRequest' | 'apiPrefix' | 'apiGroup' | 'resource' | 'subresource' | 'verb' | 'parts'
 >;
 
-/** Returns the shape of a body. Undefined: the body is for a program behind the API server, and nothing is kept. */
+/** Returns the shape of a body. Returns undefined for bodies that a program behind the API server reads. */
 export function keptOfBody(info: Asked): Shape | undefined {
   const { isResourceRequest, apiGroup, resource, subresource, verb, parts } = info;
   if (!isResourceRequest || parts.length > 3 || !isOwn(subresource)) return undefined;

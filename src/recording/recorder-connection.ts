@@ -13,11 +13,11 @@ export interface ConnectionEvents {
    * @param lineBytes number of bytes of asciicast lines that these frames became
    */
   acknowledged(bytes: number, lineBytes?: number): void;
-  /** Called with an order of the recorder. Only if the upload offers to follow orders. */
+  /** Called with an order of the recorder. A recorder sends orders only if {@link UploadIntent.orders} is true. */
   ordered?(order: SessionOrder): void;
-  /** Called when the recorder confirmed the complete upload, after `finish`. The last call. */
+  /** Called when the recorder confirmed the complete upload, after `finish`. No other call follows. */
   finished(): void;
-  /** Called when the connection is unusable. The last call. */
+  /** Called when the connection is unusable. No other call follows. */
   lost(error: Error): void;
 }
 

@@ -63,8 +63,8 @@ export interface RecorderUpload {
    */
   end(): Promise<'confirmed' | 'left'>;
   /**
-   * Ends a lost recording with these lines or frames. These and all other unacknowledged bytes become a late
-   * delivery, if possible. Only the first call has an effect.
+   * Adds the last lines or frames of a recording whose upload was lost. They become a late delivery, if possible,
+   * together with all other unacknowledged bytes. Only the first call has an effect.
    */
   leave(lines: Uint8Array | readonly Uint8Array[]): void;
   /** Aborts the upload. A recorder that received no header stores nothing. */

@@ -37,7 +37,7 @@ const COLOURS = [
 
 const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`;
 
-/** A range that the user can correct. */
+/** Error in the requested range. The message tells the user how to change the range. */
 export class ClipError extends Error {
   override readonly name = 'ClipError';
 }

@@ -290,7 +290,7 @@ export class WrittenText {
 
   /**
    * Reads the parameters of DECFRA (`CSI … $ x`): a character, and top, left, bottom and right of a rectangle to fill.
-   * Terminals other than the player draw the rectangle.
+   * The player does not draw such rectangles, but other terminals do.
    */
   #fill(
     seconds: number,

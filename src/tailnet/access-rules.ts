@@ -23,7 +23,7 @@ export interface AccessRule {
   readonly namespaces: readonly string[];
   readonly maxDurationMs: number;
   readonly requireReason: boolean;
-  /** Undefined: no approval needed. */
+  /** Approvers of requests. Undefined if no approval is needed. */
   readonly approvers: Approvers | undefined;
   /** Times of the week in which the access can be used; empty: always. */
   readonly windows: readonly AccessWindow[];

@@ -11,8 +11,7 @@ import { runProgram } from '../../src/cli/program.ts';
 const HOSTILE =
   'x\x1b]52;c;aGk=\x07\x1b]0;title\x1b\\\x1b[2J\x9b2J\x9d0;t\x9c\x90q\x9c\u202eabc\u2066\u200b\u2028\x7f\b\r\nFORGED line\u0085y';
 /**
- * Every character that could control a terminal or change the order of a line, except tabs, and line feeds between
- * lines.
+ * Characters that control a terminal or change the displayed order of text. Tabs and line feeds are allowed in output.
  */
 const DRIVES_TERMINAL =
   // oxlint-disable-next-line no-control-regex -- controls are what this looks for

@@ -4,13 +4,13 @@ import type { OutputMark, Tap } from '../../src/recording/tap.ts';
 import { OutputSide } from './tap-sides.ts';
 
 interface Step {
-  /** Number of bytes that are pushed in total, in one piece if necessary. */
+  /** Total number of bytes pushed to the tap after this step. One step pushes at most one chunk. */
   readonly pushedTo: number;
-  /** Maximum number of pieces that are delivered after the push. */
+  /** Maximum number of pushed chunks that are delivered at the end of this step. */
   readonly deliver: number;
 }
 
-/** Reported state at a moment. */
+/** State of a tap after a delivery. */
 interface Said {
   readonly betweenFrames: boolean | undefined;
   readonly farewell: Uint8Array | undefined;
@@ -34,7 +34,10 @@ export function deliveries(bytes: number): fc.Arbitrary<Delivery> {
   return fc.record({ steps, mostUnsent: fc.nat(bytes) });
 }
 
-/** @returns the positions of both after each delivery */
+/**
+ * Delivers output through two taps: `ahead` parses all pushed output, `exact` only delivered output.
+ * @returns the states of both taps after each delivery
+ */
 export function deliverInSteps(
   all: Uint8Array,
   { steps, mostUnsent }: Delivery,

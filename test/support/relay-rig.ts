@@ -7,7 +7,7 @@ import { socketPair, type SocketPair } from './socket-pair.ts';
 const pairs: SocketPair[] = [];
 export const NOTHING = new Uint8Array(0);
 
-/** After each test. */
+/** Closes all sockets. Call it after each test. */
 export function closeRelays(): void {
   for (const { near, far } of pairs.splice(0)) {
     near.destroy();
@@ -56,7 +56,7 @@ export function tap(output: Parse = () => undefined, input: Parse = () => undefi
     heldBytes: 0,
     /** True if frames may follow the delivered output. */
     betweenFrames: true,
-    /** Fields of its results for input. */
+    /** Fields that the tap returns for input, in addition to the defaults. */
     inputIs: {} as Partial<ClientInput>,
     output,
     input(chunk: Uint8Array): ClientInput {

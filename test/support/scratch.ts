@@ -14,7 +14,10 @@ const PREFIX = 'tctest-';
 const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
 const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
 
-/** Absolute paths of files in folders where a broken check would leave files. */
+/**
+ * Returns the paths of existing files outside the scratch folder. A new path after the tests reveals a test that writes
+ * outside its scratch folder.
+ */
 export function namesThatTestsMayNotMake(home: string, temporary: string, root: string): ReadonlySet<string> {
   const list = (folder: string): readonly string[] =>
     existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [];
@@ -53,7 +56,7 @@ export default function setUp(): (() => void) | undefined {
   };
 }
 
-/** A running process may still write to it, which must not fail the run. */
+/** Removes a folder. A process may still write to the folder, so an error is only reported. */
 function removeAll(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true, maxRetries: 3 });

@@ -28,7 +28,7 @@ export interface RightsFacts {
 
 /** Verbs on one kind of object. */
 export interface Right {
-  /** Undefined: all namespaces. */
+  /** Undefined for all namespaces. */
   readonly namespace: string | undefined;
   readonly group: string;
   /** Plural name, with the subresource if any: `services/status`. */

@@ -74,7 +74,7 @@ const KNOWN: readonly string[] = [
 
 /** Findings for the status of a Gateway. */
 export interface GatewayFindings {
-  /** Undefined: the problem in `plan`. */
+  /** Problem of the Gateway. Default: the problem in `plan`. */
   readonly problem?: Verdict | undefined;
   readonly plan?: GatewayPlan | undefined;
   readonly programmed: Verdict;

@@ -151,7 +151,8 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
 }
 
 /**
- * Members with a finalizer that no group serves or has in its ledger: left by a deleted group or by another operator.
+ * Returns members that have a group's finalizer although no group serves them or has allocations for them. A deleted
+ * group or another operator left the finalizer.
  */
 export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(

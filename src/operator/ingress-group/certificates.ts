@@ -35,7 +35,7 @@ export function certificateObjects(
   const labels = { ...common, [DOMAIN]: labelValue(domain) };
   const metadata = (more: Readonly<Record<string, string>> = {}): DesiredObject['metadata'] => ({
     ...metadataOf(group, options, domain),
-    // Without the labels of the group's nodes, because these labels select node Secrets.
+    // Certificate objects do not have the labels of the group's nodes, because those labels select node Secrets.
     labels: { ...labels, ...more },
   });
   const rbac = 'rbac.authorization.k8s.io';

@@ -64,7 +64,10 @@ export function isIngressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'ingress';
 }
 
-/** Returns the ProxyClass of a group's nodes; empty for the operator's default or none. Gateways have no class. */
+/**
+ * Returns the ProxyClass of a group's nodes; empty for the operator's default or none. Groups of type `kube-apiserver`
+ * ignore their ProxyClass.
+ */
 export function groupClassOf(object: KubeObject): string {
   const known = proxyGroupSchema.safeParse(object);
   return known.success ? known.data.spec.proxyClass : '';

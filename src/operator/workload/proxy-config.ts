@@ -36,7 +36,7 @@ export function offerIn(data: ReadonlyMap<string, string>): Offer {
   return { routes: said?.AdvertiseRoutes ?? [], services: said?.AdvertiseServices ?? [] };
 }
 
-/** Choices of a ProxyClass. */
+/** Settings of a ProxyClass that change the configuration files. */
 export interface ConfigChoices {
   readonly acceptRoutes: boolean;
 }

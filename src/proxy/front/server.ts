@@ -73,7 +73,7 @@ export interface ProxyServerOptions {
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
-  /** Undefined: no limits per user. */
+  /** Limits per user. Default: none. */
   readonly users?: UserLimits | undefined;
   /** Number of connections to API servers. Default: that of the pool. */
   readonly upstreamSize?: (() => UpstreamPool['size']) | undefined;

@@ -45,7 +45,7 @@ export interface GatewayCluster extends ClusterScope {
   readonly hosts: readonly string[];
   /** Addresses that belong to the cluster. */
   readonly addresses: readonly string[];
-  /** Tailscale Service whose grants count, `svc:NAME`. Undefined: the grants of the node. */
+  /** Tailscale Service whose grants count, `svc:NAME`. Default: the grants of the node. */
   readonly service: string | undefined;
   /** True if paths of the API server begin with `/clusters/<workspace>`. */
   readonly kcp: boolean;

@@ -74,8 +74,8 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
 }
 
 /**
- * Returns the conditions for the start of a recorded session: a moderator, a reason of the user, or both. Undefined: it
- * starts immediately.
+ * Returns the conditions for the start of a recorded session: a moderator, a reason of the user, or both. Returns
+ * undefined if the session can start immediately.
  * @param asksReason true if users of terminals must type a reason
  */
 export function waitOf(

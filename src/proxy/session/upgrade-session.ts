@@ -27,7 +27,7 @@ export interface LiveSession {
   readonly carried: SessionRecording | Tunnel;
   /** True if the end of the stream proves complete output, even if the API server had to wait. */
   readonly provesEnd: boolean;
-  /** Depth of the output buffer. Undefined: no buffer, and the API server waits for the client. */
+  /** Depth of the output buffer. Without a buffer, the API server waits for the client. */
   readonly buffer?: BufferDepth;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The API server's end of a moderated session before the API server gets the request: it answers the client's streams
- * and pings, shows a line of text, and keeps the input. Then it becomes the connection to the API server.
+ * Takes the role of the API server while a session waits for a moderator or a reason: answers the client's streams and
+ * pings, shows a line of text, and keeps the input. Afterwards it relays to the connection to the API server.
  *
  * ```
  *   client bytes ──► side.read ──► kept, at most MAX_KEPT_BYTES ──┐ enter

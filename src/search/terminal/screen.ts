@@ -27,7 +27,7 @@ export interface Rendition {
 interface Saved {
   readonly x: number;
   readonly y: number;
-  /** Undefined: the default. */
+  /** Undefined for the default rendition. */
   readonly rendition: Rendition | undefined;
 }
 

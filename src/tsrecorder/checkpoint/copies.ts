@@ -14,7 +14,7 @@ import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind }
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
-  /** Returns the name of this recorder. After a change of the name, all bytes are copied again. */
+  /** Returns the name of this recorder. After the recorder is renamed, it copies all bytes again. */
   readonly recorder: () => string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];

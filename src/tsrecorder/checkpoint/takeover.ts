@@ -75,8 +75,8 @@ interface Look {
 }
 
 /**
- * Creates a function that makes one pass. It renews the lease of this recorder, checks the sessions of this recorder
- * and of lost ones, and takes over those that are ready.
+ * Creates a function that makes one pass: it renews the lease of this recorder, checks the sessions of this recorder
+ * and of lost recorders, and stores the proven sessions that no live recorder owns.
  */
 export function createTakeover(options: TakeoverOptions): () => Promise<void> {
   const takeover = new Takeover(options);
@@ -90,7 +90,7 @@ class Takeover {
   readonly #adopting = new Set<string>();
   /** Names that this recorder has claimed, and the time of each claim. */
   readonly #claims = new Map<string, number>();
-  /** Keyed by folder. */
+  /** Reasons why sessions are unproven, by folder. */
   readonly #distrusted = new Map<string, Remembered>();
 
   constructor(options: TakeoverOptions) {
@@ -115,7 +115,7 @@ class Takeover {
       if (await lease.isHeldBy(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
-    // Lost recorders without sessions.
+    // Lost recorders without sessions need no takeover.
     for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
     this.#forgetClosed(sessions);
     this.#options.onUntrusted(look.untrusted);
@@ -123,7 +123,7 @@ class Takeover {
 
   /**
    * Handles the sessions of one owner.
-   * @param left sessions of this recorder, or of one that is not live
+   * @param left sessions of this recorder, or of a recorder that is not live
    */
   async #takeFrom(owner: string, left: readonly OpenSession[], look: Look): Promise<void> {
     const { lease } = this.#options;
@@ -166,7 +166,7 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // A session of this recorder under an earlier name. The session is copied again under the current name.
+      // This recorder owns the session under an earlier name, and copies the session again under the current name.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),

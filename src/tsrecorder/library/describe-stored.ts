@@ -23,7 +23,10 @@ import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../
  */
 export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
-/** Maximum length of all cached descriptions as JSON. Other writers of the store choose the length of each. */
+/**
+ * Maximum length of all cached descriptions as JSON. The limit is necessary because other writers of the store choose
+ * the length of a description.
+ */
 const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
 
 /** Describes a stored recording. Returns undefined if it was removed. */

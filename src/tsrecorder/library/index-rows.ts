@@ -1,5 +1,5 @@
 /**
- * Rows of an index. The index names the matches. Sessions that are not in the index are read directly. The result is
+ * Rows of an index. The index returns the matches. Sessions that are not in the index are read directly. The result is
  * the same as without an index.
  */
 import type { FieldTerm, Term } from '../../search/query.ts';
@@ -24,7 +24,7 @@ import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './upl
 import { formatTime } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
-/** Maximum number of recordings that are read in addition to the index. With more, the index has no benefit. */
+/** Maximum number of recordings that are read in addition to the index. Above it, the index has no benefit. */
 const MAX_UNINDEXED = 2000;
 
 /** Snapshot of the index and the uploads. */
@@ -54,7 +54,7 @@ export interface ListedRow {
  * Finds the sessions that must be read in addition to the index.
  *
  * @param live sessions of this recorder
- * @returns undefined if there are too many, or if their number is unknown
+ * @returns undefined if there are more than {@link MAX_UNINDEXED}, or if their number is unknown
  */
 export async function outsideIndex(
   index: SessionIndex,

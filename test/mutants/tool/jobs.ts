@@ -15,7 +15,7 @@ export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /** Folder of the jobs: source files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';
 
-/** File in the folder of the jobs that exists when the time is over: no further change is started. */
+/** Marker file in the folder of the jobs, created when the time is over. Workers then start no further change. */
 export const STOP_FILE = 'stop';
 
 /** Prefix of the reason if a test exceeded its time limit. */
@@ -27,13 +27,13 @@ export interface Job {
   readonly file: string;
   /** File for notes, one per line. */
   readonly notes: string;
-  /** Enabled before any file is loaded, for code that runs only then. */
+  /** Change that is enabled before any file is loaded, for code that runs only during loading. */
   readonly atLoad?: string;
   /** Ids of the tests that run with a change. */
   readonly mutants: readonly { readonly key: string; readonly tests: readonly string[] }[];
   /** Duration of each test without a change, in milliseconds, by id. */
   readonly times: Readonly<Record<string, number>>;
-  /** Duration for tests without a known one. */
+  /** Duration of tests without an entry in `times`, in milliseconds. */
   readonly usualMs?: number;
 }
 
@@ -41,16 +41,16 @@ export interface TestCoverage {
   readonly id: string;
   readonly name: string;
   readonly ms: number;
-  /** Hooks of a suite: the changes that they run concern all tests of the suite. */
+  /** True for the hooks of a suite. Changes that the hooks run concern all tests of the suite. */
   readonly isSuite: boolean;
-  /** Places in `keys`. */
+  /** Indexes in `keys` of the changes that the test runs. */
   readonly seen: readonly number[];
 }
 
 export interface Coverage {
   readonly file: string;
   readonly keys: readonly string[];
-  /** Changes that run while files are loaded. */
+  /** Indexes in `keys` of the changes that run while files are loaded. */
   readonly load: readonly number[];
   readonly tests: readonly TestCoverage[];
   /** Tests that fail without a change. */
@@ -75,7 +75,7 @@ export type Note =
     })
   /** The test fails without a change as well, so an earlier change left state behind. */
   | (Judged & { readonly kind: 'dirty'; readonly test: string; readonly reason: string })
-  /** It failed once. */
+  /** The test failed once and then passed with the same change. */
   | (Judged & { readonly kind: 'flaky'; readonly test: string; readonly reason: string });
 
 export function jobPath(testFile: string): string {

@@ -165,7 +165,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
       TAILCAST_TARGET: 'db.lab.ts.net',
       TAILCAST_PORTS: '80,9005',
       TAILCAST_SOCKET: variables(0)['TS_SOCKET'],
-      // Another value than the Service's.
+      // Port 9005 belongs to the Service, so the forwarder uses the next port for its health checks.
       TAILCAST_OPS_LISTEN: ':9006',
     });
     expect(forwarder!.readinessProbe?.httpGet).toMatchObject({ path: '/readyz', port: 9006 });

@@ -1,4 +1,4 @@
-/** Tests the gateway against tailcast's recorder: both share only bytes. */
+/** Tests sessions of the gateway with tailcast's recorder. They exchange bytes over sockets and share no objects. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -35,7 +35,7 @@ const PROGRAM = fileURLToPath(new URL('../../tsrecorder/recorder-process.ts', im
 interface RecorderProcess {
   readonly url: string;
   readonly address: { readonly host: string; readonly port: number };
-  /** From then on it acknowledges nothing, and its connections stay open. */
+  /** Stops the process: it acknowledges nothing, and its connections stay open. */
   freeze(): void;
   kill(): Promise<void>;
 }

@@ -25,11 +25,11 @@ export interface RawResponse {
   readonly status: number;
   /** The part of the body that was read. */
   readonly body: string;
-  /** True for an endless response, for example of a watch, which was cut. */
+  /** True if the response had no end, for example for a watch. The client then stopped reading. */
   readonly endless: boolean;
 }
 
-/** A response without an end after this time counts as a stream. */
+/** Time after which an unfinished response counts as endless. */
 const ENDLESS_AFTER_MS = 250;
 const SILENT_AFTER_MS = 10_000;
 

@@ -1,6 +1,6 @@
 /**
- * Text in all scripts that every search engine must find; text of queries and names has no special meaning. The row
- * journal reads the screens, as for recordings.
+ * Text in all scripts that every search engine must find. The engines do not interpret text of queries and names as
+ * query syntax. The row journal reads the screens, as for recordings.
  */
 import { expect, it } from 'vitest';
 import { QueryError } from '../../../src/search/query.ts';

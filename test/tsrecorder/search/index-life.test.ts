@@ -52,7 +52,7 @@ const QUERIES = [
   'absent',
 ];
 
-/** A recorder trusts its own signatures: the evidence is not a part of the index. */
+/** Drops the trust level. It differs between recorders, because each recorder trusts only its own signatures. */
 function withoutTrust(name: string, value: unknown): unknown {
   return name === 'trust' || name === 'trustReason' ? undefined : value;
 }

@@ -102,13 +102,13 @@ describe('an index whose process is killed', () => {
   );
 });
 
-/** Segments in which FTS5 keeps the words of a month. */
+/** Returns the number of FTS5 segments of a month. */
 function piecesOf(directory: string, month: string): number {
   using database = new DatabaseSync(join(directory, `${month}.db`), { readOnly: true });
   return Number(database.prepare('SELECT count(DISTINCT segid) AS pieces FROM m_idx').get()?.['pieces']);
 }
 
-/** Two months with as many commits in each. */
+/** Fills two months with the same number of commits each. */
 function fillMonths(directory: string, commits: number): void {
   const writer = new IndexWriter(directory);
   for (let at = 0; at < commits; at += 1) {
@@ -136,7 +136,7 @@ describe('a month of the embedded index', () => {
       while (writer.tidy());
       expect([piecesOf(directory, '2026-01'), piecesOf(directory, '2026-02')]).toEqual([1, pieces]);
       expect(answersOf(directory)).toEqual(before);
-      // a late session does not trigger it
+      // one more session of an old month does not trigger another merge
       writer.put(doc('n_0late', { startedAtMs: Date.parse('2026-01-06') }), [moment(1, 'late')], false);
       while (writer.tidy());
       writer.close();

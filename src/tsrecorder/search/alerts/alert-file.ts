@@ -32,9 +32,9 @@ interface WrittenRule {
   /** Query of the rule; undefined for a rule about steps of access requests. */
   readonly query: Query | undefined;
   readonly pattern?: RulePattern;
-  /** Undefined: notify. */
+  /** Action after a match. Default: `notify`. */
   readonly action?: RuleAction;
-  /** Undefined: no webhook is notified. */
+  /** Name of the webhook that is notified. Default: none. */
   readonly webhook?: string;
 }
 

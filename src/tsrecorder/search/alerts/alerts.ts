@@ -26,13 +26,13 @@ import {
 
 export interface AlertRule {
   readonly name: string;
-  /** Undefined: steps of access requests. */
+  /** Query for sessions. Undefined if the rule matches steps of access requests. */
   readonly query: Query | undefined;
   /** Regular expression that a line of the session must match. */
   readonly pattern?: RulePattern;
-  /** Default: notify. */
+  /** Action after a match. Default: `notify`. */
   readonly action?: RuleAction;
-  /** Name of the webhook. Undefined: no webhook is notified. */
+  /** Name of the webhook that is notified. Default: none. */
   readonly webhook?: string;
 }
 

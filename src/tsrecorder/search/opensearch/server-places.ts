@@ -1,10 +1,10 @@
-/** The two places of an index in a server, represented by aliases. */
+/** The current and the next index on an OpenSearch server, each represented by an alias. */
 import type { IndexPlaces } from '../index-places.ts';
 import { createSearchServer, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, swapIndex } from './indices.ts';
 import { readServerAccess, type ServerIndex } from './server-index.ts';
 
-/** Creates the places of an index in a server. */
+/** Returns the current and the next index on the server. */
 export function createServerPlaces(index: Omit<ServerIndex, 'which'>): IndexPlaces {
   const using = async <T>(act: (server: SearchServer) => Promise<T>): Promise<T> => {
     const server = createSearchServer(await readServerAccess(index));

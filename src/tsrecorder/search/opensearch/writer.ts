@@ -361,7 +361,7 @@ export class ServerIndexWriter implements WritingEngine {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
     const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
-        // The document is missing. A missing index gives an error type.
+        // Only the document is missing: for a missing index, OpenSearch also returns an error type.
         if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
         throw error;
       }),
