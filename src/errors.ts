@@ -198,7 +198,7 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** As {@link errorText}, without the file or address: for a sentence that names it already. */
+/** Like {@link errorText}, without the file or address, for messages that already contain it. */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }

@@ -63,9 +63,9 @@ export function defaultText({ fallback, placeholder }: Setting<unknown>): string
   return typeof fallback === 'string' ? fallback : JSON.stringify(fallback);
 }
 
-/** The places a value may come from, strongest first. */
+/** Sources of values, in order of precedence. */
 export interface SettingSources {
-  /** By setting key, as the command line parser left them; absent = not given. */
+  /** Values of the command line, by setting key. A setting that was not given has no entry. */
   readonly flags: ReadonlyMap<string, unknown>;
   /** The process environment. */
   readonly environment: ReadonlyMap<string, string>;

@@ -104,7 +104,7 @@ function answerOf(upstream: string | undefined, secure: boolean, location: strin
   if (upstream === REFUSED) return refused(500, 'this backend is not available');
   const status = redirectStatusOf(upstream);
   if (status === undefined) return { kind: 'found', upstream };
-  // For HTTPS the redirect would lead to itself.
+  // An HTTPS request must not be redirected to its own address.
   return secure ? NOTHING : { kind: 'redirect', location, status };
 }
 

@@ -8,7 +8,7 @@ export interface Switch {
   readonly client: Duplex;
   /** Bytes of the client after its request. */
   readonly head: Buffer;
-  /** Not sent yet. */
+  /** Request to the backend, which is not sent yet. */
   readonly request: ClientRequest;
   readonly unreachable: (error: unknown) => void;
   readonly onEnd: (outcome: 'served' | 'broken') => void;

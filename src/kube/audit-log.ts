@@ -7,9 +7,9 @@ import { AUDIT_EXTRA } from './audit-extras.ts';
 
 /** A session that the API server allowed. */
 export interface AuditedSession {
-  /** Also the id of the request in the gateway's logs and recordings, for a request of a gateway. */
+  /** Audit id. If a gateway sent the request, its logs and recordings contain the same id. */
   readonly auditId: string;
-  /** RFC 3339. */
+  /** Time in RFC 3339 format. */
   readonly time: string;
   /** The (impersonated) user. */
   readonly user: string;

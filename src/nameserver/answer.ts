@@ -179,7 +179,7 @@ function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): reado
   return [...of('A', ip4), ...of('AAAA', ip6)];
 }
 
-/** With an SOA record a resolver accepts a negative response. */
+/** Returns the SOA record of a domain. Resolvers accept a negative response only with an SOA record. */
 function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   return {
     type: 'SOA',

@@ -38,7 +38,7 @@ export interface ClusterConnection {
 }
 
 export interface ClusterOptions {
-  /** Files of a kubeconfig list; undefined: the account of the pod. */
+  /** Files of a kubeconfig list. Default: the account of the pod. */
   readonly kubeconfig: readonly string[] | undefined;
   /** Default: the kubeconfig's `current-context`. */
   readonly context: string | undefined;

@@ -1,5 +1,5 @@
 /**
- * For each controller: the resources that it reconciles, and the other objects whose changes make it reconcile them.
+ * The controllers, with the resources that each reconciles and the other objects whose changes start a reconciliation.
  * Pure.
  */
 import type { ControllerSpec, Watched } from './controller.ts';

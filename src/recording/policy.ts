@@ -19,7 +19,7 @@ export type RecordingPolicy =
       readonly recorders: readonly string[];
       /** Tags of rules without addresses. These tags must be resolved to recorders. */
       readonly recorderTags: readonly string[];
-      /** For addresses whose rules also name tags: the node of the address must have one of these tags. */
+      /** Tags by address, if its rules also contain tags. The node of the address must have one of these tags. */
       readonly tagsOf?: Readonly<Record<string, readonly string[]>>;
       /** True if each request causes an event. */
       readonly events: boolean;

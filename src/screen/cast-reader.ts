@@ -35,7 +35,7 @@ export type CastAction =
   | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
   /** Input, exit, or an unknown event code. */
   | { readonly kind: 'other'; readonly seconds: number }
-  /** Not asciicast. */
+  /** The line is not asciicast. */
   | { readonly kind: 'bad'; readonly seconds: number };
 
 /** @throws WireError if the line is not a header. */

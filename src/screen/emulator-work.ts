@@ -62,7 +62,7 @@ const SEQUENCES: readonly (readonly [prefix: string, intermediates: string, fina
   ['?', '', 'l', privateMode],
 ];
 
-/** By intermediates and final byte. */
+/** Cost of escape sequences, by intermediates and final byte. */
 const ESCAPES: readonly (readonly [intermediates: string, final: string, work: Work])[] = [
   ['', 'c', (emulator) => 2 * screen(emulator, [])],
   ['#', '8', screen],

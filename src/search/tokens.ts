@@ -78,7 +78,7 @@ export function commandWord(word: string): string {
   return `${IN_COMMAND}${word}`;
 }
 
-/** For each ASCII character: 1 if it is part of a word. */
+/** Lookup table of ASCII characters: 1 if the character is part of a word. */
 const IN_WORD = Uint8Array.from({ length: 0x80 }, (_, code) =>
   /\w/.test(String.fromCharCode(code)) ? 1 : 0,
 );

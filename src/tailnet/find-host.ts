@@ -4,7 +4,7 @@ import type { TailnetNode, TailnetStatus } from './tailnet-status.ts';
 
 /** A name that the control server publishes in addition to those of nodes, such as a Tailscale Service. */
 export interface ExtraRecord {
-  /** Without the final dot. */
+  /** DNS name without the final dot. */
   readonly name: string;
   readonly address: string;
 }

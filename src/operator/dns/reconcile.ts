@@ -49,7 +49,7 @@ type NameserverReason =
 /** Result of a pass. */
 interface NameserverOutcome {
   readonly verdict: Verdict<NameserverReason>;
-  /** Address of the Service; undefined: unchanged. */
+  /** Address of the Service. Undefined keeps the previous address. */
   readonly ip: string | undefined;
 }
 

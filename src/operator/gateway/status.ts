@@ -78,7 +78,7 @@ export interface GatewayFindings {
   readonly problem?: Verdict | undefined;
   readonly plan?: GatewayPlan | undefined;
   readonly programmed: Verdict;
-  /** Addresses of the node after it has joined; undefined: unchanged. */
+  /** Addresses of the node after it has joined. Undefined keeps the previous addresses. */
   readonly addresses?: GatewayStatus['addresses'] | undefined;
 }
 

@@ -14,7 +14,7 @@ export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 export const INGRESS_ANNOTATIONS = {
   redirect: 'tailscale.com/http-redirect',
   funnel: 'tailscale.com/funnel',
-  /** Only for Ingresses of a group: `enabled`. */
+  /** `enabled` also serves HTTP. Only Ingresses of a group support this annotation. */
   http: 'tailscale.com/http-endpoint',
 } as const;
 

@@ -46,9 +46,9 @@ export interface Deployed {
   readonly recreating: boolean;
   /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
   readonly settled: boolean;
-  /** The missing condition of the nodes; undefined if all of them work. */
+  /** The missing condition of the nodes; undefined if all nodes work. */
   readonly missing: string | undefined;
-  /** Time until the next pass, in milliseconds; undefined: until a change. */
+  /** Time until the next pass, in milliseconds. If undefined, only a change starts the next pass. */
   readonly retryAfterMs: number | undefined;
 }
 

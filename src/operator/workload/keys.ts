@@ -132,7 +132,7 @@ export interface ReplicaNode {
   readonly ordinal: number;
   readonly state: NodeState;
   readonly control: TailnetDevice | undefined;
-  /** Desired content of the auth Secret; undefined: no Secret. */
+  /** Desired content of the auth Secret. Undefined if no Secret is needed. */
   readonly stored: StoredKey | undefined;
   /** Key for the pod in its state Secret. */
   readonly deliver: string | undefined;

@@ -35,7 +35,7 @@ export interface ReconcilerDeps {
 export interface Reconciler {
   /**
    * @param name name of the resource, or `<namespace>/<name>`
-   * @returns time until the next pass in milliseconds; undefined: after a change
+   * @returns time until the next pass in milliseconds; undefined if only a change starts the next pass
    * @throws the cause of a failed pass, which is already in the status; the caller retries later
    */
   reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
-/** A tag that authors in a namespace may choose; undefined: in every namespace. */
+/** A tag that authors in a namespace may choose. Without a namespace, authors in every namespace may choose it. */
 export interface AllowedTag {
   readonly namespace: string | undefined;
   readonly tag: string;

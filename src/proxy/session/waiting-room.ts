@@ -1,5 +1,5 @@
 /**
- * Takes the role of the API server while a session waits for a moderator or a reason: answers the client's streams and
+ * Acts as the API server while a session waits for a moderator or a reason: answers the client's streams and
  * pings, shows a line of text, and keeps the input. Afterwards it relays to the connection to the API server.
  *
  * ```

@@ -138,7 +138,7 @@ export interface PoolConnector {
   connect(onRead: (length: number) => void): Promise<Socket>;
   /** The current credentials: another object after a change. */
   readonly credentials: object;
-  /** True if the API server behind an idle connection is healthy; undefined: always. */
+  /** True if the API server behind an idle connection is healthy. Default: always true. */
   readonly isHealthy?: (socket: Socket) => boolean;
 }
 

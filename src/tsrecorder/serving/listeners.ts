@@ -14,7 +14,7 @@ export interface ListenersOptions extends Pick<
   'maxConnections' | 'headTimeoutMs' | 'idleTimeoutMs' | 'streamWindowBytes' | 'connectionWindowBytes'
 > {
   readonly upload: ListenAddress;
-  /** Address for viewers; undefined: the address for uploads. */
+  /** Address for viewers. Default: the address for uploads. */
   readonly read: ListenAddress | undefined;
   readonly uploads: Uploads;
   readonly viewers: Pick<ServerOptions, 'routes' | 'upgrade'>;

@@ -91,7 +91,7 @@ export interface Uploads {
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
 }
 
-/** For a listener without uploads: these paths get a 404 response. */
+/** Uploads of a listener that accepts none: the paths of uploads get a 404 response. */
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
 interface UploadState extends UploadOptions {

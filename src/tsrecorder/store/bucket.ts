@@ -11,7 +11,7 @@ export interface BucketObject extends ObjectStat {
 
 export interface BucketPage {
   readonly objects: readonly BucketObject[];
-  /** With `folders`: names that have a `/` after the prefix, up to and with that `/`, once each. */
+  /** Names up to the first `/` after the prefix, without duplicates. Empty unless the listing requested `folders`. */
   readonly folders: readonly string[];
 }
 

@@ -57,7 +57,7 @@ export interface ArchivedFrame {
 /** Start of each frame, compressed and plain; the last entry is the end. */
 export interface SeekTable {
   readonly frames: number;
-  /** For a sealed archive: the table as written, and its tag. */
+  /** Bytes of the table and its authentication tag. Present only in a sealed archive. */
   readonly sealed?: { readonly table: Uint8Array; readonly tag: Uint8Array };
   readonly compressedStarts: readonly number[];
   readonly plainStarts: readonly number[];
@@ -236,7 +236,7 @@ function tableBytes(entries: number): number {
   return HEADER_BYTES + entries * ENTRY_BYTES + FOOTER_BYTES;
 }
 
-/** Also true if only a part of `magic` is present. */
+/** True if the bytes begin with `magic`, or with a part of it and then end. */
 function beginsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   const length = Math.min(bytes.length, magic.length);
   return length > 0 && magic.slice(0, length).every((byte, index) => bytes[index] === byte);

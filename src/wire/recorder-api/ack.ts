@@ -10,11 +10,11 @@ import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder, type SessionWatche
 export interface Ack {
   /** Received bytes of the upload. `{}` is 0. */
   readonly ack: number;
-  /** For an upload of frames: bytes of frames that correspond to `ack` bytes of events. */
+  /** Bytes of frames that correspond to `ack` bytes of events. Present only for an upload of frames. */
   readonly frames?: number;
-  /** Only for a gateway that offers to follow orders. */
+  /** Order for the gateway. Sent only to a gateway that offers to follow orders. */
   readonly order?: SessionOrder;
-  /** Only in the last acknowledgement: the recording could not be stored. */
+  /** Reason why the recording could not be stored. Present only in the last acknowledgement. */
   readonly error?: string;
 }
 

@@ -70,7 +70,7 @@ export interface RecordedPart {
   readonly problem?: string;
   /** Address of the previous recorder of the session, as known to the gateway. */
   readonly before?: string;
-  /** For an interrupted upload: addresses at which the gateway would continue, in order. */
+  /** Addresses at which the gateway would continue, in order. Present only for an interrupted upload. */
   readonly after?: readonly string[];
 }
 

@@ -39,7 +39,7 @@ export interface SessionOrder {
   /** The viewer or the rule that gave the order. */
   readonly by: string;
   readonly reason: string;
-  /** Only with `watch`. */
+  /** Viewer who watches. Present only if `action` is `watch`. */
   readonly watcher?: SessionWatcher;
 }
 

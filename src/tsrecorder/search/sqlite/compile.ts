@@ -18,7 +18,7 @@ import {
 import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
-  /** Expression for FTS5, including words that all sessions with the condition have; undefined: all sessions. */
+  /** Expression for FTS5, including words that all sessions with the condition have. Undefined for all sessions. */
   readonly match: string | undefined;
   /** Expression for the words of the query only, for one session whose conditions match. */
   readonly words: string | undefined;
