@@ -102,7 +102,7 @@ export async function listCandidates(
     });
     return [...(group === '' ? [] : cached.by(byGroup, group)), ...left]
       .map(parse)
-      .filter((member) => isGroupMember(member) || isMarked(member));
+      .filter((member) => isGroupMember(member) || hasMemberFinalizer(member));
   };
   return {
     members: [
@@ -136,7 +136,7 @@ export async function listAllocations(
 }
 
 /** True if the member has the finalizer of a group. */
-export function isMarked({ metadata, finalizer }: GroupMember): boolean {
+export function hasMemberFinalizer({ metadata, finalizer }: GroupMember): boolean {
   return metadata.finalizers.includes(finalizer);
 }
 
@@ -159,6 +159,6 @@ export function strayMembers(candidates: Candidates): readonly GroupMember[] {
     [...candidates.ledgers.values()].flatMap((allocations) => [...readAllocations(allocations).keys()]),
   );
   return candidates.members.filter(
-    (member) => isMarked(member) && !hasGroup(candidates, member) && !listed.has(member.key),
+    (member) => hasMemberFinalizer(member) && !hasGroup(candidates, member) && !listed.has(member.key),
   );
 }

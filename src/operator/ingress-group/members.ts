@@ -5,7 +5,7 @@ import { sameJson } from '../workload/status.ts';
 import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Allocation } from './allocations.ts';
-import { hasGroup, isMarked, strayMembers, type Candidates } from './candidates.ts';
+import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './candidates.ts';
 import { refreshed, isGroupMember, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
@@ -50,7 +50,7 @@ export async function rejectMembers(
         'name another'
       : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type ingress`;
   for (const member of candidates.members) {
-    if (!isGroupMember(member) || member.group !== name || isMarked(member)) continue;
+    if (!isGroupMember(member) || member.group !== name || hasMemberFinalizer(member)) continue;
     if (member.type === 'svc') {
       await report(deps, member, groupMissing(message), undefined, signal);
       continue;
@@ -89,7 +89,7 @@ export async function releaseMember(
   if (object === undefined || object.metadata.uid !== metadata.uid) return;
   const current = refreshed(member, object);
   if (current.metadata.deletionTimestamp === undefined) await clear(deps, current, grant, signal);
-  if (!isMarked(current) || (deps.leaving !== true && hasGroup(candidates, member))) return;
+  if (!hasMemberFinalizer(current) || (deps.leaving !== true && hasGroup(candidates, member))) return;
   await releaseNames(deps, { kind, metadata, tailnet: '', names: [] }, signal);
   await removeFinalizer(deps, member, signal);
 }

@@ -35,7 +35,7 @@ import { clearedGroupStatus } from '../proxy-group/status.ts';
 import { exposuresOf, type Accepted } from './accept.ts';
 import { leaveServices, removeCertificates, writeAllocations } from './address-allocation.ts';
 import {
-  isMarked,
+  hasMemberFinalizer,
   allocationsOf,
   listCandidates,
   type Candidates,
@@ -102,7 +102,7 @@ async function deploy(
       ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES, signal)
       : await classOfGroup(deps, proxyGroup, choices.defaultClass, signal);
   if ('problem' in prepared) {
-    const waiting = candidates.members.filter((one) => one.group === group.name && !isMarked(one));
+    const waiting = candidates.members.filter((one) => one.group === group.name && !hasMemberFinalizer(one));
     for (const member of waiting) await refuse(deps, member, prepared.problem, signal);
     return undefined;
   }
@@ -256,7 +256,7 @@ async function removeMore(
   await removeCertificates(deps, group.name, [], signal);
   for (const member of candidates.members) {
     const grant = allocations.get(member.key);
-    if (grant !== undefined || (isMarked(member) && member.group === group.name))
+    if (grant !== undefined || (hasMemberFinalizer(member) && member.group === group.name))
       await releaseMember(deps, candidates, member, grant, signal);
   }
   const object = candidates.ledgers.get(allocationsName(group.name));
