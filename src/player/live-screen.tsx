@@ -8,7 +8,11 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
 import { whereText } from './format.ts';
 import { OrderButtons } from './order-buttons.tsx';
-import { createScreenView } from './screen-view.ts';
+import { useKeys } from './keyboard.tsx';
+import { SizeControls } from './player-controls.tsx';
+import { sizeKeys } from './player-keys.ts';
+import { toggleFullscreen, useZoom } from './screen-size.ts';
+import { createScreenView, type ScreenFit } from './screen-view.ts';
 import { TerminalScreen } from './terminal-screen.tsx';
 import { watchRoom } from './use-playback.ts';
 
@@ -41,8 +45,15 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
   const [link, setLink] = useState<Link>('connecting');
   const [stoppedAt, setStoppedAt] = useState<number>();
   const last = useRef({ seconds: 0, at: performance.now() });
-  const display = useRef<LiveDisplay>({ isPaused, onOutput, paint: undefined });
-  Object.assign(display.current, { isPaused, onOutput });
+  const frame = useRef<HTMLElement>(null);
+  const isTile = onLookBack === undefined;
+  const sized = useZoom(screen);
+  const fit = isTile ? 'whole' : sized.fit;
+  const display = useRef<LiveDisplay>({ isPaused, onOutput, fit, paint: undefined, setFit: undefined });
+  Object.assign(display.current, { isPaused, onOutput, fit });
+  useEffect(() => display.current.setFit?.(fit), [fit]);
+  const size = { onZoom: sized.zoom, onFullscreen: () => void toggleFullscreen(frame.current) };
+  useKeys(isTile ? [] : sizeKeys(size));
   useEffect(() => {
     if (!isPaused) display.current.paint?.();
   }, [isPaused]);
@@ -58,8 +69,14 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
     onLookBack?.(seconds + (performance.now() - at) / 1000);
   };
   return (
-    <section class="player" aria-label={`Live view of ${whereText(recording)} since ${startedAt}`}>
-      <TerminalScreen onElement={setScreen} />
+    <section
+      ref={frame}
+      class="player"
+      aria-label={`Live view of ${whereText(recording)} since ${startedAt}`}
+    >
+      <div class="stage">
+        <TerminalScreen onElement={setScreen} />
+      </div>
       <p class="told" role="status">
         {WORDS[link]}
       </p>
@@ -68,12 +85,14 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
           {stoppedText(stoppedAt)}
         </p>
       )}
-      {onLookBack === undefined ? null : (
+      {isTile ? null : (
         <div class="controls">
           <button type="button" onClick={lookBack}>
             Look back
           </button>
           <OrderButtons id={id} />
+          <span class="spacer hide-on-phone" />
+          <SizeControls {...size} />
         </div>
       )}
     </section>
@@ -83,8 +102,11 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
 interface LiveDisplay {
   readonly isPaused: boolean;
   readonly onOutput: (() => void) | undefined;
+  readonly fit: ScreenFit;
   /** Draws the newest state. */
   paint: (() => void) | undefined;
+  /** Sets the size of the text. */
+  setFit: ((fit: ScreenFit) => void) | undefined;
 }
 
 /** @returns a function that stops following */
@@ -103,6 +125,8 @@ function follow(
   last: { seconds: number; at: number },
 ): () => void {
   const view = createScreenView(element);
+  view.setFit(display.fit);
+  display.setFit = (fit) => view.setFit(fit);
   const fitting = watchRoom(element, (width, height) => view.fit(width, height));
   let terminal: PlayTerminal | undefined;
   let read = createCastReader({ version: 2, rowsFirst: false });
@@ -157,6 +181,7 @@ function follow(
   });
   return () => {
     display.paint = undefined;
+    display.setFit = undefined;
     feed.close();
     fitting.stop();
     cancelAnimationFrame(drawing);

@@ -53,7 +53,6 @@ export interface ControlProps {
 
 export function Controls(props: ControlProps): JSX.Element {
   const { recording, state, speed, skips, side } = props;
-  const isFull = useIsFullscreen();
   return (
     <div class="controls">
       <PlayButtons {...props} />
@@ -74,10 +73,7 @@ export function Controls(props: ControlProps): JSX.Element {
           onClick={() => props.useSkips(!skips)}
         />
       </span>
-      <span class="group hide-on-phone">
-        <IconButton icon={AArrowDown} label="Smaller text" shortcut="-" onClick={() => props.onZoom(-1)} />
-        <IconButton icon={AArrowUp} label="Larger text" shortcut="+" onClick={() => props.onZoom(1)} />
-      </span>
+      <TextSize onZoom={props.onZoom} />
       <span class="group">
         <DisplayOptions {...props} />
         <ShareMenu
@@ -94,12 +90,7 @@ export function Controls(props: ControlProps): JSX.Element {
           isPressed={side !== 'closed'}
           onClick={props.onSide}
         />
-        <IconButton
-          icon={isFull ? Minimize : Maximize}
-          label={isFull ? 'Leave full screen' : 'Full screen'}
-          shortcut="f"
-          onClick={props.onFullscreen}
-        />
+        <FullscreenButton onFullscreen={props.onFullscreen} />
         <IconButton
           icon={Keyboard}
           class="keyboard-only"
@@ -109,6 +100,40 @@ export function Controls(props: ControlProps): JSX.Element {
         />
       </span>
     </div>
+  );
+}
+
+/** Controls of a live screen: the size of the text, and full screen. */
+export function SizeControls(props: Pick<ControlProps, 'onZoom' | 'onFullscreen'>): JSX.Element {
+  return (
+    <>
+      <TextSize onZoom={props.onZoom} />
+      <span class="group">
+        <DisplayOptions onZoom={props.onZoom} />
+        <FullscreenButton onFullscreen={props.onFullscreen} />
+      </span>
+    </>
+  );
+}
+
+function TextSize({ onZoom }: Pick<ControlProps, 'onZoom'>): JSX.Element {
+  return (
+    <span class="group hide-on-phone">
+      <IconButton icon={AArrowDown} label="Smaller text" shortcut="-" onClick={() => onZoom(-1)} />
+      <IconButton icon={AArrowUp} label="Larger text" shortcut="+" onClick={() => onZoom(1)} />
+    </span>
+  );
+}
+
+function FullscreenButton({ onFullscreen }: Pick<ControlProps, 'onFullscreen'>): JSX.Element {
+  const isFull = useIsFullscreen();
+  return (
+    <IconButton
+      icon={isFull ? Minimize : Maximize}
+      label={isFull ? 'Leave full screen' : 'Full screen'}
+      shortcut="f"
+      onClick={onFullscreen}
+    />
   );
 }
 
@@ -136,7 +161,11 @@ const FITS: readonly (readonly [fit: 'auto' | 'width' | 'height', title: string]
   ['height', 'Full height'],
 ];
 
-function DisplayOptions({ onZoom, announces, onAnnounce }: ControlProps): JSX.Element {
+function DisplayOptions({
+  onZoom,
+  announces,
+  onAnnounce,
+}: Pick<ControlProps, 'onZoom'> & Partial<Pick<ControlProps, 'announces' | 'onAnnounce'>>): JSX.Element {
   const [fit, setFit] = usePreference('fit');
   return (
     <Drop class="display-options" label="Screen options" icon={Settings2} isQuiet>
@@ -153,14 +182,16 @@ function DisplayOptions({ onZoom, announces, onAnnounce }: ControlProps): JSX.El
       </fieldset>
       <Choice name="terminal" legend="Colours of the terminal" />
       <Choice name="zone" legend="Time zone" />
-      <label class="check">
-        <input
-          type="checkbox"
-          checked={announces}
-          onChange={(event) => onAnnounce(event.currentTarget.checked)}
-        />{' '}
-        Read new output aloud (screen readers)
-      </label>
+      {onAnnounce === undefined ? null : (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={announces}
+            onChange={(event) => onAnnounce(event.currentTarget.checked)}
+          />{' '}
+          Read new output aloud (screen readers)
+        </label>
+      )}
     </Drop>
   );
 }

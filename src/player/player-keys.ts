@@ -65,8 +65,7 @@ export function keyActions(handles: Handles): readonly KeyAction[] {
     },
     { keys: ['<'], does: 'Slower', run: () => faster(-1) },
     { keys: ['>'], does: 'Faster', run: () => faster(1) },
-    { keys: ['-'], does: 'Smaller text', run: () => handles.onZoom(-1) },
-    { keys: ['+', '='], does: 'Larger text', run: () => handles.onZoom(1) },
+    ...sizeKeys(handles),
     { keys: ['n'], does: 'Next match of the search', run: () => handles.onHit(1) },
     { keys: ['N'], does: 'Previous match', run: () => handles.onHit(-1) },
     { keys: ['t'], does: 'Panel; Ctrl-F finds in the transcript', run: handles.onTranscript },
@@ -74,8 +73,19 @@ export function keyActions(handles: Handles): readonly KeyAction[] {
     { keys: ['g'], does: 'Go to a time', run: handles.onGo },
     { keys: ['c'], does: 'Copy a link to this moment', run: handles.onLink },
     { keys: ['z'], does: 'Local time or UTC', run: handles.onZone },
-    { keys: ['f'], does: 'Full screen', run: handles.onFullscreen },
     { keys: ['?'], does: 'Keyboard help', run: handles.onHelp },
+  ];
+}
+
+/** Key actions for the size of the screen. */
+export function sizeKeys({
+  onZoom,
+  onFullscreen,
+}: Pick<Handles, 'onZoom' | 'onFullscreen'>): readonly KeyAction[] {
+  return [
+    { keys: ['-'], does: 'Smaller text', run: () => onZoom(-1) },
+    { keys: ['+', '='], does: 'Larger text', run: () => onZoom(1) },
+    { keys: ['f'], does: 'Full screen', run: onFullscreen },
   ];
 }
 

@@ -10,11 +10,11 @@ import { KeyHelp, useKeys } from './keyboard.tsx';
 import { Controls } from './player-controls.tsx';
 import { Notices } from './player-notices.tsx';
 import { keyActions, toggle } from './player-keys.ts';
-import { usePreference, type Preference } from './preferences.ts';
+import { usePreference } from './preferences.ts';
 import { Recorder } from './recorder-context.ts';
 import { ReviewPanel, useReview } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
-import type { ScreenFit } from './screen-view.ts';
+import { toggleFullscreen, useZoom } from './screen-size.ts';
 import { HitsBar, seekHit, useSearchHits } from './search-hits.tsx';
 import { SidePanel, type SideTab } from './side-panel.tsx';
 import { TerminalScreen } from './terminal-screen.tsx';
@@ -242,23 +242,6 @@ function Side({ choice, entries, reviewing, recording, state, onSeek }: SideProp
   );
 }
 
-const SIZES = [10, 12, 14, 16, 18, 20, 24, 28, 32] as const;
-
-/** Size of the terminal's text, and a function that changes it by one step. */
-function useZoom(screen: HTMLElement | null): {
-  readonly fit: ScreenFit;
-  readonly zoom: (by: 1 | -1) => void;
-} {
-  const [fit, setFit] = usePreference('fit');
-  const zoom = (by: 1 | -1): void => {
-    const now = Number.parseFloat(screen?.style.getPropertyValue('--font') ?? '14');
-    const next =
-      by === 1 ? SIZES.find((size) => size > now + 0.01) : SIZES.findLast((size) => size < now - 0.01);
-    if (next !== undefined) setFit(`${next}` satisfies Preference<'fit'>);
-  };
-  return { fit: fit === 'auto' || fit === 'width' || fit === 'height' ? fit : Number(fit), zoom };
-}
-
 const ANNOUNCE_MS = 1500;
 const MAX_ANNOUNCED = 3;
 
@@ -385,9 +368,4 @@ async function copyLink(id: string, at: number): Promise<string> {
   } catch {
     return `The link to ${clockText(at, true)} is in the address bar.`;
   }
-}
-
-async function toggleFullscreen(frame: HTMLElement | null): Promise<void> {
-  if (document.fullscreenElement === null) await frame?.requestFullscreen().catch(() => undefined);
-  else await document.exitFullscreen();
 }

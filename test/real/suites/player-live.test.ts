@@ -112,6 +112,47 @@ describe('a session that runs', () => {
     await endSession(upload);
   });
 
+  it.each([
+    ['wide', 'light'],
+    ['wide', 'dark'],
+    ['phone', 'light'],
+    ['phone', 'dark'],
+  ] as const)('has the sizes of the text and full screen: %s, %s', async (size, colorScheme) => {
+    const upload = await begin(`sized-${size}-${colorScheme}`);
+    const shape = size === 'phone' ? PHONE : { ...LAPTOP, viewport: { width: 1440, height: 900 } };
+    const page = await open(`#/live?text=sized-${size}-${colorScheme}`, { ...shape, colorScheme });
+    // a tile that is left before it is connected causes a warning
+    await page.locator('.tile .terminal').getByText('this is sized').waitFor();
+    await page.getByRole('link', { name: `sized-${size}` }).click();
+    await page.locator('.stage:not(.tile *) .terminal').getByText('this is sized').waitFor();
+    const font = (): Promise<number> =>
+      page.evaluate<number>(
+        `parseFloat(document.querySelector('.terminal').style.getPropertyValue('--font'))`,
+      );
+    const before = await font();
+    if (size === 'phone') await page.locator('.display-options summary').click();
+    await page.getByRole('button', { name: 'Larger text' }).first().click();
+    await expect.poll(font).toBeGreaterThan(before);
+    if (size === 'phone') await page.locator('.display-options summary').click();
+    else {
+      await page.keyboard.press('-');
+      await expect.poll(font).toBe(before);
+      await page.keyboard.press('-');
+      await expect.poll(font).toBeLessThan(before);
+    }
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot(`live-${size}-${colorScheme}`) });
+    await page.getByRole('button', { name: 'Full screen' }).click();
+    await page.getByRole('button', { name: 'Leave full screen' }).waitFor();
+    expect(await page.evaluate<boolean>(`document.fullscreenElement.matches('.player')`)).toBe(true);
+    await page.locator('.player:fullscreen').getByRole('button', { name: 'Look back' }).waitFor();
+    await page.screenshot({ path: shot(`live-full-${size}-${colorScheme}`) });
+    await page.getByRole('button', { name: 'Leave full screen' }).click();
+    await page.getByRole('button', { name: 'Full screen' }).waitFor();
+    expect(await close(page)).toEqual([]);
+    await endSession(upload);
+  });
+
   it('that is long is looked back in from keyframes', async () => {
     const upload = await begin('shift-long');
     const text = 'served '.repeat(1400);
