@@ -33,7 +33,7 @@ export function addUp(log: string): Collections {
   return sums;
 }
 
-/** As one line. */
+/** Returns the sums as one line. */
 export function describe(sums: Collections): string {
   const young = `${sums.scavenges} scavenges ${Math.round(sums.scavengeMs)} ms`;
   const whole = `${sums.markCompacts} mark-compacts ${Math.round(sums.markCompactMs)} ms`;

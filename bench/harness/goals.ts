@@ -18,7 +18,7 @@ export interface Verdict {
   readonly certain?: boolean | undefined;
 }
 
-/** In words. */
+/** Returns the verdict in words. */
 export function verdictWord({ met, certain }: Verdict): string {
   return `${met ? 'met' : 'not met'}${certain === false ? ', uncertain' : ''}`;
 }

@@ -14,9 +14,9 @@ export type PeerName =
   | 'tailcast-recorded'
   /** tailcast in the setup of the reference: behind a PROXY header, without TLS. */
   | 'tailcast-plain-recorded'
-  /** Recorded with `--recorder-window 0`. */
+  /** tailcast, recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
-  /** For a caller with rules of access on request. */
+  /** tailcast, for a caller with rules of access on request. */
   | 'tailcast-access'
   /** With one cluster and with 200 clusters of the setting `clusters`. */
   | 'tailcast-cluster'

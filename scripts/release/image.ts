@@ -90,7 +90,7 @@ export function buildImage(
       mediaType: MEDIA.index,
       manifests: [
         named(index, tag),
-        // For tools that read one architecture at a time.
+        // One tag per architecture, for tools that read one architecture at a time.
         ...manifests.map((each) => named(each, `${tag}-${each.platform?.architecture ?? ''}`)),
       ],
     }),

@@ -18,7 +18,7 @@ export interface MigrationOptions {
   readonly kubeconfig: string | undefined;
   /** Context of the kubeconfig; default: its current context. */
   readonly context: string | undefined;
-  /** Files with objects (YAML or JSON) to read instead of a cluster. Empty: read the cluster. */
+  /** Files with objects (YAML or JSON) to read instead of a cluster. If empty, the cluster is read. */
   readonly objects: readonly string[];
   /** Tailnet policy file, or undefined. */
   readonly policy: string | undefined;

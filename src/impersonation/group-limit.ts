@@ -13,7 +13,7 @@ export function reservedGroups(groups: readonly string[]): readonly string[] {
 }
 
 /**
- * @param claimable names, each of which may end with `*`; empty: any group
+ * @param claimable names, each of which may end with `*`. An empty list allows any group
  * @throws TailcastError `POLICY_REFUSED` that names the first group beyond the limit
  */
 export function requireClaimable(claimable: readonly string[], groups: readonly string[]): void {

@@ -10,7 +10,7 @@ import { createReloadedFile } from './token.ts';
 
 /** Options of `tls.connect` other than host, port and server name. */
 export interface ApiServerTls {
-  /** PEM; undefined: Node's root certificates. */
+  /** CAs as PEM. Default: Node's root certificates. */
   readonly ca: string | undefined;
   /** PEM of a client certificate and its key; both or neither. */
   readonly cert: string | undefined;

@@ -30,7 +30,7 @@ export interface ApiServer {
   readonly hostHeader: string;
   /** Opens a connection to host and port through the proxy of the kubeconfig; undefined without a proxy. */
   readonly open?: OpenTunnel | undefined;
-  /** Resolver of `host`; undefined: that of the OS. */
+  /** Resolver of `host`. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
   /** True if the API server believes the identity in `X-Remote-*` headers of our client certificate. */
   readonly requestHeader?: boolean;

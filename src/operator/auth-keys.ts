@@ -32,7 +32,7 @@ export interface TailnetService {
   readonly ports: readonly string[];
   readonly comment: string;
   readonly annotations: Readonly<Record<string, string>>;
-  /** Addresses from the control server; updates must repeat them. Empty: the server chooses. */
+  /** Addresses from the control server; updates must repeat them. If empty, the server chooses addresses. */
   readonly addrs: readonly string[];
 }
 

@@ -48,7 +48,7 @@ import { leadsOut } from './service/classify.ts';
 /** Settings that decide about the watches of several controllers. */
 export interface WatchChoices {
   readonly namespace: string;
-  /** ProxyClass of resources that name none; empty: none. */
+  /** ProxyClass of resources without one; empty for none. */
   readonly defaultClass: string;
 }
 

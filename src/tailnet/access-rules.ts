@@ -17,15 +17,15 @@ export interface AccessRule {
   readonly users: readonly string[];
   /** True if every write of the caller needs a granted request; reads do not. */
   readonly writes: boolean;
-  /** Names of clusters; empty: all clusters of the gateway. */
+  /** Names of clusters; empty for all clusters of the gateway. */
   readonly clusters: readonly string[];
-  /** Namespaces; empty: all namespaces and cluster-scoped resources. */
+  /** Namespaces; empty for all namespaces and cluster-scoped resources. */
   readonly namespaces: readonly string[];
   readonly maxDurationMs: number;
   readonly requireReason: boolean;
   /** Approvers of requests. Undefined if no approval is needed. */
   readonly approvers: Approvers | undefined;
-  /** Times of the week in which the access can be used; empty: always. */
+  /** Times of the week in which the access can be used; empty for any time. */
   readonly windows: readonly AccessWindow[];
   /** True if recording is enforced while the access is used. */
   readonly enforceRecorder: boolean;

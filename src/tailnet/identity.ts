@@ -57,7 +57,7 @@ export interface IdentitySource {
   /**
    * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; failures are never
    * cached.
-   * @param service Tailscale Service whose grants count (`svc:NAME`); undefined: grants of this node
+   * @param service Tailscale Service whose grants count (`svc:NAME`). Default: grants of this node
    */
   whois(peer: Peer, signal: AbortSignal, service?: string): Promise<Identity>;
 }

@@ -88,7 +88,7 @@ function set(name: string, value: unknown): MaskedPreferences {
 /**
  * Returns this node when it runs. Logs it in only if tailscaled reports `NeedsLogin`; a node that runs is not changed.
  *
- * @param auth undefined: the node must be logged in already
+ * @param auth undefined if the node must be logged in already
  * @throws TailcastError `TAILNET_UNAVAILABLE`; `CONFIG_INVALID` if the node needs a login and there is no key
  */
 export async function joinTailnet(

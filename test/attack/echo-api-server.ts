@@ -8,10 +8,10 @@ import { createServer, type TLSSocket } from 'node:tls';
 import { listenOn } from '../support/listen.ts';
 
 export interface EchoedRequest {
-  /** From the request line to the empty line, latin1. */
+  /** Bytes from the request line to the empty line, as latin1. */
   readonly head: string;
   readonly requestLine: string;
-  /** In order and as spelled. */
+  /** Headers in their order and spelling on the wire. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly body: string;
   /** Bytes after an upgrade, so far. */

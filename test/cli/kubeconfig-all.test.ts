@@ -38,7 +38,7 @@ async function run(
   return printed;
 }
 
-/** In kubectl's format: lists are not indented. */
+/** A kubeconfig in kubectl's format: lists are not indented. */
 const FOREIGN = `apiVersion: v1
 clusters:
 - cluster:

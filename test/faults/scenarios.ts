@@ -557,7 +557,7 @@ function mountSmallDisk(options: string): string | undefined {
   }
 }
 
-/** By name. */
+/** Scenarios, by name. */
 export const SCENARIOS = {
   recorderKilled,
   bothKilled,

@@ -36,7 +36,7 @@ export interface Bench {
   /** Owner of each tailnet name, as `<name>: <kind> <namespace>/<name>`. */
   names(): readonly string[];
   events(): readonly string[];
-  /** Of a Secret. */
+  /** Returns a decoded value of a Secret. */
   data(path: string, key: string): string | undefined;
   /** Marks an object as deleted. */
   markDeleted(path: string): void;

@@ -229,7 +229,7 @@ function preamble(): Preamble {
 }
 
 describe('late deliveries', () => {
-  /** Only pauses advance the clock; the test ends each pause. */
+  /** Creates late deliveries. Their clock advances only in pauses, and the test ends each pause. */
   function setUp(open: LateDeps['open'], limits: LateDeps['limits'] = {}) {
     const clock = { ms: 0 };
     const pauses: number[] = [];

@@ -20,7 +20,7 @@ const resizes = Array.from({ length: 1500 }, (_, count) =>
   JSON.stringify([count / 100, 'r', count % 2 === 0 ? '1000x500' : '999x499']),
 ).join('\n');
 
-/** By name: the events of a cast. */
+/** Names of programs, with the events of their casts. */
 export const COSTLY_PROGRAMS: readonly (readonly [name: string, events: string])[] = [
   ['fills', events(repeated('', '\x1b#8'))],
   ['clears', events(repeated('', '\x1b#8\x1b[2J'))],

@@ -12,7 +12,7 @@ import { listenOn } from './listen.ts';
 export interface SpiedRequest {
   readonly method: string;
   readonly url: string;
-  /** In order and as spelled. */
+  /** Headers in their order and spelling on the wire. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   /** Resolves when its connection is closed. */
   readonly gone: Promise<void>;

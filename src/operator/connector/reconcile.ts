@@ -123,7 +123,7 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
 /**
  * Writes the status if it changes.
  *
- * @param devices undefined: nothing was deployed, so the devices in the status stay
+ * @param devices undefined if nothing was deployed: the devices in the status stay
  */
 function report(
   deps: ReconcilerDeps,

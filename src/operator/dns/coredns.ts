@@ -11,7 +11,7 @@ const KEY = 'Corefile';
 /**
  * Makes CoreDNS forward tailnet names to the nameserver, or removes the forward.
  *
- * @param stub undefined: remove the forward
+ * @param stub undefined to remove the forward
  * @returns the reason if that is impossible
  */
 export async function settleCoreDns(

@@ -179,7 +179,7 @@ const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).defa
  * Returns the entries of a route with those of one Gateway updated. Entries of other controllers stay unchanged and in
  * place.
  *
- * @param parents undefined: the operator no longer handles the Gateway
+ * @param parents undefined if the operator no longer handles the Gateway
  * @returns undefined for no change
  */
 export function routeStatus(

@@ -65,8 +65,8 @@ export interface MemberStatus {
 /**
  * Returns the new status of a member, or undefined for no change.
  *
- * @param verdicts undefined: clear the conditions
- * @param shown undefined: unchanged
+ * @param verdicts undefined to clear the conditions
+ * @param shown undefined to keep the present value
  * @param nowIso RFC 3339 with seconds
  */
 export function nextMemberStatus(

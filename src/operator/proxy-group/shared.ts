@@ -85,7 +85,7 @@ export function proxyOfGroup(
 /**
  * Writes the status after the deployment of the nodes.
  *
- * @param missing undefined: the group is ready
+ * @param missing undefined if the group is ready
  */
 export async function reportNodes(
   deps: ReconcilerDeps,
@@ -120,7 +120,7 @@ export async function reportNodes(
 /**
  * Writes the status of a group if it changes.
  *
- * @param shown undefined: devices and URL in the status stay.
+ * @param shown undefined to keep devices and URL in the status.
  */
 export function reportGroup(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,

@@ -149,7 +149,7 @@ export function verdictsOf(seen: Seen): Verdicts {
 /**
  * Returns the new status, or undefined for no change.
  *
- * @param observed undefined: devices and URL stay unchanged
+ * @param observed undefined to keep devices and URL
  * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(

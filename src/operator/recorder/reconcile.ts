@@ -95,7 +95,7 @@ async function deploy(
 /**
  * Writes the status if it changes.
  *
- * @param devices undefined: the devices in the status stay.
+ * @param devices undefined to keep the devices in the status.
  */
 function report(
   deps: ReconcilerDeps,

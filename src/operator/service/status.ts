@@ -33,7 +33,7 @@ export interface ServiceStatus {
 /**
  * Returns the new status, or undefined for no change.
  *
- * @param ingress undefined: unchanged
+ * @param ingress undefined to keep the present value
  * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(

@@ -22,7 +22,7 @@ export interface NameClaim {
     readonly name: string;
     readonly uid: string;
   };
-  /** The `Tailnet` resource; empty: the tailnet of the operator. */
+  /** The `Tailnet` resource. Empty for the tailnet of the operator. */
   readonly tailnet: string;
   /** First labels of the names in the tailnet, in any case. */
   readonly names: readonly string[];

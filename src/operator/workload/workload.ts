@@ -18,7 +18,7 @@ export interface SpecOptions {
   readonly defaultTags: readonly string[];
   /** Tags in addition to the default ones that authors of Services, Ingresses and Gateways may choose. */
   readonly allowedTags: readonly AllowedTag[];
-  /** Tags or node IDs that may upload to recorders; empty: every node that the tailnet policy permits. */
+  /** Tags or node IDs that may upload to recorders. If empty, every node may upload that the tailnet policy permits. */
   readonly recorderUploaders: readonly string[];
   /** Image of tailcast; its entry point takes the role as first argument. */
   readonly recorderImage: string;

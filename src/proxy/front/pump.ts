@@ -50,7 +50,7 @@ export interface PumpDeps extends AccountDeps {
   readonly bodyStallMs?: number;
   /** Maximum concurrent requests, including long-running ones; more get `OVERLOADED`. */
   readonly maxInFlight: number;
-  /** Limits per user; undefined: none. */
+  /** Limits per user. Default: none. */
   readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;
   /** Shared count of in-flight requests. */
   readonly load: { inFlight: number };

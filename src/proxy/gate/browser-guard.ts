@@ -21,7 +21,7 @@ const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 
 /** Pages that may make a browser call the gateway. All in lower case. */
 export interface PageRules {
-  /** Hostnames of the gateway without ports; empty: any. */
+  /** Hostnames of the gateway without ports; empty allows any hostname. */
   readonly hostNames: ReadonlySet<string>;
   /**
    * Origins of dashboards whose server forwards requests of its pages: it changes `Host`, but keeps the browser's

@@ -126,7 +126,7 @@ export interface GateDeps {
   readonly policy?: Policy;
   /** True to send extras for the audit log, see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;
-  /** Groups that may be claimed for a caller; each may end with `*`. Empty: any. */
+  /** Groups that may be claimed for a caller; each may end with `*`. An empty list allows any group. */
   readonly claimableGroups?: readonly string[];
   /**
    * Called once for each built-in group of Kubernetes, such as `system:masters`, that a grant assigns and
@@ -142,7 +142,7 @@ export interface GateDeps {
    * none.
    */
   readonly callerToken?: string | undefined;
-  /** Hostnames that `Host` may contain, in lower case and without ports; empty: any. */
+  /** Hostnames that `Host` may contain, in lower case and without ports; empty allows any hostname. */
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards whose server forwards requests, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;

@@ -21,9 +21,9 @@ export interface UpstreamEndpoint {
   readonly port: number;
   /** Name for the certificate check, if it differs from `host`. */
   readonly serverName: string | undefined;
-  /** Opens a connection through a proxy; undefined: connect to host and port. */
+  /** Opens a connection through a proxy. Default: connects to host and port. */
   readonly open?: ((signal: AbortSignal) => Promise<Socket>) | undefined;
-  /** Resolver of `host`; undefined: that of the OS. */
+  /** Resolver of `host`. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
   /** Replaced by a new object after a change. */
   readonly tls: ConnectionOptions;

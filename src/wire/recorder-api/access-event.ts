@@ -17,7 +17,7 @@ export interface AccessEvent {
   /** Node of the requester. */
   readonly node: string;
   readonly groups: readonly string[];
-  /** Kubernetes user; empty: the requester. */
+  /** Kubernetes user. If empty, the requester is the user. */
   readonly user: string;
   readonly writes: boolean;
   /** Cluster at a gateway with several clusters. */

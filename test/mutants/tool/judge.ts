@@ -197,7 +197,7 @@ export async function createJudge(options: {
   };
 }
 
-/** For processes that tests start, which load files themselves. */
+/** Writes source files with all changes, for processes that tests start: they load files themselves. */
 function writeSwitched(root: string, folder: string): void {
   mkdirSync(folder);
   for (const file of changedFiles(filesBelow(root, 'src'))) {

@@ -9,7 +9,7 @@ export interface Mutant {
   readonly end: number;
   readonly replacement: string;
   readonly operator: Operator;
-  /** From 1. */
+  /** Line number, from 1. */
   readonly line: number;
   readonly original: string;
   /** Index among the changes of the file with the same text, from 0. */

@@ -69,7 +69,7 @@ function takeSeen(): readonly string[] {
   return [...new Set(keys)];
 }
 
-/** For child processes that tests start later. */
+/** Activates a change, also in child processes that tests start later. */
 function switchOn(key: string | undefined): void {
   switches.active = key;
   if (key === undefined) delete process.env[ACTIVE_VARIABLE];

@@ -267,7 +267,7 @@ interface Show {
   readonly tests: readonly string[];
   /** Tests for a change that runs only while files are loaded. */
   readonly atLoad: readonly string[];
-  /** Of the fastest. */
+  /** Duration of the fastest test, in milliseconds. */
   readonly ms: number;
 }
 

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 
 export interface Said {
-  /** Of the change. */
+  /** Key of the change. */
   readonly key: string;
   /** The test file. */
   readonly file: string;

@@ -9,7 +9,7 @@ import type {
 export interface ControlDouble extends TailnetControl {
   readonly keys: Map<string, { readonly key: string; readonly tags: readonly string[]; usable: boolean }>;
   readonly devices: Map<string, TailnetDevice>;
-  /** By device. */
+  /** Machine keys, by device. */
   readonly machineKeys: Map<string, string>;
   /** Number of times that all nodes were listed. */
   listed: number;

@@ -36,7 +36,7 @@ import {
 const ON_PURPOSE = {
   // Its account reads only its own Secret, instead of one account that reads all.
   web: ['spec.template.spec.serviceAccountName'],
-  // Without a certificate.
+  // The kernel proxy needs no certificate.
   kernel: [
     'spec.template.spec.containers[tailscale].env[TS_DEBUG_ACME_FORCE_RENEWAL]',
     'spec.template.spec.serviceAccountName',

@@ -34,7 +34,7 @@ export interface Manifest {
     readonly namespace?: string;
     readonly labels?: Readonly<Record<string, string>>;
   };
-  /** Of roles. */
+  /** Rules of a Role or ClusterRole. */
   readonly rules?: readonly {
     readonly apiGroups?: readonly string[];
     readonly resources: readonly string[];

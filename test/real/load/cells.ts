@@ -38,7 +38,7 @@ export interface CellChoice {
   readonly kubectls: readonly Kubectl[];
   /** Sizes that replace the usual sizes. */
   readonly megabytes?: number | undefined;
-  /** Only cells with a matching name. */
+  /** Cells whose name does not match are skipped. */
   readonly only?: RegExp | undefined;
 }
 

@@ -11,7 +11,7 @@ const SMALL_WRITES = 3_000;
 export interface Expected {
   readonly bytes: number;
   readonly sha256: string;
-  /** Of the command. */
+  /** Exit code of the command. */
   readonly code: number;
 }
 

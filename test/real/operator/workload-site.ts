@@ -21,7 +21,7 @@ const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, imp
 
 /** Target name of a Service of type ExternalName; pods find it in their hosts file. */
 export const OUTER_NAME = 'outer.example.com';
-/** Only address of {@link OUTER_NAME}. */
+/** The only address of {@link OUTER_NAME}. */
 export const OUTER_ADDRESS = '10.96.250.10';
 export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
 export const PORT = 8080;

@@ -64,7 +64,7 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** As much of the Prometheus operator as the chart needs. */
+/** Returns a CRD of the Prometheus operator, with the fields that the chart needs. */
 function monitoring(kind: string, plural: string): object {
   return {
     apiVersion: 'apiextensions.k8s.io/v1',

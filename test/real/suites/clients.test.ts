@@ -26,7 +26,7 @@ import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 const run = promisify(execFile);
 const INFORMERS = 200;
 const withFabric8 = hasMaven('fabric8 is not driven');
-// At module level instead of in a hook, because the first build takes minutes.
+// The build runs at module level, because the first build takes minutes and hooks have a time limit.
 const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 /** Client → column → versions with which the operation worked. */

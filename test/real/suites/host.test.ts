@@ -236,7 +236,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
       expect(failures(report, [])).toEqual([]);
     },
 
-  // With the settings of the role as variables, as documented.
+  // The documented command gets the settings of the gateway as environment variables.
   'tailcast doctor gateway --json': async (command) => {
     const variables = {
       TAILCAST_LISTEN: `127.0.0.77:${served}`,

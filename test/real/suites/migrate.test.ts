@@ -84,7 +84,7 @@ beforeAll(async () => {
     }),
     startS3(rig),
   ]);
-  // For `tailcast verify` in this process.
+  // `tailcast verify` runs in this process and reads these variables.
   process.env['AWS_ACCESS_KEY_ID'] = s3.accessKeyId;
   process.env['AWS_SECRET_ACCESS_KEY'] = s3.secretAccessKey;
   await createBucket(s3, BUCKET);

@@ -102,7 +102,7 @@ class Watcher {
     this.#running = this.#run(recorder);
   }
 
-  /** From now on this word is durable. */
+  /** Records that this word is durable from now on. */
   wrote(word: string): void {
     this.#due.set(word, performance.now());
   }

@@ -44,7 +44,7 @@ import { createRig, type Rig } from '../rig/rig.ts';
 import { hasMaven } from '../support/maven.ts';
 
 const isThere = hasMaven('the search over OpenSearch is not driven');
-// At module level instead of in a hook, because the first build takes minutes.
+// The build runs at module level, because the first build takes minutes and hooks have a time limit.
 if (isThere) await ensureOpenSearch();
 
 let rig: Rig;

@@ -15,7 +15,7 @@ export interface GatewayKind {
 }
 
 export interface Gateway extends GatewayKind {
-  /** For example `auth, recorded`. */
+  /** Mode and recording, for example `auth, recorded`. */
   readonly name: string;
   readonly url: string;
   readonly ca: string;

@@ -20,7 +20,7 @@ type Asked = readonly [operation: string, ask: Record<string, unknown>];
 /** A fake index that records its requests. */
 class FakeIndex {
   readonly asked: Asked[] = [];
-  /** By operation: the response or exception that replaces the normal one. */
+  /** Responses or exceptions that replace the normal ones, by operation. */
   readonly answers = new Map<string, () => unknown>();
   isStopped = false;
   killed = 0;

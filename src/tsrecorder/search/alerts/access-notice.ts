@@ -20,7 +20,7 @@ export const ACCESS_NOTICE = z.object({
   /** Node of the requester. */
   node: text,
   groups: texts,
-  /** Kubernetes user; empty: the requester. */
+  /** Kubernetes user. If empty, the requester is the user. */
   user: text,
   writes: z.boolean(),
   cluster: text.exactOptional(),
