@@ -460,6 +460,20 @@ describe('the list', () => {
     expect(await page.locator('td.length').first().innerText()).toMatch(/\d s$/);
     expect(await close(page)).toEqual([]);
   });
+
+  it.each(['light', 'dark'] as const)('has a first heading inside its frame: %s', async (colorScheme) => {
+    archive().add(idle());
+    const page = await open('', { ...PHONE, colorScheme });
+    await page.locator('tr[data-id]').first().waitFor();
+    const radiusOf = (selector: string): Promise<number> =>
+      page.evaluate<number>(
+        `parseFloat(getComputedStyle(document.querySelector('${selector}')).borderTopLeftRadius)`,
+      );
+    // the border of the frame has one pixel
+    expect(await radiusOf('tr.day')).toBe((await radiusOf('table')) - 1);
+    await page.screenshot({ path: shot(`day-phone-${colorScheme}`) });
+    expect(await close(page)).toEqual([]);
+  });
 });
 
 describe('a large recording', () => {
