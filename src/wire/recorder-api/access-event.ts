@@ -17,7 +17,7 @@ export interface AccessEvent {
   /** Node of the requester. */
   readonly node: string;
   readonly groups: readonly string[];
-  /** Kubernetes user. If empty, the requester is the user. */
+  /** Kubernetes user of the access. Empty for the own user of the requester. */
   readonly user: string;
   readonly writes: boolean;
   /** Cluster at a gateway with several clusters. */

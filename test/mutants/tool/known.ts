@@ -12,7 +12,7 @@ export interface KnownMutant {
 }
 
 const PATH = join(import.meta.dirname, 'known.json');
-/** Of one folder. */
+/** Maximum number of changes that are kept per folder. */
 const KEPT = 1;
 
 const knownSchema = z.array(

@@ -20,7 +20,7 @@ export const ACCESS_NOTICE = z.object({
   /** Node of the requester. */
   node: text,
   groups: texts,
-  /** Kubernetes user. If empty, the requester is the user. */
+  /** Kubernetes user of the access. Empty for the own user of the requester. */
   user: text,
   writes: z.boolean(),
   cluster: text.exactOptional(),
