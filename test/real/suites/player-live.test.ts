@@ -78,6 +78,7 @@ describe('a session that runs', () => {
     const upload = await begin('shift-1');
     for (let at = 1; at < 100; at += 1) upload.write(`[${at},"o","second ${at}\\r\\n"]\n`);
     const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.locator('.tile .terminal').getByText('second 99').waitFor();
     await page.getByRole('link', { name: 'shift-1' }).click();
     const screen = page.locator('.terminal');
     await screen.getByText('second 99').waitFor();
@@ -193,6 +194,7 @@ describe('a session that runs', () => {
     const upload = await begin('shift-2');
     for (let at = 1; at < 60; at += 1) upload.write(`[${at},"o","second ${at}\\r\\n"]\n`);
     const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.locator('.tile .terminal').getByText('second 59').waitFor();
     await page.getByRole('link', { name: 'shift-2' }).click();
     await page.locator('.terminal').getByText('second 59').waitFor();
     await page.getByRole('button', { name: 'Look back' }).click();
