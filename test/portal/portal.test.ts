@@ -212,7 +212,8 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const { client, recorder } = await openPortalRig(['recorder'], { stallMs: 400 });
     recorder.script = (_request, response) => void response.write('half');
     const { open } = client(protocol);
-    await expect((await open({ path: CAST })).rest()).rejects.toThrow(CUT);
+    // under load, the time is over before the client gets the response head
+    await expect(open({ path: CAST }).then((answer) => answer.rest())).rejects.toThrow(CUT);
     const started = performance.now();
     recorder.script = (_request, response) => {
       response.write('half');
