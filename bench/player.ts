@@ -224,7 +224,11 @@ async function openThumbnails(
   const answers: ThumbnailBody[] = [];
   page.on('response', (response) => {
     if (response.url().includes('/api/v1/thumbnails'))
-      void response.json().then((body: ThumbnailBody) => answers.push(body));
+      // a response may arrive while the page closes
+      response.json().then(
+        (body: ThumbnailBody) => void answers.push(body),
+        () => undefined,
+      );
   });
   await page.goto(recorder.url);
   await page.locator('.thumbnail canvas').first().waitFor();
