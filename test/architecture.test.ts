@@ -70,7 +70,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'safe-text',
     'errors',
   ],
-  access: ['proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'secrets', 'errors'],
+  access: ['async', 'proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'secrets', 'errors'],
   portal: [
     'access',
     'async',
@@ -142,7 +142,6 @@ const ALLOWED: Record<string, readonly string[]> = {
     'kube',
     'screen',
     'search',
-    'secrets',
     'tailnet',
     'terminal',
     'tsrecorder',

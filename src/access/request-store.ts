@@ -2,6 +2,7 @@
  * AccessRequest objects as signed records: a watch keeps all of them in memory. Each write names the version that it
  * read, so concurrent decisions do not overwrite each other.
  */
+import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { systemClock } from '../operator/clock.ts';
@@ -139,8 +140,7 @@ export class RequestStore {
     let failure: unknown;
     for (const pauseMs of [0, ...RENEWAL_PAUSES_MS]) {
       // other gateways forget the refusal after RENEWAL_MS
-      if (signal.aborted || monotonicMs() - startedMs > RENEWAL_MS) break;
-      await new Promise<void>((resolve) => void systemClock.schedule(pauseMs, resolve));
+      if (monotonicMs() - startedMs > RENEWAL_MS || !(await pause(pauseMs, signal))) break;
       try {
         return await this.#move(oldUid, record);
       } catch (error) {

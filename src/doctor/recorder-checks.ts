@@ -128,6 +128,7 @@ async function speaksV1(facts: RecorderFacts, address: string, signal: AbortSign
 function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   const good: string[] = [];
   const plain: string[] = [];
+  let hasV1 = false;
   const bad: string[] = [];
   let refused = false;
   for (const { addresses, outcome } of probed) {
@@ -136,8 +137,10 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
     else if (outcome.status === 403) {
       refused = true;
       bad.push(`${name} refuses this node (403)`);
-    } else if (outcome.status === undefined) plain.push(`${name} (HTTP/1.1, so v1)`);
-    else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
+    } else if (outcome.status === undefined) {
+      hasV1 = true;
+      plain.push(`${name} (HTTP/1.1, so v1)`);
+    } else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
     else if (outcome.upgrades) good.push(`${name} (tailcast)`);
     else plain.push(`${name} (v2)`);
   }
@@ -150,7 +153,7 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
       ? failed(enforced ? `${summary}: enforced sessions are refused` : summary, remedy)
       : warning(summary, remedy);
   }
-  if (plain.some((text) => text.endsWith('v1)'))) {
+  if (hasV1) {
     return warning(
       `${working}: sessions are recorded without acknowledgements, so a failing recorder can lose visible output`,
       'check that a recorder runs at this address; use the tailcast recorder for acknowledged output and failover',

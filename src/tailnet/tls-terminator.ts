@@ -40,7 +40,10 @@ export function createTlsTerminator(options: {
     const certificate = await certificates.certificate(serverName);
     const isRefused = certificates.refusesHost?.(canonicalHost(serverName), certificate) === true;
     if (!isRefused) return certificate.context;
-    throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(serverName)}`);
+    throw new TailcastError(
+      'CERTIFICATE_UNAVAILABLE',
+      `the certificate does not cover ${JSON.stringify(serverName)}`,
+    );
   }
 
   function fail(error: unknown, socket: TLSSocket): void {
