@@ -1,6 +1,14 @@
 /** Runs the tests that reach each change. */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -54,7 +62,12 @@ export async function createJudge(options: {
   readonly workers: number;
 }): Promise<Judge> {
   const { root, signal, say, isAsked } = options;
-  const scratch = mkdtempSync(join(tmpdir(), 'tailcast-mutants-'));
+  const temporary = tmpdir();
+  const scratch = mkdtempSync(join(temporary, 'tailcast-mutants-'));
+  /** Temporary files of the tests, which do not remove them themselves. */
+  const left = join(scratch, 'tmp');
+  mkdirSync(left);
+  process.env['TMPDIR'] = left;
   process.env[JOBS_VARIABLE] = scratch;
   writeSwitched(root, join(scratch, SWITCHED_FOLDER));
   process.env['NODE_OPTIONS'] = `--import ${pathToFileURL(join(import.meta.dirname, 'child-hook.ts')).href}`;
@@ -88,6 +101,8 @@ export async function createJudge(options: {
     } finally {
       clearInterval(watch);
       signal.removeEventListener('abort', cancel);
+      for (const name of readdirSync(left))
+        rmSync(join(left, name), { recursive: true, force: true, maxRetries: 3 });
     }
     return readNotes(notes).slice(before);
   }
@@ -192,6 +207,7 @@ export async function createJudge(options: {
     },
     async close() {
       await vitest.close();
+      process.env['TMPDIR'] = temporary;
       rmSync(scratch, { recursive: true, force: true });
     },
   };
