@@ -1,5 +1,5 @@
 /** A recorder on loopback for tests, and clients for both upload protocols. */
-import { mkdir, mkdtemp } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2';
 import { connect as tcpConnect } from 'node:net';
@@ -92,6 +92,8 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
     },
     async [Symbol.asyncDispose]() {
       await recorder.close();
+      // suites with real peers have no scratch directory
+      for (const path of [root, spool]) await rm(path, { recursive: true, force: true });
     },
   };
 }
