@@ -1,4 +1,5 @@
 /** Host names of clusters that the certificate of the gateway does not cover: the gateway refuses and logs them. */
+import { forEachConcurrent } from '../async/for-each-concurrent.ts';
 import { BoundedMap } from '../bounded-map.ts';
 import type { GatewayConfig, TlsKind } from '../config/gateway.ts';
 import { errorText } from '../errors.ts';
@@ -8,6 +9,8 @@ import type { Clusters } from './clusters.ts';
 import { tlsKindOf } from './tailnet.ts';
 
 const MAX_REPORTED = 1000;
+/** Concurrent requests for certificates at the start; tailscaled may have to issue each of them. */
+const MAX_CONCURRENT = 4;
 /** Maximum names in one log line. */
 const MAX_LISTED = 20;
 const REMEDIES: Readonly<Record<TlsKind, string>> = {
@@ -38,13 +41,12 @@ export function refuseUncoveredHosts(options: HostCheckOptions): CertificateSour
 
   async function reportAll(): Promise<void> {
     const hosts = [...clusters.current().byHost.keys()];
-    const chosen = await Promise.all(
-      hosts.map((host) => certificates.certificate(host).catch(() => undefined)),
-    );
-    const uncovered = hosts.filter((host, index) => {
-      const certificate = chosen[index];
-      return certificate === undefined || isUncovered(host, certificate);
+    const covered = new Set<string>();
+    await forEachConcurrent(hosts, MAX_CONCURRENT, async (host) => {
+      const certificate = await certificates.certificate(host).catch(() => undefined);
+      if (certificate !== undefined && !isUncovered(host, certificate)) covered.add(host);
     });
+    const uncovered = hosts.filter((host) => !covered.has(host));
     if (uncovered.length > 0) report(uncovered, await certificates.certificate(undefined));
   }
   reportAll().catch((error: unknown) => log.error({ error: errorText(error) }, 'certificate not available'));
