@@ -63,6 +63,7 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
         isHalf = true;
         continue;
       }
+      if (!isHalf) blankCutCharacter(cells);
       isHalf = false;
       const styleKey = styleKeyOf(cell);
       const text = width === 0 ? '' : cell.getChars().slice(0, MAX_CELL_TEXT);
@@ -73,9 +74,16 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
         styleKey,
       });
     }
+    if (!isHalf) blankCutCharacter(cells);
     rows.push({ cells, wrapped: line?.isWrapped === true });
   }
   return rows;
+}
+
+/** Replaces the last cell with a blank if a resize has cut off the second half of its character. */
+function blankCutCharacter(cells: Cell[]): void {
+  const last = cells.at(-1);
+  if (last?.width === 2) cells[cells.length - 1] = { ...last, text: ' ', width: 1 };
 }
 
 /** Returns the position of the cursor. */

@@ -4,6 +4,7 @@
  */
 import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
+import { innerValue } from './cells.ts';
 import { ControlFilter } from '../terminal/control-filter.ts';
 import { shownSize, type ScreenSize } from '../terminal/size.ts';
 import { CLUSTER_WIDTHS } from './cluster-widths.ts';
@@ -66,6 +67,9 @@ export function createTerminal({
       cols: columns,
       rows,
       scrollback: 0,
+      // NOTE: turns off the rewrapping of lines at a resize. Without scrollback it miscounts rows, and a later
+      // sequence then throws in a timer of the emulator, which ends the process.
+      windowsPty: { backend: 'winpty', buildNumber: 1 },
       allowProposedApi: true,
       logLevel: 'off',
     });
@@ -103,6 +107,7 @@ export function createTerminal({
       const cells = Math.max(columns, emulator.cols) * Math.max(rows, emulator.rows);
       if (!budget.spend(cells)) return;
       filter.resize(columns, rows);
+      if (columns < emulator.cols) cutRows(emulator, columns);
       emulator.resize(columns, rows);
     },
     async reset(size, screen) {
@@ -116,6 +121,23 @@ export function createTerminal({
     },
     dispose: () => emulator.dispose(),
   };
+}
+
+interface InnerRows {
+  readonly length: number;
+  get(row: number): { resize(columns: number): void } | undefined;
+}
+
+/**
+ * Removes the cells right of a width. Without rewrapping the emulator keeps them, and would show them again in a wider
+ * window.
+ */
+function cutRows(emulator: Emulator, columns: number): void {
+  for (const which of ['normal', 'alt']) {
+    // NOTE: an internal value of the emulator. If a version lacks it, a wider window shows these cells again.
+    const rows = innerValue(emulator, ['_core', 'buffers', which, 'lines']) as InnerRows | undefined;
+    for (let row = 0; row < (rows?.length ?? 0); row += 1) rows?.get(row)?.resize(columns);
+  }
 }
 
 /** Resolves when the emulator has parsed the text. The emulator pauses between slices. */
