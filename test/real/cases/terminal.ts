@@ -19,7 +19,7 @@ async function execute(context: CaseContext): Promise<Record<string, unknown>> {
     await terminal.expect(PROMPT);
     const observation = {
       tty: await ask(terminal, 'tty', /\/dev\/pts\/\d+/),
-      size: await ask(terminal, 'stty size', '31 97'),
+      size: await hasSize(terminal, '31 97'),
       resized: await resize(terminal),
       interrupted: await interrupt(terminal),
       jobs: await jobControl(terminal),
@@ -42,7 +42,7 @@ async function attach(context: CaseContext): Promise<Record<string, unknown>> {
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);
-    const size = await ask(terminal, 'stty size', '29 88');
+    const size = await hasSize(terminal, '29 88');
     const interrupted = await interrupt(terminal);
     terminal.type('exit 0\r');
     return { size, interrupted, code: await terminal.ended };
@@ -68,7 +68,7 @@ async function runInteractively(context: CaseContext): Promise<Record<string, un
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);
-    const size = await ask(terminal, 'stty size', '30 90');
+    const size = await hasSize(terminal, '30 90');
     terminal.type('exit 3\r');
     return { size, code: await terminal.ended, removed: terminal.output().includes('deleted') };
   } finally {
@@ -92,6 +92,14 @@ async function ask(terminal: Terminal, command: string, answer: string | RegExp)
   await terminal.expect(answer);
   await terminal.expect(PROMPT);
   return true;
+}
+
+/**
+ * Waits until the terminal has a size, given as rows and columns. The size arrives beside the input, and `attach` first
+ * sends a size that is larger by one, so the shell may read a command before it has its size.
+ */
+function hasSize(terminal: Terminal, size: string): Promise<boolean> {
+  return ask(terminal, `until stty size | grep -x '${size}'; do sleep 0.05; done`, size);
 }
 
 /**
