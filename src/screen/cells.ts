@@ -1,4 +1,5 @@
 /** The content of a terminal as data: rows of cells. Pure. */
+import { innerValue } from './inner-value.ts';
 import type { Emulator, IBufferCell } from './terminal.ts';
 
 /** `undefined`: the default; a number: an index of the 256-colour palette; `#rrggbb`. */
@@ -66,9 +67,8 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
       if (!isHalf) blankCutCharacter(cells);
       isHalf = false;
       const styleKey = styleKeyOf(cell);
-      const text = width === 0 ? '' : cell.getChars().slice(0, MAX_CELL_TEXT);
       cells.push({
-        text: text === '' ? ' ' : text,
+        text: textOf(cell),
         width: width === 2 ? 2 : 1,
         style: styleOf(cell, styleKey),
         styleKey,
@@ -78,6 +78,11 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
     rows.push({ cells, wrapped: line?.isWrapped === true });
   }
   return rows;
+}
+
+function textOf(cell: IBufferCell): string {
+  const text = cell.getWidth() === 0 ? '' : cell.getChars().slice(0, MAX_CELL_TEXT);
+  return text === '' ? ' ' : text;
 }
 
 /** Replaces the last cell with a blank if a resize has cut off the second half of its character. */
@@ -99,16 +104,6 @@ export function readCursor(emulator: Emulator): ScreenCursor {
 /** NOTE: the package has no public API for this. */
 function isCursorHidden(emulator: Emulator): boolean {
   return innerValue(emulator, ['_core', 'coreService', 'isCursorHidden']) === true;
-}
-
-/** Returns an internal value of the emulator by its path; undefined if this version has no such path. */
-export function innerValue(emulator: Emulator, path: readonly string[]): unknown {
-  let value: unknown = emulator;
-  for (const name of path) {
-    if (typeof value !== 'object' || value === null) return undefined;
-    value = Reflect.get(value, name);
-  }
-  return value;
 }
 
 /** Returns the rows as text, without trailing blanks. */

@@ -8,7 +8,8 @@
  * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. The types of these
  * fields are checked; a version with other names has no snapshots instead of wrong ones.
  */
-import { innerValue, readScreen, type CellStyle } from './cells.ts';
+import { readScreen, type CellStyle } from './cells.ts';
+import { innerValue } from './inner-value.ts';
 import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
 
 /** Text attributes, for the emulator's cells and its pen. */

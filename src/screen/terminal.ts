@@ -4,7 +4,7 @@
  */
 import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
-import { innerValue } from './cells.ts';
+import { innerValue } from './inner-value.ts';
 import { ControlFilter } from '../terminal/control-filter.ts';
 import { shownSize, type ScreenSize } from '../terminal/size.ts';
 import { CLUSTER_WIDTHS } from './cluster-widths.ts';
@@ -135,9 +135,14 @@ interface InnerRows {
 function cutRows(emulator: Emulator, columns: number): void {
   for (const which of ['normal', 'alt']) {
     // NOTE: an internal value of the emulator. If a version lacks it, a wider window shows these cells again.
-    const rows = innerValue(emulator, ['_core', 'buffers', which, 'lines']) as InnerRows | undefined;
-    for (let row = 0; row < (rows?.length ?? 0); row += 1) rows?.get(row)?.resize(columns);
+    const rows = innerValue(emulator, ['_core', 'buffers', which, 'lines']);
+    if (!isInnerRows(rows)) continue;
+    for (let row = 0; row < rows.length; row += 1) rows.get(row)?.resize(columns);
   }
+}
+
+function isInnerRows(value: unknown): value is InnerRows {
+  return typeof value === 'object' && value !== null && 'get' in value && 'length' in value;
 }
 
 /** Resolves when the emulator has parsed the text. The emulator pauses between slices. */

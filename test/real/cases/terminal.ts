@@ -95,8 +95,8 @@ async function ask(terminal: Terminal, command: string, answer: string | RegExp)
 }
 
 /**
- * Waits until the terminal has a size, given as rows and columns. The size arrives beside the input, and `attach` first
- * sends a size that is larger by one, so the shell may read a command before it has its size.
+ * Waits until the terminal has a size, given as rows and columns. The size travels apart from the input, and `attach`
+ * first sends a size that is larger by one, so the shell may read a command before it has its size.
  */
 function hasSize(terminal: Terminal, size: string): Promise<boolean> {
   return ask(terminal, `until stty size | grep -x '${size}'; do sleep 0.05; done`, size);
