@@ -23,7 +23,7 @@ export interface TailnetNodeEntry {
   readonly machineKey: string;
 }
 
-/** A name of the tailnet that several nodes may serve. */
+/** A Tailscale Service: a name in the tailnet that several nodes may serve. */
 export interface TailnetService {
   /** `svc:<label>` */
   readonly name: string;
@@ -32,7 +32,10 @@ export interface TailnetService {
   readonly ports: readonly string[];
   readonly comment: string;
   readonly annotations: Readonly<Record<string, string>>;
-  /** Addresses from the control server; updates must repeat them. If empty, the server chooses addresses. */
+  /**
+   * Addresses of the Service. An update must send the existing addresses again. If empty, the control server assigns
+   * addresses.
+   */
   readonly addrs: readonly string[];
 }
 
@@ -41,7 +44,7 @@ export interface TailnetServices {
   get(name: string, signal: AbortSignal): Promise<TailnetService | undefined>;
   list(signal: AbortSignal): Promise<readonly TailnetService[]>;
   put(service: TailnetService, signal: AbortSignal): Promise<void>;
-  /** Removes a Service. Succeeds if it does not exist. */
+  /** Removes a Tailscale Service, if it exists. */
   remove(name: string, signal: AbortSignal): Promise<void>;
 }
 
@@ -53,9 +56,9 @@ export interface TailnetServices {
 export interface TailnetControl {
   /** Value of `--login-server` for nodes. */
   readonly loginServer: string;
-  /** True if nodes get certificates for their names. */
+  /** True if the control server issues TLS certificates for the names of nodes. */
   readonly issuesCertificates: boolean;
-  /** Undefined if the control server has no Services. */
+  /** Undefined if the control server does not support Tailscale Services. */
   readonly services?: TailnetServices;
   createKey(
     wanted: {

@@ -1,6 +1,6 @@
 /**
- * HTTP connection to the API server of a kubeconfig or of the pod's account: a few concurrent requests, and many
- * watches.
+ * HTTP connections to the API server, with a kubeconfig or the ServiceAccount of the pod. The operator sends few
+ * concurrent requests, but keeps many watches open.
  */
 import { readFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
@@ -23,9 +23,9 @@ export interface ClusterRequest {
 }
 
 export interface ClusterConnection {
-  /** Address for messages, without secrets. */
+  /** Address of the API server for log messages, without secrets. */
   readonly server: string;
-  /** Namespace of the context or of the pod's account. */
+  /** Namespace of the kubeconfig context, or of the pod's ServiceAccount. */
   readonly namespace: string | undefined;
   request(request: ClusterRequest): Promise<{ readonly status: number; readonly text: string }>;
   /** Sends a GET request with a streamed response. Read the body to its end, or abort the signal. */
@@ -38,11 +38,14 @@ export interface ClusterConnection {
 }
 
 export interface ClusterOptions {
-  /** Files of a kubeconfig list. Default: the account of the pod. */
+  /** Paths of kubeconfig files, which are merged. If undefined, the ServiceAccount of the pod is used. */
   readonly kubeconfig: readonly string[] | undefined;
-  /** Default: the kubeconfig's `current-context`. */
+  /** Name of the kubeconfig context. Default: `current-context`. */
   readonly context: string | undefined;
-  /** Environment of this process, with the pod's API server. Credential plugins inherit it. */
+  /**
+   * Environment variables of this process. They contain the API server's address in a pod, and credential plugins
+   * inherit them.
+   */
   readonly environment?: ReadonlyMap<string, string>;
 }
 
@@ -68,7 +71,7 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
       now: () => performance.now(),
       wallClock: () => Date.now(),
     }).catch((error: unknown) => {
-      // A mounted credential may appear later.
+      // The next request tries again, because a mounted credential may appear later.
       opened = undefined;
       throw error;
     }));
@@ -122,7 +125,7 @@ function namespaceOfPod(): string | undefined {
   try {
     return readFileSync(`${SERVICE_ACCOUNT_DIRECTORY}/namespace`, 'utf8').trim();
   } catch {
-    // The caller then uses the configured namespace.
+    // Outside a pod, the caller uses the configured namespace.
     return undefined;
   }
 }

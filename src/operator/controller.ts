@@ -12,7 +12,7 @@ import type { CachedObjects, Selection, WatchedObjects } from './object-cache.ts
 import type { OperatorMetrics } from './operator-metrics.ts';
 import { createWorkQueue, type WorkQueue } from './queue.ts';
 
-/** Watched objects, and the resources that a change of one of them concerns. */
+/** Objects to watch, and the resources to reconcile after one of these objects changes. */
 export interface Watched extends Selection {
   /** Returns the names of the resources to reconcile, in the form of {@link Reconciler}. */
   readonly names: (object: KubeObject, cached: CachedObjects) => readonly string[];
@@ -23,7 +23,7 @@ export interface ControllerSpec {
   readonly reconciler: Reconciler;
   /** Resources that the controller reconciles. */
   readonly resources: Watched;
-  /** Objects that it created for them, and objects that it reads. */
+  /** Objects that the reconciler creates for its resources, and objects that it reads. */
   readonly others: readonly Watched[];
   /** True if the resources are also reconciled periodically. */
   readonly resync: boolean;
@@ -31,7 +31,7 @@ export interface ControllerSpec {
 
 export interface ControllerOptions {
   readonly watches: WatchedObjects;
-  /** Controllers by name. A name contains no slash. */
+  /** Controllers by name. Names must not contain a slash. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly workers: number;
   readonly resyncMs: number;
@@ -48,7 +48,7 @@ export interface Controller {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Creates the controller. The controller starts with `run`. */
+/** Creates the controller. Call `run` to start it. */
 export function createController(options: ControllerOptions): Controller {
   const { watches, specs, clock, random, log, metrics } = options;
 
@@ -75,7 +75,7 @@ export function createController(options: ControllerOptions): Controller {
 
   for (const [name, { resources, others }] of specs) {
     for (const watched of [resources, ...others]) {
-      // A changed object concerns the resources that it named before the change, too.
+      // If an object now names other resources, the resources that it named before are reconciled too.
       watches.watch(watched, (...versions) => {
         for (const object of versions)
           if (object !== undefined)

@@ -45,16 +45,16 @@ import { POLICY_LABEL } from './proxy-group-policy/admission-specs.ts';
 import { hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
 import { leadsOut } from './service/classify.ts';
 
-/** Settings that decide about the watches of several controllers. */
+/** Settings that determine what several controllers watch. */
 export interface WatchChoices {
   readonly namespace: string;
-  /** ProxyClass of resources without one; empty for none. */
+  /** ProxyClass of resources that name no class; empty if there is no default. */
   readonly defaultClass: string;
 }
 
 const own = (object: KubeObject): readonly string[] => [fullName(object)];
 
-/** Recorders and ProxyGroups of API server proxies. */
+/** Controller of Recorders, or of ProxyGroups of type kube-apiserver. */
 export function ownerController(
   kind: 'Recorder' | 'ProxyGroup',
   reconciler: Reconciler,
@@ -76,7 +76,7 @@ export function ownerController(
   };
 }
 
-/** Secrets that describe clusters, for the ProxyGroups that serve clusters of Secrets. */
+/** Secrets that describe clusters. A change reconciles the ProxyGroups that serve such clusters. */
 function clusterSecrets(namespace: string): readonly Watched[] {
   return SECRET_FORMATS.map((format) => ({
     kind: KINDS.secret,
@@ -90,7 +90,10 @@ function clusterSecrets(namespace: string): readonly Watched[] {
   }));
 }
 
-/** Services of the complete cluster. A Service that needs no proxy costs no request. */
+/**
+ * Controller of the Services of all namespaces. Services that need no proxy are filtered from the cache, without
+ * requests.
+ */
 export function serviceController(
   reconciler: Reconciler,
   { namespace, defaultClass, servesUnclassed }: WatchChoices & { readonly servesUnclassed: boolean },
@@ -107,7 +110,7 @@ export function serviceController(
   };
 }
 
-/** Ingresses of the class of the operator, and those with its finalizer. */
+/** Controller of the Ingresses that have the operator's IngressClass or its finalizer. */
 export function ingressController(
   reconciler: Reconciler,
   { namespace, defaultClass }: WatchChoices,
@@ -208,7 +211,10 @@ export function egressServicesController(reconciler: Reconciler, namespace: stri
   };
 }
 
-/** ProxyGroups of type ingress with the Services and Ingresses that they serve, by the name of the group. */
+/**
+ * Controller of ProxyGroups of type ingress, together with the Services and Ingresses that they serve. Its keys are
+ * the names of groups.
+ */
 export function ingressGroupController(
   reconciler: Reconciler,
   {
@@ -224,7 +230,7 @@ export function ingressGroupController(
     readonly tailnetServices: boolean;
   },
 ): ControllerSpec {
-  // The empty name releases the members that name no group.
+  // The empty key reconciles members that have a group's finalizer but name no group any more.
   const groupsOf = (object: KubeObject): readonly string[] => {
     const named = leadsOut(object.metadata.annotations ?? {}) ? [] : namedGroup(object);
     return named.length === 0 && hasGroupFinalizer(object) ? [''] : named;
@@ -246,7 +252,7 @@ export function ingressGroupController(
         labelSelector: CERTIFICATES,
         names: labelled('tailscale.com/proxy-group'),
       },
-      // The reconciler reads these objects. A change of the owner of a name needs no new pass.
+      // The cache needs these ConfigMaps, but a change of them starts no reconciliation.
       { ...nameSelection(namespace), names: () => [] },
       classWatch(GROUPS_BY_CLASS, defaultClass, ingressGroup),
       {
@@ -257,7 +263,7 @@ export function ingressGroupController(
         ],
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
-      // Only Tailscale Services have other nodes that can take over.
+      // Only Tailscale Services can be served by other clusters while no endpoint is ready here.
       ...(services && tailnetServices
         ? [
             {
@@ -281,7 +287,7 @@ export function connectorController(reconciler: Reconciler, namespace: string): 
   };
 }
 
-/** The nameserver has one file with all names, so each change concerns every DNSConfig. */
+/** Controller of DNSConfigs. The nameserver has one file with all names, so each change reconciles every DNSConfig. */
 export function dnsController(reconciler: Reconciler, namespace: string): ControllerSpec {
   const configs: Selection = { kind: KINDS.dnsConfig };
   const watched = (kinds: readonly ResourceKind[], labelSelector: string): readonly Watched[] =>
@@ -305,7 +311,7 @@ export function dnsController(reconciler: Reconciler, namespace: string): Contro
   };
 }
 
-/** ProxyGroupPolicies by their namespace, and the admission policies that enforce them. */
+/** Controller of ProxyGroupPolicies and of the admission policies that enforce them. Its keys are namespaces. */
 export function policyController(reconciler: Reconciler): ControllerSpec {
   const policies = [KINDS.admissionPolicy, KINDS.admissionPolicyBinding];
   return {
@@ -335,7 +341,7 @@ const CHILDREN: readonly ResourceKind[] = [
   KINDS.roleBinding,
 ];
 
-/** The objects that the operator creates for parents of a type. */
+/** Watches the objects that the operator creates for resources of one type (*parents*). */
 function childrenOf(
   type: ParentType,
   namespace: string,
@@ -354,7 +360,7 @@ function childrenOf(
   }));
 }
 
-/** ProxyClasses, with the resources that follow a class. */
+/** Watches ProxyClasses. A change reconciles the resources that use the class. */
 function classWatch(
   index: ObjectIndex,
   defaultClass: string,

@@ -31,7 +31,7 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
   };
 }
 
-/** Reads are real. No keys are created, and no nodes are deleted. */
+/** Returns a client that sends queries to the control server, but creates no keys and deletes no nodes. */
 export function createDryRunControl(
   control: TailnetControl,
   print: Print,
@@ -90,7 +90,7 @@ const conditionSchema = z.object({
   status: z.object({ conditions, parents: z.array(z.object({ conditions })).default([]) }),
 });
 
-/** Returns nothing for a status without conditions, such as that of an Ingress. */
+/** Returns an empty string for a status without conditions, such as the status of an Ingress. */
 function shownConditions(body: object): string {
   const { conditions: own, parents } = conditionSchema.parse(body).status;
   const all = [...own, ...parents.flatMap((parent) => parent.conditions)];

@@ -30,7 +30,7 @@ const NAMESPACE = 'default';
 const REPEAT_AFTER_MS = 300_000;
 const MAX_REMEMBERED = 1000;
 const MAX_MESSAGE = 1024;
-/** Maximum length of the resource's name in an event's name, which has at most 253 characters. */
+/** Maximum length of the resource's name within the name of an event. The complete name may have 253 characters. */
 const MAX_SUBJECT_NAME = 230;
 
 interface RecentEvent {
@@ -44,11 +44,11 @@ export function createEventRecorder(options: {
   readonly client: Pick<KubeClient, 'create' | 'patch'>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Distinguishes events in their names. */
+  /** Returns a unique suffix for the name of an event. */
   readonly createId: () => string;
 }): EventRecorder {
   const { client, clock, log } = options;
-  /** Dropping an entry at worst writes one event again. */
+  /** If an entry is evicted, a repeated event is created again instead of counted. */
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {

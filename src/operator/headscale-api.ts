@@ -7,7 +7,7 @@ import type { TailnetControl } from './auth-keys.ts';
 import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
 
 export interface HeadscaleApiOptions {
-  /** Address of Headscale. Nodes also log in there, unless `loginServer` is set. */
+  /** Address of the Headscale API. */
   readonly baseUrl: string;
   readonly loginServer: string;
   /** Reads the key. Called for each request, so that a rotated key is used. */

@@ -1,4 +1,4 @@
-/** Selections that several controllers share, and their indexes. Pure. */
+/** Watched objects that several controllers share, and indexes of these objects. Pure. */
 import { z } from 'zod';
 import { connectorClassOf } from './connector/resource.ts';
 import {
@@ -29,20 +29,23 @@ export const CONNECTORS = complete(KINDS.connector);
 export const GATEWAYS = complete(KINDS.gateway);
 export const GATEWAY_CLASSES = complete(KINDS.gatewayClass);
 export const HTTP_ROUTES = complete(KINDS.httpRoute);
-/** Name, labels, and whether an endpoint is ready. */
+/** EndpointSlices. The cache stores their names and labels, and whether an endpoint is ready. */
 export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: projectSlice };
 
 export const SERVICES_BY_NAME = indexBy(SERVICES, (service) => [fullName(service)]);
 export const SERVICES_BY_GROUP = indexBy(SERVICES, namedGroup);
-/** Index by the ProxyClass of a resource; empty for none. The other indexes by class are equal. */
+/**
+ * Index by ProxyClass; the key is empty for Services without a class. The other `_BY_CLASS` indexes have the same
+ * keys.
+ */
 export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
   isOfInterest(one, true) ? [proxyClassNameOf(one.metadata, '')] : [],
 );
 export const INGRESSES_BY_GROUP = indexBy(INGRESSES, namedGroup);
-/** Index by the value `true`: Services and Ingresses with the finalizer of a group. */
+/** Services that have the finalizer of a group, under the key `true`. */
 export const MARKED_SERVICES = indexBy(SERVICES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
-/** Index by `<namespace>/<name>` of the Service of a path. */
+/** Ingresses by the `<namespace>/<name>` of each Service in their paths. */
 export const INGRESSES_BY_BACKEND = indexBy(INGRESSES, (ingress) =>
   backendNames(parseIngress(ingress)).map((name) => `${ingress.metadata.namespace ?? ''}/${name}`),
 );
@@ -62,10 +65,10 @@ export const ROUTES_BY_BACKEND = indexBy(HTTP_ROUTES, (route) =>
 export const SLICES_BY_SERVICE = indexBy(ENDPOINT_SLICES, (slice) => [serviceOfSlice(slice)]);
 export const CONNECTORS_BY_CLASS = indexBy(CONNECTORS, (one) => [connectorClassOf(one)]);
 export const GROUPS_BY_CLASS = indexBy(PROXY_GROUPS, (group) => [groupClassOf(group)]);
-/** Index of the groups of type ingress by their name. */
+/** ProxyGroups of type ingress, by name. */
 export const INGRESS_GROUPS = indexBy(PROXY_GROUPS, ingressGroup);
 
-/** Returns the name of a group of type ingress as a list; empty for other groups. */
+/** Returns a list with the name of the group if its type is ingress; otherwise an empty list. */
 export function ingressGroup(object: KubeObject): readonly string[] {
   return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
 }
@@ -103,7 +106,7 @@ function indexBy(of: Selection, valuesOf: ObjectIndex['valuesOf']): ObjectIndex 
   return { of, valuesOf };
 }
 
-/** Returns the ProxyGroup of a Service or an Ingress as a list; empty for none. */
+/** Returns a list with the name of the ProxyGroup that a Service or an Ingress names; empty if it names none. */
 export function namedGroup({ metadata }: KubeObject): readonly string[] {
   return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
 }

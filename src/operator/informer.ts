@@ -1,9 +1,9 @@
 /**
  * Keeps a copy of the objects of one kind by list and watch, and reports changes.
- * - A watch that ends is resumed at the same version.
+ * - A watch that ends is resumed at the last known resource version.
  * - If the server no longer has this version (410), the informer lists again and reports the differences as changes.
  * - Other failures are retried after a delay that doubles.
- * - A kind that the server does not have (404) is checked periodically, and logged once.
+ * - If the API server does not know the kind (404), the informer logs that once, and tries again periodically.
  *
  * The informer runs until its signal aborts.
  */
@@ -57,7 +57,7 @@ export function createInformer(options: InformerOptions): Informer {
   }
   const backoff = createBackoff(options.retry ?? { baseMs: 500, maxMs: 30_000 }, options.random);
 
-  /** Runs one watch. @returns the last known version; undefined if the server no longer has it */
+  /** Runs one watch. @returns the last known resource version; undefined if the server no longer has that version */
   async function follow(from: string, signal: AbortSignal): Promise<string | undefined> {
     const cut = new AbortController();
     const cancel = clock.schedule(watchSeconds * 1000 + CUT_AFTER_MS, () =>
@@ -79,7 +79,7 @@ export function createInformer(options: InformerOptions): Informer {
       return place;
     } catch (error) {
       if (error instanceof KubeRefusal && error.status === 410) return undefined;
-      // Changes before the failure were reported; continue after them.
+      // The changes before the failure were reported, so the next watch continues after them.
       if (!signal.aborted) log.debug({ kind: source.name, error: errorText(error) }, 'watch broke');
       if (place === from) throw error;
       return place;
@@ -110,7 +110,7 @@ export function createInformer(options: InformerOptions): Informer {
           }
           const startedAtMs = clock.now();
           place = await follow(place, signal);
-          // Delay, if the server closes watches immediately.
+          // A delay prevents a busy loop if the server closes watches immediately.
           if (clock.now() - startedAtMs < 1000) await pause(backoff.next(), signal, clock);
         } catch (error) {
           if (signal.aborted) return;

@@ -1,6 +1,6 @@
 /**
- * Client of the API server: plain JSON, server-side apply, and watches as streams of events. Expected absences are
- * values; other errors are a {@link KubeRefusal}.
+ * Client of the API server: plain JSON, server-side apply, and watches as streams of events. A missing object is a
+ * return value; other errors are thrown as {@link KubeRefusal}.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -22,7 +22,7 @@ export const FIELD_MANAGER = 'tailcast-operator';
 /** Maximum length of a line in a watch, in bytes. etcd limits objects to 1.5 MiB. */
 const MAX_LINE_BYTES = 8 * 1024 ** 2;
 const PAGE_SIZE = 500;
-/** Maximum number of objects in a list; more means a wrong selector. */
+/** Maximum number of objects in a list. A longer list indicates a wrong selector. */
 const MAX_LISTED = 100_000;
 
 /** An error from the API server, or an invalid response. */
@@ -54,8 +54,8 @@ export interface ListOptions {
   /** Requests only `metadata`, so that no Secret data is sent or stored. */
   readonly metadataOnly?: boolean;
   /**
-   * Selects the stored part of each object while the list is read, so that the complete list is never in memory.
-   * Default: everything.
+   * Returns the part of an object to store. Called while the list is read, so that the complete list is never in
+   * memory. Default: everything.
    */
   readonly keep?: ((object: KubeObject) => KubeObject) | undefined;
 }
@@ -73,16 +73,18 @@ export interface KubeClient {
   /** Returns undefined if the object or its kind does not exist. */
   get(kind: ResourceKind, reference: ObjectReference, signal: AbortSignal): Promise<KubeObject | undefined>;
   list(kind: ResourceKind, options: ListOptions, signal: AbortSignal): Promise<ListAnswer>;
-  /** Ends when the server closes the watch, and throws on a failure. */
+  /**
+   * Returns the events of a watch. The iteration ends when the server closes the watch, and throws if the watch fails.
+   */
   watch(
     kind: ResourceKind,
     options: ListOptions & { readonly resourceVersion: string; readonly timeoutSeconds: number },
     signal: AbortSignal,
   ): AsyncIterable<WatchEvent>;
-  /** Applies an object with server-side apply, and takes over conflicting fields. */
+  /** Applies an object with server-side apply. In a conflict, the operator becomes the manager of the fields. */
   apply(object: DesiredObject, signal: AbortSignal): Promise<KubeObject>;
   create(kind: ResourceKind, object: object, signal: AbortSignal): Promise<KubeObject>;
-  /** Sends a review or a request for a token, which creates no object. Returns the response as JSON. */
+  /** Sends a review or a TokenRequest. The API server does not store these objects. Returns the response as JSON. */
   review(path: string, body: object, signal: AbortSignal): Promise<unknown>;
   patch(
     kind: ResourceKind,
@@ -120,7 +122,7 @@ const METADATA_TYPE = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v
 const METADATA_LIST_TYPE = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1';
 const PATCH_TYPES = { merge: 'application/merge-patch+json', json: 'application/json-patch+json' } as const;
 
-/** Creates a client on a connection. */
+/** Creates a client that uses a connection to the API server. */
 export function createKubeClient(connection: ClusterConnection): KubeClient {
   const call = createCall(connection);
   return { ...readCalls(connection, call), ...writes(call) };

@@ -45,7 +45,7 @@ export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
 export type ManagedFields = z.infer<typeof managedFieldsSchema>;
 export type KubeObject = z.infer<typeof objectSchema>;
 
-/** Sort key by age. If several objects claim the same thing, the oldest gets it. */
+/** Sort key by age. If several objects claim the same name or address, the oldest object gets it. */
 export function ageOf({
   creationTimestamp = '',
   namespace = '',
@@ -84,8 +84,8 @@ const kind = (apiVersion: string, name: string, plural: string, namespaced = tru
 });
 
 /**
- * Finalizer that keeps a resource until its created objects are deleted. A ProxyGroup of gateways has a finalizer of
- * its own.
+ * Finalizer that delays the deletion of a resource until the objects that the operator created for it are deleted.
+ * ProxyGroups of gateways use another finalizer.
  */
 export const FINALIZER = 'tailscale.com/finalizer';
 
@@ -130,7 +130,7 @@ export const KINDS = {
   ),
 } as const satisfies Record<string, ResourceKind>;
 
-/** Reference to one object, or to all objects of a kind without a name. */
+/** Reference to one object, or to all objects of a kind if `name` is undefined. */
 export interface ObjectReference {
   /** Undefined for cluster-scoped kinds. */
   readonly namespace?: string | undefined;
@@ -147,7 +147,7 @@ export function pathOf({ apiVersion, plural }: ResourceKind, reference: ObjectRe
   return [`${root}${scope}/${plural}`, ...rest].join('/');
 }
 
-/** Returns the kind of an object in {@link KINDS}. */
+/** Returns the entry of {@link KINDS} for an object. */
 export function kindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): ResourceKind | undefined {
   return Object.values(KINDS).find(
     ({ apiVersion, kind: name }) => apiVersion === object.apiVersion && name === object.kind,
@@ -163,7 +163,7 @@ export function parseObject(value: unknown): KubeObject {
   return objectSchema.parse(value);
 }
 
-/** The controlling owner of an object, if it has one. */
+/** Returns the owner reference with `controller: true`, if there is one. */
 export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
 }

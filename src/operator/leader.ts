@@ -1,7 +1,7 @@
 /**
  * Leader election with a Lease (coordination.k8s.io/v1), with the rules of client-go's `leaderelection`. The process
- * whose name is in the Lease leads while it renews the Lease. Clocks of different machines are never compared: a leader
- * counts as gone if its record has not changed for the lease duration on the local clock.
+ * whose name is in the Lease leads while it renews the Lease. Clocks of different machines are never compared. A
+ * process takes over when its local clock shows that the Lease has not changed for the lease duration.
  */
 import { z } from 'zod';
 import { pause } from '../async/pause.ts';
@@ -11,9 +11,9 @@ import type { Clock } from './clock.ts';
 import { KINDS, type KubeObject } from './kube-object.ts';
 import type { KubeClient } from './kube-client.ts';
 
-/** Time that other processes wait after the last observed renewal. */
+/** Time that other processes wait after the last renewal before one of them takes over. */
 const LEASE_SECONDS = 15;
-/** Time in which a renewal must succeed; otherwise the process stops leading. Less than the lease. */
+/** Time in which the leader must renew the Lease. Otherwise it stops leading before the Lease expires. */
 const RENEW_DEADLINE_MS = 10_000;
 const RETRY_MS = 2_000;
 
@@ -39,15 +39,15 @@ export const leaseSchema = z.object({
     .prefault({}),
 });
 
-/** A record that was first seen at `seenAtMs` of the local clock. */
+/** Content of the Lease, and the local time at which it was first seen. */
 interface Sighting {
   readonly record: string;
   readonly seenAtMs: number;
 }
 
 /**
- * Runs `lead` whenever this process leads, until `signal` aborts. The signal for `lead` aborts when the process stops
- * leading. Returns or throws when `lead` does.
+ * Runs `lead` whenever this process is the leader, until `signal` aborts. The signal of `lead` aborts when the process
+ * stops leading. If `lead` returns or throws while the process leads, this function does the same.
  */
 export async function runWhileLeading(
   options: LeaderOptions,
@@ -76,7 +76,7 @@ export async function runWhileLeading(
   }
 }
 
-/** Returns when the Lease could not be renewed in time, or when `signal` aborts. */
+/** Renews the Lease periodically. Returns if a renewal does not succeed in time, or when `signal` aborts. */
 async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): Promise<void> {
   let renewedAtMs = clock.now();
   while (!signal.aborted) {
@@ -146,7 +146,7 @@ function createCandidate(options: LeaderOptions): Candidate {
     };
   }
 
-  /** The resource version makes the write fail if another process was faster. */
+  /** Because of the resource version, the write fails if another process has changed the Lease in the meantime. */
   async function write(lease: KubeObject, spec: object, signal: AbortSignal): Promise<void> {
     const { resourceVersion } = lease.metadata;
     await client.patch(

@@ -15,13 +15,13 @@ export interface Selection {
   readonly namespace?: string;
   readonly labelSelector?: string;
   /**
-   * Returns the part of an object that is kept. Default: the API server sends `metadata` only, and name and labels are
-   * kept. Copies are shared if this is the same function.
+   * Returns the part of an object that the cache stores. Default: only the name and the labels are requested and
+   * stored. Selections share a copy if they have the same function.
    */
   readonly keep?: (object: KubeObject) => KubeObject;
 }
 
-/** Index of the objects of a selection by a value, such as the group that an object names. */
+/** Index of watched objects by a key, for example by the group that an object names. */
 export interface ObjectIndex {
   readonly of: Selection;
   readonly valuesOf: (object: KubeObject) => readonly string[];
@@ -35,8 +35,8 @@ export interface CachedObjects {
 
 export interface ObjectCache {
   /**
-   * Returns a view of these selections; those without a watch are listed. The objects may be some milliseconds old:
-   * read an object from the API server before a write that depends on its current content.
+   * Returns a view of the selected objects. Selections without a watch are listed from the API server. The objects may
+   * be some milliseconds old: read an object from the API server before a write that depends on its current content.
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */
@@ -72,7 +72,7 @@ interface WatchDeps {
   readonly log: Logger;
 }
 
-/** Creates a cache. The watches of the cache start with `run`. */
+/** Creates a cache. Call `run` to start its watches. */
 export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
   const { client, clock } = deps;
   const watches: Watch[] = [];
@@ -153,7 +153,7 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
   return { selection, informer, listeners, indexes };
 }
 
-/** A cache without watches: each `read` lists the objects. Used where resources are visited once. */
+/** A cache without watches: each `read` lists the objects. Commands that visit each resource once use it. */
 export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
   return {
     async read(selections, signal) {
@@ -198,7 +198,7 @@ export async function listKnown(
   }
 }
 
-/** Keeps the name and the labels of an object. */
+/** Returns an object with only its identity and its labels. */
 export function namesAndLabels({ apiVersion, kind, metadata }: KubeObject): KubeObject {
   const { name, namespace, uid, resourceVersion, labels } = metadata;
   return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };

@@ -4,7 +4,7 @@ import { createMakers } from '../observe/metric-makers.ts';
 
 export type OperatorMetrics = ReturnType<typeof createOperatorMetrics>;
 
-/** Returns empty sets for the uids of deployed resources. */
+/** Creates the sets for the uids of deployed resources, one set for each kind. */
 function createDeployed() {
   return {
     recorders: new Set<string>(),
@@ -20,7 +20,7 @@ function createDeployed() {
   };
 }
 
-/** The gauges of deployed resources have the reference's names, as far as it has them. */
+/** The gauges of deployed resources have the same names as in the reference (Tailscale's operator), if it has them. */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
@@ -63,7 +63,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     ),
     devicesDeleted: counter('tailcast_operator_devices_deleted_total', 'Nodes removed from the tailnet.'),
     leading: gauge('tailcast_operator_leading', '1 while this process has the Lease.'),
-    /** Sets the source of the number of waiting and running keys, which is read at scrape time. */
+    /** Sets the function that returns the number of queued and running keys. Each scrape calls it. */
     showPending(read: () => number): void {
       pending = read;
     },

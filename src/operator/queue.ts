@@ -1,13 +1,16 @@
 /**
- * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. The
- * queue runs a key again if it was added while it ran. A failed key is retried after a delay that doubles. The queue
- * stores only keys, so its size is bounded by the set of keys; keys are never dropped.
+ * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. The queue
+ * runs a key again if it was added while it ran. A failed key is retried after a delay that doubles. Keys are never
+ * dropped. The number of different keys limits the size of the queue.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
-  /** Processes one key. An exception is a failure. A returned number is the delay of the next run, in milliseconds. */
+  /**
+   * Processes one key. If it throws, the key is retried. A returned number is the delay of the next run, in
+   * milliseconds.
+   */
   readonly handle: (key: string, signal: AbortSignal) => Promise<number | undefined>;
   readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;
   readonly workers: number;
@@ -18,14 +21,14 @@ export interface WorkQueueOptions {
 }
 
 export interface WorkQueue {
-  /** Number of waiting and running keys. */
+  /** Number of queued and running keys. */
   readonly size: number;
   add(key: string): void;
-  /** Runs until `signal` aborts. Resolves after the last running key. */
+  /** Runs until `signal` aborts. Resolves when no key is running any more. */
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Creates a queue. The queue starts with `run`. */
+/** Creates a queue. Call `run` to start it. */
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   return new KeyedQueue(options);
 }

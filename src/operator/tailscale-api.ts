@@ -53,7 +53,7 @@ const servicesSchema = z.object({ vipServices: z.array(serviceSchema).default([]
 
 /** Time before expiry at which a new token is requested. */
 const TOKEN_MARGIN_MS = 60_000;
-/** Maximum length of a description. */
+/** Maximum length of the description of an auth key. */
 const MAX_DESCRIPTION = 50;
 
 /** Creates the adapter. The client keeps a token until it expires or is rejected. */

@@ -123,7 +123,7 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
 /**
  * Writes the status if it changes.
  *
- * @param devices undefined if nothing was deployed: the devices in the status stay
+ * @param devices undefined if nothing was deployed; the status then keeps its devices
  */
 function report(
   deps: ReconcilerDeps,
@@ -144,7 +144,7 @@ function report(
           isExitNode: spec.exitNode,
           isAppConnector: spec.appConnector !== undefined,
           devices,
-          // The first device again, for older clients.
+          // Older clients read the first device from these fields.
           hostname: first?.hostname ?? '',
           tailnetIPs: first?.tailnetIPs ?? [],
         };

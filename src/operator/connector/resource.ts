@@ -45,7 +45,10 @@ export function parseConnector(object: unknown): Connector {
   return connectorSchema.parse(object);
 }
 
-/** Returns the class of a Connector; empty for none. The operator's default class applies only to Services. */
+/**
+ * Returns the ProxyClass of a Connector; empty if it names none. The operator's default class does not apply to
+ * Connectors.
+ */
 export function connectorClassOf(object: KubeObject): string {
   const known = connectorSchema.safeParse(object);
   return known.success ? known.data.spec.proxyClass : '';
@@ -54,7 +57,7 @@ export function connectorClassOf(object: KubeObject): string {
 /** Routes of an exit node. */
 const EXIT_ROUTES = ['0.0.0.0/0', '::/0'] as const;
 
-/** Returns all routes that its nodes advertise, sorted and without duplicates. */
+/** Returns all routes that the nodes of a Connector advertise, sorted and without duplicates. */
 export function routesOf({ spec }: Connector): readonly string[] {
   const routes = [
     ...(spec.subnetRouter?.advertiseRoutes ?? []),

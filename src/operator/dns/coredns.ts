@@ -1,4 +1,4 @@
-/** Adds a DNSConfig's stub zone to CoreDNS's ConfigMap, and removes it. Effects. */
+/** Adds the stub zone of a DNSConfig to CoreDNS's ConfigMap, or removes the zone. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { withoutStub, withStub } from './corefile.ts';
@@ -9,10 +9,10 @@ type Client = Pick<KubeClient, 'get' | 'patch'>;
 const KEY = 'Corefile';
 
 /**
- * Makes CoreDNS forward tailnet names to the nameserver, or removes the forward.
+ * Configures CoreDNS to forward tailnet names to the nameserver, or removes this configuration.
  *
- * @param stub undefined to remove the forward
- * @returns the reason if that is impossible
+ * @param stub undefined to remove the configuration
+ * @returns the reason if CoreDNS cannot be configured
  */
 export async function settleCoreDns(
   client: Client,
@@ -24,7 +24,8 @@ export async function settleCoreDns(
   const wanted = stub === undefined ? '' : (annotations[DNS_ANNOTATIONS.coreDns] ?? '');
   const written = annotations[DNS_ANNOTATIONS.written] ?? '';
   if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub, signal);
-  // Store the reference first, so that a crash leaves no unknown change behind.
+  // The DNSConfig first stores which ConfigMap will change, so that the operator can still undo the change after a
+  // crash.
   if (written !== wanted) {
     const others = finalizers.filter((one) => one !== FINALIZER);
     const body = {

@@ -3,7 +3,7 @@
 const BEGIN = '# tailcast nameserver: begin. Written by the operator.';
 const END = '# tailcast nameserver: end';
 
-/** @returns undefined if the Corefile already has a zone for the domain, which belongs to the user */
+/** @returns undefined if the user's Corefile already has a zone for the domain */
 export function withStub(corefile: string, domain: string, address: string): string | undefined {
   const rest = withoutStub(corefile);
   if (zonesOf(rest).has(domain)) return undefined;
@@ -17,7 +17,7 @@ export function withoutStub(corefile: string): string {
   const begin = corefile.indexOf(BEGIN);
   if (begin < 0) return corefile;
   const end = corefile.indexOf(END, begin);
-  // without the end marker, the extent of the zone is unknown
+  // Without the end marker, the end of the stub zone is unknown.
   if (end < 0) return corefile;
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }

@@ -5,7 +5,7 @@ import { labelSelector, type SpecOptions } from '../workload/workload.ts';
 import { httpProbe, LOCKED_DOWN } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
-/** Name of the nameserver's objects. */
+/** Name of the Deployment, the Service and the other objects of the nameserver. */
 export const NAMESERVER = 'nameserver';
 /** Name of the ConfigMap with the DNS names. */
 export const RECORDS = 'dnsrecords';
@@ -43,7 +43,7 @@ function metadataOf({ metadata }: DnsConfig, { namespace }: Place, name: string)
   };
 }
 
-/** The account of the pods, without any rights: they never call the API server. */
+/** The ServiceAccount of the nameserver's pods. It has no rights, because the pods never call the API server. */
 export function nameserverAccount(dnsConfig: DnsConfig, options: Place): DesiredObject {
   return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: metadataOf(dnsConfig, options, NAMESERVER) };
 }
@@ -93,7 +93,7 @@ export function nameserverDeployment(
     metadata,
     spec: {
       replicas,
-      // keep names resolvable during an update
+      // Names stay resolvable during an update.
       strategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
       selector: { matchLabels: { ...POD_LABELS } },
       template: { metadata: { labels: { ...LABELS } }, spec: podSpec(dnsConfig, options.recorderImage) },
@@ -160,7 +160,10 @@ function imageOf(image: NameserverImage, ownImage: string): string {
   return image.tag === '' ? image.repo : `${image.repo}:${image.tag}`;
 }
 
-/** True for the reference's image. The reference's image has other arguments, so tailcast's image is used instead. */
+/**
+ * True for the nameserver image of the reference (Tailscale's operator). That image has other arguments, so the
+ * operator deploys tailcast's image instead.
+ */
 export function isReferenceImage({ repo }: NameserverImage): boolean {
   return /(^|\/)k8s-nameserver$/.test(repo);
 }

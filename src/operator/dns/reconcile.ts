@@ -46,10 +46,10 @@ type NameserverReason =
   | 'NameserverCreationFailed'
   | 'MultipleDNSConfigsPresent';
 
-/** Result of a pass. */
+/** Result of one reconciliation. */
 interface NameserverOutcome {
   readonly verdict: Verdict<NameserverReason>;
-  /** Address of the Service. Undefined keeps the previous address. */
+  /** Address of the nameserver's Service. If undefined, the status keeps the previous address. */
   readonly ip: string | undefined;
 }
 
@@ -117,14 +117,17 @@ async function deploy(
   return { verdict: verdictOf(deployment), ip };
 }
 
-/** Returns the oldest DNSConfig. Only the oldest DNSConfig is valid, so that a new one cannot take over. */
+/**
+ * Returns the oldest DNSConfig. The operator serves only the oldest DNSConfig, so that a new DNSConfig cannot replace
+ * it.
+ */
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
   return there.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1))[0]?.metadata.name;
 }
 
-/** Reads the objects of Services from the API server. */
+/** Reads the objects that the operator created for Services from the API server. */
 async function listServices(
   { client, options }: ReconcilerDeps,
   signal: AbortSignal,
@@ -147,7 +150,10 @@ async function listServices(
   };
 }
 
-/** Creates the Service again if its address must change, because the address is immutable. */
+/**
+ * Applies the nameserver's Service. The cluster IP of a Service is immutable, so the Service is deleted first if its
+ * address must change.
+ */
 async function putService(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,
@@ -180,7 +186,10 @@ async function put(
   return applyChanged(client, desired, existing, signal);
 }
 
-/** Objects of a deleted DNSConfig must be garbage-collected first. */
+/**
+ * Throws if the object belongs to another DNSConfig. If that DNSConfig was deleted, the garbage collector must delete
+ * the object first.
+ */
 function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   const owner = controllerOf(existing);
   if (owner !== undefined && owner.uid === metadata.uid) return;
@@ -191,7 +200,7 @@ function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   );
 }
 
-/** Deletes the objects if the DNSConfig stays; otherwise the garbage collector does. */
+/** Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the objects. */
 async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: AbortSignal): Promise<void> {
   const { client, options } = deps;
   const { metadata } = dnsConfig;

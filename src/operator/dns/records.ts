@@ -7,7 +7,7 @@ import { readNodeState } from '../workload/node-state.ts';
 import { stateSecretName } from '../workload/workload.ts';
 import { LAST_SET } from '../workload/proxy-specs.ts';
 
-/** Objects of Services in the operator's namespace. */
+/** Objects in the operator's namespace that were created for Services. */
 export interface Standing {
   /** StatefulSets of proxies. */
   readonly statefulSets: readonly KubeObject[];
@@ -15,7 +15,7 @@ export interface Standing {
   readonly secrets: ReadonlyMap<string, KubeObject>;
   /** EndpointSlices of the headless Services of proxies. */
   readonly slices: readonly KubeObject[];
-  /** Fronts of Services in egress groups. */
+  /** Front Services of egress groups. */
   readonly fronts: readonly KubeObject[];
 }
 
@@ -43,7 +43,7 @@ export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**
  * A tailnet node that is the target of a Service gets the addresses of the Service's proxy. The tailnet name of an
- * exposed Service gets its cluster address, which avoids the path through the tailnet.
+ * exposed Service gets its cluster address, so that connections do not pass through the tailnet.
  */
 export function nameTable(standing: Standing): NameTable {
   const found = new Map<string, Set<string>>();
@@ -78,7 +78,7 @@ function readyAddresses(service: string, slices: readonly KubeObject[]): readonl
     .flatMap(({ addresses }) => addresses);
 }
 
-/** The nameserver's file. Equal tables give equal text. */
+/** The nameserver's file. The text is deterministic: equal tables result in equal text. */
 export function recordsFile(table: NameTable, domain: string): string {
   const family = (wanted: number): Record<string, readonly string[]> =>
     Object.fromEntries(

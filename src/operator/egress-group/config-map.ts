@@ -27,7 +27,7 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/** @param lookupRound changing it makes the nodes look up unknown targets again, because they do so when a file changes */
+/** @param lookupRound a value that the file contains; nodes look up unknown targets again when the file changes */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],
@@ -41,14 +41,14 @@ export function configMap(
         const { key, target, healthPort } = front;
         if (target === undefined) return [];
         const [address] = front.addresses;
-        // An address works with every cluster DNS.
+        // An IP address works independently of the cluster's DNS.
         const host = address?.includes(':') === true ? `[${address}]` : address;
         const healthCheckEndpoint = host === undefined ? '' : `http://${host}:${healthPort}/healthz`;
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // Number of health checks with which a terminating pod waits until the Services no longer select it; none for a
-  // single pod.
+  // Number of health checks in a round. A terminating pod sends rounds through its Services until no health check of a
+  // round reaches the pod itself. A single pod does not wait.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

@@ -33,7 +33,10 @@ type Report = z.infer<typeof reportSchema>;
 
 /** A pod of the group, and its report. */
 export interface GroupPod extends GatedPod {
-  /** Report of the current pod; undefined before the first one. Reports of earlier pods do not count. */
+  /**
+   * Last report of this pod; undefined before its first report. Reports of an earlier pod with the same name are
+   * ignored.
+   */
   readonly report: Report | undefined;
 }
 
@@ -47,9 +50,9 @@ export function readPod(object: KubeObject, secret: KubeObject | undefined): Gro
 
 /** State of a pod for one Service. */
 interface Standing {
-  /** True if the pod has read the current configuration, even if it does not know the target. */
+  /** True if the pod has applied the current rules, even if it could not resolve the target. */
   readonly informed: boolean;
-  /** Wanted rules that are in effect. */
+  /** Desired forwarding rules that are in effect. */
   readonly rules: readonly PortRule[];
 }
 
@@ -78,7 +81,7 @@ function textOf({ protocol, matchPort, targetPort }: PortRule): string {
 export interface Serving {
   /** Number of pods that forward all ports. */
   readonly complete: number;
-  /** Number of pods that have read the configuration but do not know the target. */
+  /** Number of pods that have applied the rules but could not resolve the target. */
   readonly unresolved: number;
   /** Ports that all accepting pods forward. */
   readonly ports: readonly PortPair[];
@@ -87,14 +90,14 @@ export interface Serving {
 
 /**
  * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all of
- * these pods forward. A new port therefore appears when the last pod has it, and other ports stay available.
+ * these pods forward. A new port therefore appears when the last pod forwards it. The other ports stay available.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
   const deciding = taking.filter(({ pod }) => !pod.going);
-  // if all pods are terminating, use them
+  // Terminating pods are used if there are no others.
   const common = (deciding.length > 0 ? deciding : taking).map(
     ({ rules }) => new Set(rules.map((rule) => rule.matchPort)),
   );
@@ -162,8 +165,8 @@ export function slicesOf(
 }
 
 /**
- * True if a pod has taken over: it has read the configuration of every Service, and is in the slices of all Services
- * that it can serve. Unknown targets do not delay the roll-out.
+ * True if the next pod of the roll-out may be replaced: this pod has applied the rules of every Service, and is in the
+ * EndpointSlices of all Services that it can serve. A target that cannot be resolved does not delay the roll-out.
  */
 export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (

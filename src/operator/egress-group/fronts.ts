@@ -9,7 +9,7 @@ interface FrontDeps {
   readonly options: Pick<SpecOptions, 'namespace'>;
 }
 
-/** Removes all front Services of a group. The slices of the fronts are deleted with them. */
+/** Removes all front Services of a group. The garbage collector deletes the EndpointSlices of the fronts. */
 export async function removeFronts(deps: FrontDeps, group: string, signal: AbortSignal): Promise<void> {
   const scope = {
     namespace: deps.options.namespace,

@@ -13,8 +13,8 @@ import type { TailnetTarget } from '../service/classify.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations for the target. The names differ from the user's annotations, which would make the front request a
- * proxy itself.
+ * Annotations of a front with the target. With the names of the user's annotations, the operator would create a proxy
+ * for the front.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
@@ -23,7 +23,7 @@ export const HEALTH_PORT = 9002;
 const HEALTH_NAME = 'tailscale-health-check';
 const LAST_HEALTH_PORT = 10_002;
 
-/** Range of node ports for Services. The size of this range limits the ports of one group. */
+/** First port on the nodes for Services. */
 const FIRST_PORT = 10_000;
 /** Maximum number of Service ports in one group. */
 export const PORTS_OF_A_GROUP = 1000;
@@ -86,7 +86,7 @@ export interface ServiceFront {
   readonly healthPort: number;
   /** Empty until the API server has assigned them. */
   readonly addresses: readonly string[];
-  /** Undefined if another operator created the front without it. */
+  /** Undefined if the front lacks the annotation because another operator created it. */
   readonly target: TailnetTarget | undefined;
 }
 
@@ -124,7 +124,7 @@ export function readFront(object: KubeObject): ServiceFront | undefined {
   };
 }
 
-/** Returns the problem of a member other than its target, or undefined. */
+/** Returns the problem with the ports of a member, or undefined. */
 export function problemOfPorts({ spec }: Member): string | undefined {
   const ports = spec.ports ?? [];
   if (ports.length === 0)
@@ -166,7 +166,10 @@ function isNodePort(port: number): boolean {
   return port >= FIRST_PORT && port < FIRST_PORT + PORTS_OF_A_GROUP;
 }
 
-/** Searches from a hash of the port's name, so that a recreated Service gets the same ports. */
+/**
+ * Returns a free port. The search starts at a hash of the port's name, so that a recreated Service usually gets the
+ * same ports.
+ */
 function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   const start = createHash('sha256').update(seed).digest().readUInt32BE() % PORTS_OF_A_GROUP;
   for (let step = 0; step < PORTS_OF_A_GROUP; step += 1) {

@@ -1,4 +1,7 @@
-/** Reconciles the nodes of a ProxyGroup of type egress. `reconcile.ts` decides what they forward. Effects. */
+/**
+ * Reconciles the nodes of a ProxyGroup of type egress. `reconcile.ts` writes the forwarding rules of these nodes.
+ * Effects.
+ */
 import { KINDS } from '../kube-object.ts';
 import {
   type Managed,

@@ -72,7 +72,7 @@ interface Seen {
 export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
   return {
     async reconcile(name, signal) {
-      // The fronts are deleted with the nodes.
+      // During an uninstallation, the fronts are deleted together with the nodes.
       if (deps.leaving === true) return undefined;
       const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
@@ -100,7 +100,7 @@ async function membersOf(
     .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
 }
 
-/** Returns why a group serves no Services, or undefined. */
+/** Returns the reason why a group cannot serve Services, or undefined. */
 function problemOfGroup(name: string, proxyGroup: ProxyGroup | undefined): string | undefined {
   const field = `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}"`;
   if (proxyGroup === undefined)
@@ -118,7 +118,7 @@ async function turnAway(
   message: string,
   signal: AbortSignal,
 ): Promise<void> {
-  // A name that is too long does not fit into a label, so such a group has no objects.
+  // A group whose name is too long for a label has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
     await removeFronts(deps, name, signal);
   for (const member of members)
@@ -147,7 +147,7 @@ async function observeGroup(
   const fronts = new Map<string, ServiceFront>();
   const leaving: ServiceFront[] = [];
   for (const front of services.flatMap((service) => readFront(service) ?? [])) {
-    // A duplicate is the rest of an interrupted creation.
+    // A second front of the same Service is left over from an interrupted creation.
     if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
     else leaving.push(front);
   }
@@ -159,12 +159,12 @@ async function observeGroup(
     leaving,
     slices: new Map(slices.map((slice) => [slice.metadata.name, slice])),
     configMap: config,
-    // A pod has the name of its state Secret.
+    // A pod and its state Secret have the same name.
     pods: pods.map((pod) => readPod(pod, states.get(pod.metadata.name))),
   };
 }
 
-/** The Services of a group after their preparation. */
+/** Result of {@link prepareAll} for the Services of a group. */
 interface Prepared {
   readonly fronts: readonly ServiceFront[];
   readonly serving: ReadonlyMap<string, Serving>;
@@ -193,7 +193,7 @@ async function serve(
     seen.group,
   );
   await writeSlices(deps, seen, prepared, signal);
-  // Open the gates last, after the slices point to the new pods.
+  // The readiness gates open last, after the EndpointSlices contain the new pods.
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
   }
@@ -202,7 +202,7 @@ async function serve(
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
-/** Prepares each Service. A failure does not affect the others. */
+/** Prepares each Service. If a Service fails, the others are still prepared. */
 async function prepareAll(
   deps: ReconcilerDeps,
   { servesUnclassed }: EgressChoices,
@@ -268,7 +268,7 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
   return fqdn === '' ? ip : fqdn;
 }
 
-/** Creates or updates the front of a Service. Returns the reason if there is none. */
+/** Creates or updates the front of a Service. Returns the conditions of the Service if no front can be created. */
 async function prepare(
   deps: ReconcilerDeps,
   servesUnclassed: boolean,

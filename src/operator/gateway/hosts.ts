@@ -11,7 +11,7 @@ export function coversHost(wide: string, host: string): boolean {
   return wide.startsWith('*.') && host.replace(/^\*\./, '').endsWith(wide.slice(1));
 }
 
-/** Returns the hosts of a route that match a listener. A route without hosts has those of the listener. */
+/** Returns the hosts of a route that match a listener. A route without hosts matches the listener's hosts. */
 export function commonHosts(listener: string, route: readonly string[]): readonly string[] {
   if (route.length === 0) return [listener];
   return [
@@ -25,8 +25,9 @@ export function commonHosts(listener: string, route: readonly string[]): readonl
 }
 
 /**
- * The most specific host wins before paths are compared. If none of its paths matches, the next host is used. Each
- * host therefore gets the paths of wider hosts that it does not define itself.
+ * Adds the paths of wider hosts to each host that does not define these paths itself. The server selects the most
+ * specific host before it compares paths, and the Gateway API requires a fallback to wider hosts if none of the paths
+ * matches.
  */
 export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<string, HostRoutes> {
   const ordered = [...hosts].toSorted(
@@ -45,7 +46,7 @@ function widthOf(host: string): number {
   return host === '' ? 2 : Number(host.startsWith('*.'));
 }
 
-/** Merges paths. Earlier entries win for equal paths. */
+/** Merges paths. If several entries have the same path, the first one wins. */
 export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   const merged: OpenRoutes = { prefixes: new Map(), exact: new Map() };
   for (const { prefixes, exact } of all) {
@@ -57,16 +58,16 @@ export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   return merged;
 }
 
-/** HTTPS and HTTP hosts are independent of each other. */
+/** A host for HTTPS or for HTTP. Both have separate routes. */
 export interface HostEntry {
   readonly isSecure: boolean;
   readonly host: string;
 }
 
-/** Counts the size of the paths of hosts, including those that {@link withWider} adds. */
+/** Counts the bytes of all paths of all hosts, including paths that {@link withWider} copies. */
 export interface PathBudget {
   /**
-   * @param bytes size for each of the hosts
+   * @param bytes bytes to reserve for each entry
    * @returns false if there is not enough space; then nothing is reserved
    */
   take(entries: readonly HostEntry[], bytes: number): boolean;

@@ -14,7 +14,7 @@ export interface ListenerPlan {
   readonly isSecure: boolean;
   /** A name or a wildcard; empty for all names. */
   readonly hostname: string;
-  /** True if it uses the control server's certificate, which is valid only for the node's name. */
+  /** True if the listener uses the certificate from the control server, which is valid only for the node's name. */
   readonly isOwnNameOnly: boolean;
   readonly fromAll: boolean;
   readonly allowsHttpRoutes: boolean;
@@ -28,7 +28,7 @@ export interface ListenerPlan {
 export interface ListenerFacts {
   readonly node: ServingNode;
   readonly isOwnName: (host: string) => boolean;
-  /** Secrets of its listeners, by name. */
+  /** Certificate Secrets of the listeners, by name. */
   readonly secrets: ReadonlyMap<string, TlsSecret>;
   readonly nowMs: number;
 }
@@ -36,7 +36,10 @@ export interface ListenerFacts {
 const KNOWN: readonly string[] = ['name', 'hostname', 'port', 'protocol', 'tls', 'allowedRoutes'];
 const KNOWN_TLS: readonly string[] = ['mode', 'certificateRefs', 'options'];
 
-/** Returns the certificate Secrets in its own namespace. Secrets of other namespaces are not allowed. */
+/**
+ * Returns the names of the certificate Secrets in the Gateway's namespace. Secrets of other namespaces are not
+ * allowed.
+ */
 export function certificateNames({ metadata, spec }: Gateway): readonly string[] {
   const refs = spec.listeners.flatMap(({ tls }) => tls?.certificateRefs ?? []);
   const own = refs.filter(
@@ -45,12 +48,12 @@ export function certificateNames({ metadata, spec }: Gateway): readonly string[]
   return [...new Set(own.map(({ name }) => name))];
 }
 
-/** True if listeners name certificates; a server of tailcast then serves. */
+/** True if a listener names a certificate. The pod then needs tailcast's ingress server in addition to tailscaled. */
 export function namesCertificates({ spec }: Gateway): boolean {
   return spec.listeners.some(({ tls }) => (tls?.certificateRefs.length ?? 0) > 0);
 }
 
-/** True if listeners use the control server's certificate; only tailscaled can serve it. */
+/** True if a listener uses the certificate from the control server. Only tailscaled can serve this certificate. */
 export function usesControlCertificate(gateway: Gateway): boolean {
   return !namesCertificates(gateway) && gateway.spec.listeners.some(({ protocol }) => protocol === 'HTTPS');
 }
@@ -194,7 +197,7 @@ function tlsProblem(
         'certificate in tls.certificateRefs';
 }
 
-/** @returns undefined if it names no certificate */
+/** @returns undefined if the listener names no certificate */
 function certificateOf(
   { metadata }: Gateway,
   { hostname, tls }: Listener,

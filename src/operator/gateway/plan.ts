@@ -15,7 +15,7 @@ export interface GatewayFacts {
   readonly hostname: string;
   readonly node: ServingNode;
   readonly secrets: ReadonlyMap<string, TlsSecret>;
-  /** Returns the Services among a route's backends, by name. */
+  /** Returns the Services that a route names as backends, by name. */
   readonly servicesOf: (route: HttpRoute) => ReadonlyMap<string, KubeObject>;
   readonly nowMs: number;
 }
@@ -25,9 +25,9 @@ export interface AttachedParent {
   readonly parentRef: ParentRef;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Message about skipped rules; undefined if none or all are skipped. */
+  /** Message about skipped rules; undefined if no rule is skipped, or if all are. */
   readonly partial: string | undefined;
-  /** Listeners that accept it, with its hosts there. */
+  /** Listeners that accept the route, with the hosts of the route at each of them. */
   readonly at: readonly { readonly listener: ListenerPlan; readonly hosts: readonly string[] }[];
 }
 
@@ -42,13 +42,13 @@ export interface GatewayPlan {
   readonly routes: readonly RoutePlan[];
   /** The serve configuration of tailscaled. */
   readonly config: { readonly TCP?: Readonly<Record<string, object>> };
-  /** Table for a server of tailcast; undefined if tailscaled serves. */
+  /** Ingress table for tailcast's ingress server; undefined if tailscaled serves the requests. */
   readonly table: IngressTable | undefined;
 }
 
 /**
- * Maximum size of all routes of one Gateway, in bytes. A Secret of 1 MiB also contains certificates, and routes for the
- * node's own name are stored twice.
+ * Maximum size of all routes of one Gateway, in bytes. The limit is below 1 MiB, because the Secret also contains
+ * certificates, and stores routes for the node's own name twice.
  */
 const MAX_ROUTE_BYTES = 192 * 1024;
 
@@ -125,8 +125,8 @@ interface Attaching {
 }
 
 /**
- * Checks in the order of the Gateway API's reasons: the parent reference selects listeners, a listener permits the
- * route, their hosts match.
+ * Attaches a route to listeners. The order of the checks is that of the reasons in the Gateway API: the parent
+ * reference selects a listener, the listener permits the route, and their hosts match.
  */
 function attach({
   gateway,
@@ -196,7 +196,7 @@ function tooMuch({ parentRef, refs }: AttachedParent): AttachedParent {
   return { parentRef, accepted: failed('TooManyRoutes', message), refs, partial: undefined, at: [] };
 }
 
-/** Includes the size of a hostname. */
+/** Returns the size of the rules in bytes, including a hostname. */
 function sizeOf({ paths }: ReadRules): number {
   return paths.reduce((sum, { path, target }) => sum + path.length + target.length + 16, 288);
 }
@@ -210,7 +210,7 @@ function addRules(
   const routes = hosts.get(host) ?? { prefixes: new Map(), exact: new Map() };
   hosts.set(host, routes);
   for (const { path, isExact, target } of paths) {
-    // a redirect to HTTPS has no effect on HTTPS itself
+    // A redirect to HTTPS does not apply to HTTPS requests.
     if (isSecure && target.startsWith('redirect:')) continue;
     addPath(routes, path, isExact ? 'Exact' : 'Prefix', target, 'own');
   }
@@ -249,7 +249,10 @@ function planOwn(
   };
 }
 
-/** tailscaled does not distinguish the names of the node, so rules for a name win over rules for all hosts. */
+/**
+ * Returns the serve configuration. tailscaled does not distinguish the names of the node, so rules for one of these
+ * names take precedence over rules for all hosts.
+ */
 function serveConfigOf(
   { secure, plain }: Served,
   { node, hostname }: GatewayFacts,

@@ -49,7 +49,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
-  /** ProxyClass of Gateways without a class; empty for none. */
+  /** ProxyClass of Gateways that name no ProxyClass; empty if there is no default. */
   readonly defaultClass: string;
 }
 
@@ -65,7 +65,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
     notReady: (gateway, reason, message, signal) =>
       report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
-    // the status of a deleted Gateway does not matter; its routes stay
+    // The routes of a deleted Gateway stay, so their status must not name it any more.
     removeMore: ({ metadata }, _control, signal) => forgetRoutes(deps, nameOf(metadata), signal),
   });
 }
@@ -165,8 +165,8 @@ async function deploy(
 }
 
 /**
- * A server of tailcast reports readiness by its probe. For tailscaled, the node reports the configuration that it has
- * read.
+ * Tailcast's ingress server reports readiness with its readiness probe. tailscaled reports the configuration that it
+ * has applied in the state Secret of the node.
  */
 function servesOf(
   { server, config }: GatewayPlan,
@@ -214,7 +214,7 @@ async function planOf(
   });
 }
 
-/** Returns the routes with a parent reference to a Gateway, or with a status of it. */
+/** Returns the routes that have a parent reference to the Gateway, or a status entry for it. */
 async function routesOf(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   gateway: string,
@@ -225,8 +225,8 @@ async function routesOf(
 }
 
 /**
- * Writes the status of a route if it changes. Reads the route first, because other controllers write to the same list,
- * and their entries must not be lost.
+ * Writes the status of a route if it changes. The route is read first, so that entries of other controllers in the
+ * same list are not lost.
  */
 async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
@@ -261,7 +261,10 @@ async function forgetRoutes(
     await writeRouteStatus(deps, gateway, { route, parents: [] }, signal);
 }
 
-/** Releases a Gateway that stays but no longer belongs to the operator. */
+/**
+ * Clears the status of a Gateway that still exists but no longer belongs to the operator, and the entries of its
+ * routes.
+ */
 async function release(
   deps: ReconcilerDeps,
   gateway: Gateway,

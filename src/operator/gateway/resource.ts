@@ -5,7 +5,7 @@ import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
-/** Controller name in GatewayClasses of the operator. */
+/** Value of `spec.controllerName` in GatewayClasses of the operator. */
 export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';
 /** API group of the Gateway API. */
 export const GATEWAY_GROUP = 'gateway.networking.k8s.io';
@@ -27,7 +27,7 @@ const classSchema = z.object({
   status: z.object({ conditions }).prefault({}),
 });
 
-// Unknown fields are kept, so that unsupported ones are reported instead of ignored.
+// Unknown fields are kept, so that the operator can report unsupported fields.
 const listenerSchema = z.looseObject({
   name: z.string(),
   hostname: z.string().default(''),
@@ -153,12 +153,12 @@ export function parseHttpRoute(object: unknown): HttpRoute {
   return routeSchema.parse(object);
 }
 
-/** True if the operator handles the Gateways of this class. */
+/** True if the operator handles the Gateways of this GatewayClass. */
 export function isOurClass(object: KubeObject | undefined): boolean {
   return object !== undefined && parseGatewayClass(object).spec.controllerName === GATEWAY_CONTROLLER;
 }
 
-/** True if the Gateway has a class of the operator, or has a finalizer or status from it. */
+/** True if the Gateway has a GatewayClass of the operator, or if the operator's finalizer or status is still on it. */
 export function isGatewayOfInterest(object: KubeObject, classes: readonly KubeObject[]): boolean {
   const { metadata, spec } = parseGateway(object);
   const isOfClass = classes.some((one) => one.metadata.name === spec.gatewayClassName);

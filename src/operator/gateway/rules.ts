@@ -6,7 +6,9 @@ import { failed } from '../workload/reconciler.ts';
 import type { Verdict } from '../workload/status.ts';
 import type { BackendRef, HttpRoute, RouteRule } from './resource.ts';
 
-/** Server of the rules: tailscaled supports only a part of HTTPRoute, a server of tailcast supports more. */
+/**
+ * Server that applies the rules: tailscaled, or tailcast's ingress server (`own`), which supports more of HTTPRoute.
+ */
 export type Server = 'tailscaled' | 'own';
 
 export interface RoutePath {
@@ -17,11 +19,11 @@ export interface RoutePath {
 
 export interface ReadRules {
   readonly paths: readonly RoutePath[];
-  /** Skipped rules, with the field and advice. */
+  /** Messages about skipped rules: the unsupported field, and advice. */
   readonly dropped: readonly string[];
-  /** Number of all rules. */
+  /** Number of rules in the route, including skipped ones. */
   readonly count: number;
-  /** Condition about the backends. */
+  /** Condition `ResolvedRefs`. */
   readonly refs: Verdict;
 }
 
@@ -30,10 +32,10 @@ const KNOWN_BACKEND: readonly string[] = ['group', 'kind', 'namespace', 'name', 
 const STATUSES = [301, 302, 303, 307, 308] as const;
 
 /**
- * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths and returns
- * errors. Otherwise its requests would match shorter paths.
+ * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths, and its
+ * requests get errors. Without these paths, the requests would match shorter paths of other rules.
  *
- * @param services existing Services of its namespace among its backends
+ * @param services existing Services in the namespace of the route that the route names as backends
  */
 export function readRouteRules(
   route: HttpRoute,

@@ -53,14 +53,14 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
       'spec.infrastructure.parametersRef: not supported: annotate the Gateway with tailscale.com/proxy-class';
     return failed('InvalidParameters', message);
   }
-  // Unknown fields may restrict callers, so they must not be ignored.
+  // An unknown field may restrict access, so a Gateway with one is refused.
   const unknown = Object.keys(spec).find((key) => !KNOWN.includes(key));
   return unknown === undefined
     ? undefined
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
-/** The condition exists only while it is true. */
+/** Condition that exists only while it is true. */
 const OVERLAPPING = 'OverlappingTLSConfig';
 
 const KNOWN: readonly string[] = [
@@ -68,17 +68,17 @@ const KNOWN: readonly string[] = [
   'listeners',
   'addresses',
   'infrastructure',
-  // only listeners of the Gateway itself are served, so this field has no effect
+  // This field has no effect, because only listeners of the Gateway itself are served.
   'allowedListeners',
 ];
 
 /** Findings for the status of a Gateway. */
 export interface GatewayFindings {
-  /** Problem of the Gateway. Default: the problem in `plan`. */
+  /** Reason why the Gateway is not accepted. Default: the problem in `plan`. */
   readonly problem?: Verdict | undefined;
   readonly plan?: GatewayPlan | undefined;
   readonly programmed: Verdict;
-  /** Addresses of the node after it has joined. Undefined keeps the previous addresses. */
+  /** Addresses of the node after it has joined the tailnet. If undefined, the status keeps the previous addresses. */
   readonly addresses?: GatewayStatus['addresses'] | undefined;
 }
 
@@ -156,10 +156,10 @@ function attachedTo({ name }: ListenerPlan, routes: readonly RoutePlan[]): numbe
 }
 
 /**
- * Returns the status of a Gateway that the operator no longer handles: empty, unless another controller has written to
- * it since.
+ * Returns the cleared status of a Gateway that the operator no longer handles. Returns undefined if the status does
+ * not contain the node's name, for example because another controller has written to it.
  *
- * @param dnsName of its node
+ * @param dnsName name of the Gateway's node in the tailnet
  */
 export function releasedStatus(
   { metadata, status }: Gateway,
@@ -176,8 +176,8 @@ export function releasedStatus(
 const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) });
 
 /**
- * Returns the entries of a route with those of one Gateway updated. Entries of other controllers stay unchanged and in
- * place.
+ * Returns the status of a route with updated entries for one Gateway. Entries of other controllers keep their content
+ * and position.
  *
  * @param parents undefined if the operator no longer handles the Gateway
  * @returns undefined for no change
@@ -206,7 +206,7 @@ export function routeStatus(
     return { parentRef, controllerName: GATEWAY_CONTROLLER, conditions };
   });
   const next = [...status.parents.filter((one) => !isOurs(one)), ...own];
-  // Unchanged entries stay in place, because their order may belong to other controllers.
+  // A different order is not a change, because other controllers may have chosen the order.
   const isSame =
     next.length === status.parents.length &&
     next.every((one) => status.parents.some((before) => sameJson(before, one)));

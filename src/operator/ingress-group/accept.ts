@@ -24,15 +24,15 @@ import type { GroupNode } from './reports.ts';
 export interface Accepted {
   /** Served members, oldest first. */
   readonly exposures: readonly ServedMember[];
-  /** Reasons for the other members. */
+  /** Reasons why the other members are not served. */
   readonly refused: ReadonlyMap<GroupMember, string>;
-  /** Allocations before this pass. */
+  /** Allocations at the start of this reconciliation. */
   readonly allocations: Allocations;
   /** True if another resource owns the name of a member. */
   readonly isNameTaken: boolean;
-  /** Names with storage for their certificate. */
+  /** Names whose certificate objects exist. */
   readonly domains: readonly string[];
-  /** First failure of the control server. */
+  /** First error of a request to the control server. */
   readonly failure: Error | undefined;
 }
 
@@ -94,7 +94,7 @@ export async function exposuresOf(
     const { member, dnsName } = request;
     const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
-    // Without Tailscale Services, the addresses belong to this group only, so another group cannot serve them.
+    // In route mode the addresses belong to this group only, so no other cluster could serve callers instead.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
     return [{ member, addresses, dnsName, web, isCertificatePending, unready }];
   });
@@ -115,7 +115,7 @@ function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): Na
   return { kind, metadata, tailnet, names: [hostname] };
 }
 
-/** A member with addresses keeps them while the control server does not respond. */
+/** Returns the allocated addresses. If the control server failed, the member keeps its previous addresses. */
 function addressesOf(answer: Granted | undefined, before: readonly string[] = []): readonly string[] {
   if (answer?.kind === 'granted') return answer.addresses;
   return answer?.kind === 'failed' ? before : [];
@@ -141,7 +141,7 @@ async function choose(
   return inOrderOfAge(valid);
 }
 
-/** Checks the tags of a member's Tailscale Service: the tags of the member, or the default tags. */
+/** Checks the tags of a member's Tailscale Service, which are those of the member or the default tags. */
 async function problemOfTags(
   { tags, options }: ReconcilerDeps,
   member: GroupMember,
@@ -164,7 +164,7 @@ function grant(
     return grantRoutes(deps, group, members, choices.networks, inTurn, signal);
   }
   const asked = requests
-    // The ports of an Ingress are known only together with its name.
+    // The ports of an Ingress are known only after its name in the tailnet is known.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);

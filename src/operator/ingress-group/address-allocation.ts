@@ -22,11 +22,11 @@ import { decideTailnetService, belongsToMember, tailnetServiceName } from './tai
 
 type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
 
-/** Result of an allocation for a member. */
+/** Result of the address allocation for a member. */
 export type Granted =
   | { readonly kind: 'granted'; readonly addresses: readonly string[] }
   | { readonly kind: 'refused'; readonly message: string }
-  /** The control server failed. Other members are still served. */
+  /** A request to the control server failed. Other members are still served. */
   | { readonly kind: 'failed'; readonly error: Error };
 
 /** Writes the allocations of a group if they have changed. */
@@ -45,7 +45,7 @@ export async function writeAllocations(
 /**
  * Allocates addresses from the operator's networks, which the nodes advertise as routes.
  *
- * @param inTurn runs one group at a time, so that each address is allocated once
+ * @param inTurn runs the allocations of all groups one after another, so that no address is allocated twice
  */
 export function grantRoutes(
   deps: Deps,
@@ -93,7 +93,7 @@ function addressesOf(ledgers: readonly Allocations[]): Set<string> {
 }
 
 /**
- * Creates a Tailscale Service for each member. A failure does not affect other members.
+ * Creates a Tailscale Service for each member. If this fails for one member, the others still get theirs.
  *
  * @param present uids of all existing members of the group
  */
@@ -151,7 +151,7 @@ async function grantService(
 /**
  * Removes Tailscale Services that the group no longer serves.
  *
- * @param keep names of the served ones
+ * @param keep names of the Tailscale Services that the group still serves
  */
 export async function leaveServices(
   { services }: TailnetControl,
@@ -165,7 +165,11 @@ export async function leaveServices(
   }
 }
 
-/** Creates the objects for the certificates of these names. @returns the names with complete objects */
+/**
+ * Creates the objects for the certificates of these names.
+ *
+ * @returns the names whose Secret already contains a certificate
+ */
 export async function createCertificateObjects(
   { client, options }: Deps,
   group: NodeGroup,
@@ -179,7 +183,7 @@ export async function createCertificateObjects(
     const existing = await client.get(KINDS.secret, reference, signal);
     assertOurs(group, existing);
     if (isFilled(existing)) filled.add(domain);
-    // the nodes own the content of the Secret
+    // The nodes own the content of the Secret, so an existing Secret is not changed.
     if (existing === undefined && secret !== undefined) await applyChanged(client, secret, undefined, signal);
     for (const object of rights) {
       const kind = kindOf(object);
@@ -212,7 +216,7 @@ export async function removeCertificates(
     if (keep.includes(name)) continue;
     await client.remove(KINDS.roleBinding, { namespace, name }, {}, signal);
     await client.remove(KINDS.role, { namespace, name }, {}, signal);
-    // The Secret goes last, because the other objects are found through it.
+    // The Secret is deleted last, because it identifies the other objects.
     await client.remove(KINDS.secret, { namespace, name }, { uid }, signal);
   }
 }

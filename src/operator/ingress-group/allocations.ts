@@ -1,6 +1,6 @@
 /**
- * Allocations of a group: one ConfigMap for each group. The ConfigMap is the only storage of addresses, and lists the
- * members whose addresses must be released. Pure.
+ * Address allocations of a group, stored in one ConfigMap for each group. This ConfigMap is the only storage of the
+ * addresses. It also shows which addresses must be released after a member is gone. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -31,7 +31,7 @@ export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }
 
-/** True if a ConfigMap contains allocations of a group. */
+/** True if the ConfigMap contains the allocations of some group. */
 export function isAllocations({ metadata }: KubeObject): boolean {
   return metadata.name.endsWith(SUFFIX);
 }
@@ -58,7 +58,7 @@ export function allocationsObject(
   };
 }
 
-/** Maximum number of addresses that are tested for a free one. */
+/** Maximum number of addresses that are checked until a free one is found. */
 const TRIES = 65_536n;
 
 /**
@@ -89,7 +89,8 @@ function freeAddress(
 ): string | undefined {
   const kept = before.find((address) => contains(network, address) && !isTaken(address));
   if (kept !== undefined) return kept;
-  // The first and last address of an IPv4 network may be network and broadcast address.
+  // The first and the last address of an IPv4 network may be its network and broadcast addresses, so they are not
+  // allocated.
   const [first, last] =
     network.family === 4 && network.size > 2n ? [1n, network.size - 2n] : [0n, network.size - 1n];
   for (let offset = first; offset <= last && offset - first < TRIES; offset += 1n) {

@@ -1,4 +1,4 @@
-/** Reads Services, Ingresses and groups for a pass over one group from the cache. Effects. */
+/** Reads the Services, Ingresses and groups that the reconciliation of one group needs from the cache. Effects. */
 import type { Sequence } from '../../async/sequence.ts';
 import type { Approvals } from '../workload/approvals.ts';
 import {
@@ -29,7 +29,7 @@ import type { ServeMode } from './plan.ts';
 export interface IngressGroupChoices {
   /** True if LoadBalancers without a class belong to the operator. */
   readonly servesUnclassed: boolean;
-  /** ProxyClass of groups without a class; empty for none. */
+  /** ProxyClass of groups that name no class; empty if there is no default. */
   readonly defaultClass: string;
   /** True if the operator serves Services. */
   readonly services: boolean;
@@ -39,7 +39,7 @@ export interface IngressGroupChoices {
   readonly networks: readonly Network[];
 }
 
-/** Dependencies of a pass over a group. */
+/** Dependencies of the reconciliation of a group. */
 export interface GroupContext {
   readonly deps: ReconcilerDeps;
   readonly choices: IngressGroupChoices;
@@ -49,9 +49,9 @@ export interface GroupContext {
 }
 
 export interface Candidates {
-  /** Members of the group, and those that it or a deleted group must release. */
+  /** Members of the group, and members that this group or a deleted group must release. */
   readonly members: readonly GroupMember[];
-  /** Names of the groups that can serve. */
+  /** Names of the groups that can serve members. */
   readonly groups: ReadonlySet<string>;
   /** ConfigMaps with allocations, by name. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
@@ -61,7 +61,7 @@ export interface Candidates {
   hasReadyEndpoint(service: GroupMember): boolean;
 }
 
-/** @param group empty: members without a group */
+/** @param group name of the group; empty to read members without a group */
 export async function listCandidates(
   { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
   choices: IngressGroupChoices,
@@ -151,8 +151,8 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
 }
 
 /**
- * Returns members that have a group's finalizer although no group serves them or has allocations for them. A deleted
- * group or another operator left the finalizer.
+ * Returns members that have a group's finalizer although no group serves them or has allocations for them. The
+ * finalizer is left over from a deleted group or another operator.
  */
 export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(

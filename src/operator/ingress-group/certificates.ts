@@ -1,6 +1,7 @@
 /**
- * Storage for the shared certificate of a name: a Secret that the first node fills, and the rights to it. Names and
- * labels are defined by containerboot and the reference. Pure.
+ * Objects for a certificate that all nodes of a group share: a Secret, which the first node fills, and a Role and
+ * RoleBinding for this Secret. containerboot and the reference (Tailscale's operator) define the names and labels.
+ * Pure.
  */
 import { labelValue, type DesiredObject, type KubeObject } from '../kube-object.ts';
 import type { NodeGroup } from '../workload/workload.ts';
@@ -13,7 +14,7 @@ const TYPE = 'tailscale.com/secret-type';
 /** Selects the Secrets of all groups. */
 export const CERTIFICATES = `${TYPE}=certs`;
 
-/** Labels of the certificate Secrets of a group. The labels differ from those of node Secrets. */
+/** Labels of the certificate Secrets of a group, which differ from the labels of node Secrets. */
 export function certificateLabels(group: string): Readonly<Record<string, string>> {
   return { 'tailscale.com/managed': 'true', 'tailscale.com/proxy-group': group, [TYPE]: 'certs' };
 }
@@ -23,8 +24,8 @@ interface Place {
 }
 
 /**
- * Returns the objects of a certificate. The Secret comes first, because the first node needs it to store the
- * certificate.
+ * Returns the objects of a certificate. The Secret must be created first, because the first node stores the
+ * certificate in it.
  */
 export function certificateObjects(
   group: NodeGroup,

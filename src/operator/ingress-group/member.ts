@@ -37,7 +37,7 @@ interface Common {
   readonly group: string;
   /** True if it requests exposure through a group. */
   readonly isRequested: boolean;
-  /** Hostname for callers: the first label of its name in the tailnet. */
+  /** First label of the member's name in the tailnet. */
   readonly hostname: string;
   readonly tags: readonly string[];
   readonly metadata: Ingress['metadata'];
@@ -66,7 +66,8 @@ export function serviceMember(object: KubeObject, servesUnclassed: boolean): Ser
     kind: KINDS.service,
     finalizer: MEMBER_FINALIZERS.svc,
     group: groupIn(annotations),
-    // The reconciler of egress Services reports Services that are both ingress and egress.
+    // A Service with a target in the tailnet is an egress Service. Its reconciler reports the conflict if the Service
+    // also requests exposure.
     isRequested: isExposed(annotations, spec, servesUnclassed) && !leadsOut(annotations),
     hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
     tags: tagsIn(annotations),
@@ -93,17 +94,17 @@ export function ingressMember(object: KubeObject): IngressMember {
   };
 }
 
-/** Returns the same member with the current object. */
+/** Parses the current object of a member. */
 export function refreshed({ type }: GroupMember, object: KubeObject): GroupMember {
   return type === 'svc' ? serviceMember(object, true) : ingressMember(object);
 }
 
-/** True if any group should serve it. */
+/** True if the member requests exposure through a group and is not being deleted. */
 export function isGroupMember({ isRequested, group, metadata }: GroupMember): boolean {
   return isRequested && group !== '' && metadata.deletionTimestamp === undefined;
 }
 
-/** Returns the reason why a member cannot be served by any group, or undefined. */
+/** Returns the reason why no group can serve the member, or undefined. */
 export function problemOfMember(member: GroupMember): string | undefined {
   const problem = problemOfNames(member.metadata.annotations);
   if (problem !== undefined || member.type === 'ingress') return problem;
@@ -125,7 +126,7 @@ export function clusterAddresses({ resource: { spec } }: ServiceMember): readonl
   return all.filter((address) => isIP(address) !== 0);
 }
 
-/** Sorts by age. If several members request a free name at the same time, the oldest gets it. */
+/** Returns the members, oldest first. If several members request the same free name, the oldest gets it. */
 export function inOrderOfAge(members: readonly GroupMember[]): readonly GroupMember[] {
   const age = ({ metadata, key }: GroupMember): string => `${metadata.creationTimestamp} ${key}`;
   return members.toSorted((a, b) => (age(a) < age(b) ? -1 : 1));

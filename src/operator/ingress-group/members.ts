@@ -1,4 +1,4 @@
-/** Writes the status and removes the finalizers of Services and Ingresses of groups. Effects. */
+/** Writes the status of Services and Ingresses of groups, and removes their finalizers. Effects. */
 import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { sameJson } from '../workload/status.ts';
@@ -9,7 +9,7 @@ import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './c
 import { refreshed, isGroupMember, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
-/** @param shown undefined: unchanged */
+/** @param shown addresses for the status; undefined to keep the present ones */
 export async function report(
   deps: ReconcilerDeps,
   member: GroupMember,
@@ -17,7 +17,7 @@ export async function report(
   shown: readonly object[] | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  // The API server accepts addresses only in the status of load balancers.
+  // The API server accepts addresses in the status of a Service only if its type is LoadBalancer.
   const acceptsAddresses = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
   const status = nextMemberStatus(member, verdicts, acceptsAddresses ? shown : undefined, timeOf(deps.clock));
   await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
@@ -60,7 +60,7 @@ export async function rejectMembers(
   }
 }
 
-/** Releases members without a group that serves them. */
+/** Releases the members that have a group's finalizer but no group. */
 export async function releaseStrays(
   deps: ReconcilerDeps,
   candidates: Candidates,
@@ -71,7 +71,7 @@ export async function releaseStrays(
 }
 
 /**
- * Clears the status of a member, and then its mark, unless another group serves it now.
+ * Clears the status of a member. Then removes the finalizer, unless another group serves the member now.
  *
  * @param grant its previous allocation
  */
@@ -84,7 +84,7 @@ export async function releaseMember(
 ): Promise<void> {
   const { kind, metadata } = member;
   const { namespace, name } = metadata;
-  // The cached status may be older than the addresses that this group has written.
+  // The member is read again, because the cached status may lack the addresses that this group has just written.
   const object = await deps.client.get(kind, { namespace, name }, signal);
   if (object === undefined || object.metadata.uid !== metadata.uid) return;
   const current = refreshed(member, object);

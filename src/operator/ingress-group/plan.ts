@@ -8,10 +8,13 @@ import { clusterAddresses, type GroupMember } from './member.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
 import type { Offer } from '../workload/proxy-config.ts';
 
-/** Source of addresses: Tailscale Services, or routes if the control server has none. */
+/**
+ * Source of the members' addresses: Tailscale Services, or advertised routes if the control server does not support
+ * Tailscale Services.
+ */
 export type ServeMode = 'service' | 'route';
 
-/** Options of an Ingress in addition to its rules. */
+/** Options for serving an Ingress. */
 export interface WebChoices {
   readonly redirect: boolean;
   /** True if HTTP is served in addition to HTTPS. */
@@ -22,25 +25,25 @@ export interface WebChoices {
 
 type Web = NonNullable<ServeConfig['Web']>;
 
-/** Backends of one name. */
+/** Serve configuration for one name of an Ingress. */
 export interface WebPlan {
   readonly web: Web;
   readonly ports: readonly number[];
   readonly problems: readonly IngressProblem[];
 }
 
-/** A member that is served. */
+/** A member that the group serves. */
 export interface ServedMember {
   readonly member: GroupMember;
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
   /** Its name in the tailnet; undefined until a node has joined. */
   readonly dnsName: string | undefined;
-  /** Set for an Ingress only. */
+  /** Undefined for a Service. */
   readonly web: WebPlan | undefined;
-  /** True if it waits for a certificate. */
+  /** True while its certificate does not exist. */
   readonly isCertificatePending: boolean;
-  /** True if no endpoint of the Service is ready, so that callers should use other clusters. */
+  /** True if no endpoint of the Service is ready. Callers should then reach another cluster. */
   readonly unready: boolean;
 }
 
@@ -75,13 +78,14 @@ export function planWeb(
   return { web: { ...web, [`${dnsName}:80`]: secure }, ports: [443, 80], problems };
 }
 
-/** Returns the forwarding rule for its addresses on a node; undefined if tailscaled serves it. */
+/** Returns the packet forwarding rule of a member on a node; undefined if tailscaled serves the member. */
 export function ruleOf(
   mode: ServeMode,
   { member, addresses }: ServedMember,
   nodeAddresses: readonly string[],
 ): Readonly<Record<string, object>> | undefined {
-  // In service mode, tailscaled responds at the node's own address for everything that it serves.
+  // In service mode an Ingress needs no rule, because tailscaled accepts connections to the address of the Tailscale
+  // Service itself.
   const targets = member.type === 'svc' ? clusterAddresses(member) : mode === 'route' ? nodeAddresses : [];
   const mappings = addresses.flatMap((address) => {
     const family = isIP(address);
@@ -93,19 +97,20 @@ export function ruleOf(
   return mappings.length === 0 ? undefined : Object.fromEntries(mappings);
 }
 
-/** Reports and configuration of a node. */
+/** State of a node that determines its next configuration. */
 export interface NodeFacts {
   readonly joined: boolean;
   readonly addresses: readonly string[];
-  /** Advertisements in its configuration. */
+  /** Routes and services that its current configuration advertises. */
   readonly offer: Offer;
   /** Returns true if the current pod forwards exactly this rule. */
   readonly forwards: (name: string, rule: object) => boolean;
 }
 
 /**
- * Returns the configuration of one node. A node advertises an address after it has reported the forwarding rule. The
- * node then keeps advertising: a replacement pod has the same rules, and other nodes serve callers in the meantime.
+ * Returns the configuration of one node. A node starts to advertise an address after it has reported the forwarding
+ * rule. It keeps advertising the address while its pod is replaced, because the new pod gets the same rules, and other
+ * nodes serve callers in the meantime.
  */
 export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], facts: NodeFacts): NodeOrders {
   const rules: Record<string, object> = {};
@@ -133,7 +138,7 @@ export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], fa
   };
 }
 
-/** True if callers would get no response yet. */
+/** True if callers of the member would get no response yet. */
 export function isIdle({ web, isCertificatePending, unready }: ServedMember): boolean {
   if (web === undefined) return unready;
   const open = isCertificatePending ? web.ports.filter((port) => port !== 443) : web.ports;
@@ -157,7 +162,10 @@ function portsOf(ports: readonly number[]): object {
   return Object.fromEntries(ports.map((port) => [port, port === 443 ? { HTTPS: true } : { HTTP: true }]));
 }
 
-/** Hosts that an older Ingress of the group already serves, by the key of the newer Ingress. */
+/**
+ * Returns the hosts that each Ingress does not get because another Ingress of the group serves them, by the key of the
+ * Ingress.
+ */
 export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const owners = ownersOfHosts(exposures);
   const taken = new Map<string, readonly string[]>();

@@ -79,7 +79,7 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
         const candidates = await listCandidates(deps, choices, name, 'route', signal);
         await rejectMembers(deps, candidates, name, proxyGroup, signal);
       }
-      // an empty name means: marked members without a group
+      // The empty name only releases members without a group.
       return name === '' ? undefined : frame.reconcile(name, signal);
     },
   };
@@ -147,7 +147,7 @@ async function approve(
   return approvals.see(control, nodes, routes, signal);
 }
 
-/** The StatefulSet replaces the next pod after this one has taken over. */
+/** Opens the readiness gates of pods that have taken over. The StatefulSet then replaces the next pod. */
 async function openGates(
   deps: ReconcilerDeps,
   mode: ServeMode,
@@ -176,14 +176,15 @@ async function nodesOf(
     (await client.list(KINDS.pod, scope, signal)).items.map((pod) => [pod.metadata.name, pod]),
   );
   return ordinals(group).map((ordinal) => {
-    // A pod has the name of its state Secret.
+    // A pod and its state Secret have the same name.
     const name = stateSecretName(group.name, ordinal);
     return readGroupNode(ordinal, observed.secrets.get(name), pods.get(name));
   });
 }
 
 /**
- * Releases the allocations of members that are no longer served. The nodes already have a configuration without them.
+ * Releases the allocations of members that are no longer served. The configuration of the nodes no longer contains
+ * these members.
  */
 async function takeBack(
   { deps }: GroupContext,
@@ -221,13 +222,16 @@ async function reportExposure(
   signal: AbortSignal,
 ): Promise<void> {
   const count = nodes.filter((node) => serves(mode, exposure, node)).length;
-  // The addresses stay while pods restart.
+  // The addresses stay in the status while pods restart.
   const shown = count > 0 || isIdle(exposure) ? shownAddresses(mode, exposure) : undefined;
   const why = exposure.unready ? 'no endpoint of the Service is ready' : pending;
   await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown, signal);
 }
 
-/** Returns the number of members that not all nodes serve, or undefined if there are none. */
+/**
+ * Returns a message with the number of members that all nodes serve, or undefined if this number includes all active
+ * members.
+ */
 function unservedBy(
   mode: ServeMode,
   exposures: readonly ServedMember[],
@@ -248,7 +252,7 @@ async function removeMore(
   signal: AbortSignal,
 ): Promise<void> {
   const found = await listCandidates(deps, choices, group.name, 'route', signal);
-  // The cache may not have the deletion yet.
+  // The cache may still contain the deleted group.
   const groups = new Set([...found.groups].filter((name) => name !== group.name));
   const candidates = { ...found, groups };
   const allocations = allocationsOf(candidates.ledgers, group.name);
@@ -265,7 +269,7 @@ async function removeMore(
   await deps.client.remove(KINDS.configMap, { namespace, name }, { uid }, signal);
 }
 
-/** Clears the status of a group that stays while the operator is uninstalled. */
+/** Clears the status of a group when the operator is uninstalled and the group stays. */
 async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<boolean> {
   const status = clearedGroupStatus(proxyGroup);
   await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);

@@ -31,7 +31,7 @@ export interface GroupNode extends NodeFacts {
   readonly pod: GatedPod | undefined;
 }
 
-/** @param secret its state Secret */
+/** @param secret state Secret of the node */
 export function readGroupNode(
   ordinal: number,
   secret: KubeObject | undefined,
@@ -66,7 +66,7 @@ const UNKNOWN: Omit<GroupNode, 'ordinal' | 'pod'> = {
   forwards: () => false,
 };
 
-/** Reports of an earlier pod do not count. */
+/** Returns the configurations that the pod has reported. Reports of an earlier pod with the same name are ignored. */
 function configsOf(
   data: ReadonlyMap<string, string>,
   pod: GatedPod | undefined,
@@ -89,8 +89,8 @@ export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode)
 }
 
 /**
- * True if a pod has taken over: it has applied its node's configuration. Members that are not configured yet do not
- * delay a roll-out.
+ * True if a pod has applied the configuration of its node, so that the roll-out may replace the next pod. Members
+ * without a configuration do not delay the roll-out.
  */
 export function followsOrders(
   mode: ServeMode,

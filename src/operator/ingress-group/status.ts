@@ -12,12 +12,12 @@ export interface ExposureVerdicts {
 
 const VALID: Verdict = { ready: true, reason: 'IngressSvcValid', message: 'IngressSvcValid' };
 
-/** The member is invalid and will never be served unchanged. */
+/** Returns the conditions of an invalid member. It is not served until the user changes it. */
 export function refusedMember(message: string): ExposureVerdicts {
   return { valid: { ready: false, reason: 'IngressSvcInvalid', message }, configured: noBackends(message) };
 }
 
-/** The member is valid, but its group is missing or unsuitable. */
+/** Returns the conditions of a valid member whose group does not exist or cannot serve it. */
 export function groupMissing(message: string): ExposureVerdicts {
   return {
     valid: { ready: false, unknown: true, reason: 'ProxyGroupNotReady', message },
@@ -44,7 +44,7 @@ function noBackends(message: string): Verdict {
   return { ready: false, reason: 'IngressSvcNoBackendsConfigured', message };
 }
 
-/** Addresses in the status. In route mode there is no DNS name, unless users create one. */
+/** Returns the addresses for the status. In route mode the tailnet has no DNS name for a member. */
 export function shownAddresses(mode: ServeMode, exposure: ServedMember): readonly object[] {
   const { member, addresses, dnsName, web } = exposure;
   const name = mode === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
@@ -66,7 +66,7 @@ export interface MemberStatus {
  * Returns the new status of a member, or undefined for no change.
  *
  * @param verdicts undefined to clear the conditions
- * @param shown undefined to keep the present value
+ * @param shown addresses for the status; undefined to keep the present ones
  * @param nowIso RFC 3339 with seconds
  */
 export function nextMemberStatus(

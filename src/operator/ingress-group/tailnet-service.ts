@@ -1,16 +1,16 @@
 /**
- * The Tailscale Service of a member: one name and address that all nodes of a group serve. Its annotation names the
- * owner, one Service or Ingress of one cluster, in the reference's format. Because of the annotation, no other
- * operator, cluster or resource adopts the Tailscale Service. Pure.
+ * The Tailscale Service of a member: one name and address that all nodes of a group serve. An annotation names its
+ * owner, which is a Service or an Ingress of one cluster. The annotation has the format of the reference (Tailscale's
+ * operator), so that no other operator, cluster or resource adopts the Tailscale Service. Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
 import type { GroupMember } from './member.ts';
 
-/** The node forwards all ports; the Service of the cluster decides which of them exist. */
+/** Ports of the Tailscale Service of a Service: all ports, because the node forwards each port to the Service. */
 const ANY_PORT = ['do-not-validate'];
 
-/** The operator in the annotation of a Tailscale Service: a group of one cluster. */
+/** Returns the operator ID in the annotation of a Tailscale Service. It identifies one group of one cluster. */
 function ownerId(uid: string): string {
   return `tailcast-${uid}`;
 }
@@ -27,11 +27,12 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
 }
 
 /**
- * Decides about the Tailscale Service of a member.
+ * Decides whether to create, update or keep the Tailscale Service of a member.
  *
  * @param group.tags default tags of members
- * @param group.members uids of the existing members; a Tailscale Service of the group with another owner is free
- * @param ports ports of an Ingress; a Service has all ports
+ * @param group.members uids of the existing members; the group may reuse its Tailscale Service if the owner is not one
+ *   of them
+ * @param ports ports of an Ingress; unused for a Service, which gets all ports
  */
 export function decideTailnetService(
   member: GroupMember,

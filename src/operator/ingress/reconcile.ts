@@ -38,7 +38,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface IngressChoices {
-  /** ProxyClass of Ingresses without a class; empty for none. */
+  /** ProxyClass of Ingresses that name no ProxyClass; empty if there is no default. */
   readonly defaultClass: string;
 }
 
@@ -53,7 +53,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
     async notReady(ingress, reason, message, signal) {
-      // Other failures have an event already, and an Ingress has no conditions.
+      // For other failures an event exists already. An Ingress has no conditions to write.
       if (reason !== 'TailnetUnavailable') return;
       await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message }, signal);
     },
@@ -75,7 +75,7 @@ function parentFor({ metadata }: Ingress): Parent {
   return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
 }
 
-/** True if the IngressClass of the operator's name exists and belongs to another controller. */
+/** True if an IngressClass has the name of the operator's class but belongs to another controller. */
 export async function isOfOther(
   { client }: Pick<ReconcilerDeps, 'client'>,
   signal: AbortSignal,
@@ -108,7 +108,7 @@ async function deploy(
   const node = nodeOf(secret, found.control.issuesCertificates);
   const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress), signal);
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
-  // Without the right to read Secrets, custom certificates are disabled.
+  // If the operator may not read the Secrets, the Ingress is served without its own certificates.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
   const { plan, problems, table } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
@@ -128,10 +128,10 @@ async function deploy(
   );
   const [first] = deployed.nodes;
   const isUp = first !== undefined && hasJoined(group, first, found.observed);
-  // A server of tailcast reports readiness by its probe.
+  // Tailcast's ingress server reports readiness with its readiness probe.
   const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
   const ready = isUp && serves;
-  // The address stays while a pod restarts, because the node stays the same.
+  // The address stays in the status while the pod restarts, because the node stays the same.
   if (ready || plan.ports.length === 0)
     await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
   return nextPassMs(deployed.retryAfterMs, secrets.size);
@@ -193,7 +193,7 @@ export function secretIgnored({ spec }: Ingress, why: string): readonly IngressP
   return [{ reason: 'TLSSecretIgnored', message: `spec.tls[${named}].secretName: ${why}` }];
 }
 
-/** Returns unsupported features other than hosts, paths and Secrets. */
+/** Returns unsupported features of an Ingress, except those of hosts, paths and Secrets. */
 export function problemsOfIngress(
   { metadata, spec }: Ingress,
   { dnsName, hasCertificate }: Pick<ServingNode, 'dnsName' | 'hasCertificate'>,
@@ -218,8 +218,8 @@ export function problemsOfIngress(
 }
 
 /**
- * Releases an Ingress that stays but no longer belongs to the operator. Keeps the status that another controller has
- * written since.
+ * Removes the node's hostname from the status of an Ingress that still exists but no longer belongs to the operator.
+ * Entries of other controllers stay.
  */
 async function release(
   deps: ReconcilerDeps,

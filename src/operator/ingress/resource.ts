@@ -14,7 +14,7 @@ export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 export const INGRESS_ANNOTATIONS = {
   redirect: 'tailscale.com/http-redirect',
   funnel: 'tailscale.com/funnel',
-  /** `enabled` also serves HTTP. Only Ingresses of a group support this annotation. */
+  /** `enabled`: HTTP is served in addition to HTTPS. Only Ingresses of a ProxyGroup support this annotation. */
   http: 'tailscale.com/http-endpoint',
 } as const;
 
@@ -75,18 +75,18 @@ export function parseIngress(object: unknown): Ingress {
   return ingressSchema.parse(object);
 }
 
-/** True if the Ingress gets its own proxy, which excludes Ingresses of groups. */
+/** True if the Ingress gets its own proxy. Ingresses of a ProxyGroup use the nodes of the group instead. */
 export function hasOwnProxy({ metadata, spec }: Ingress): boolean {
   return spec.ingressClassName === INGRESS_CLASS && groupIn(metadata.annotations) === '';
 }
 
-/** True if it has the operator's class, or a finalizer or status from it. */
+/** True if the Ingress has the operator's IngressClass or finalizer. */
 export function isIngressOfInterest(object: KubeObject): boolean {
   const { metadata, spec } = parseIngress(object);
   return spec.ingressClassName === INGRESS_CLASS || metadata.finalizers.includes(FINALIZER);
 }
 
-/** Returns the Services of its backends. */
+/** Returns the names of the Services that an Ingress uses as backends. */
 export function backendNames({ spec }: Ingress): readonly string[] {
   const paths = spec.rules.flatMap(({ http }) => http?.paths ?? []);
   const backends = [spec.defaultBackend, ...paths.map(({ backend }) => backend)];

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import type { Ingress, IngressBackend } from './resource.ts';
 
-/** An unsupported feature, with its field and advice. */
+/** An unsupported feature of an Ingress. The message names the field, and gives advice. */
 export interface IngressProblem {
   readonly reason: string;
   readonly message: string;
@@ -20,14 +20,14 @@ export interface HostRoutes {
   readonly exact: ReadonlyMap<string, Upstream>;
 }
 
-/** Mutable form, used while paths are added. */
+/** Mutable routes of a host, to which paths are still added. */
 export interface OpenRoutes extends HostRoutes {
   readonly prefixes: Map<string, Upstream>;
   readonly exact: Map<string, Upstream>;
 }
 
 export interface IngressRoutes {
-  /** Routes by host; the empty host is the node itself. */
+  /** Routes by host. The empty host stands for the node's own name. */
   readonly hosts: ReadonlyMap<string, HostRoutes>;
   readonly problems: readonly IngressProblem[];
 }
@@ -46,8 +46,8 @@ const serviceSchema = z.object({
 });
 
 /**
- * @param services existing Services of its backends
- * @param server tailscaled supports only a part of Ingress, a server of tailcast supports more
+ * @param services existing Services that the Ingress uses as backends
+ * @param server tailscaled, or tailcast's ingress server (`own`), which supports more of Ingress
  */
 export function ingressRoutesOf(
   ingress: Ingress,
@@ -98,7 +98,7 @@ export function ingressRoutesOf(
   };
 }
 
-/** True if the server cannot distinguish such hosts. */
+/** True for a wildcard host that the server does not support. */
 function isUnclear(host: string, server: 'tailscaled' | 'own'): boolean {
   return server === 'tailscaled' && host.includes('*');
 }
@@ -144,8 +144,8 @@ export function upstreamOf(
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';
   const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
-  // tailscaled uses h2c automatically for gRPC requests
+  // tailscaled uses h2c automatically for gRPC requests.
   const isH2c = server === 'own' && found.appProtocol === 'kubernetes.io/h2c';
-  // certificates of pods are not issued for IP addresses
+  // Certificates of pods are not issued for IP addresses, so the proxy does not verify them.
   return `${isH2c ? 'h2c' : secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
 }

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { REFUSED, redirectStatusOf } from '../../wire/ingress-table.ts';
 import type { HostRoutes, IngressProblem, Upstream } from './routes.ts';
 
-/** Facts about the node. */
+/** The node that serves an Ingress. */
 export interface ServingNode {
   /** MagicDNS name; undefined until it has joined. */
   readonly dnsName: string | undefined;
@@ -13,7 +13,7 @@ export interface ServingNode {
 }
 
 export interface ServeChoices {
-  /** Names of the node in rules: the first label, or the full name. */
+  /** First label of the node's name. Rules may use this label or the full name. */
   readonly hostname: string;
   readonly redirect: boolean;
   readonly funnel: boolean;
@@ -25,7 +25,7 @@ interface Handler {
   readonly Path?: string;
 }
 
-/** The used subset of tailscaled's format. */
+/** The part of tailscaled's serve configuration that the operator uses. */
 export interface ServeConfig {
   readonly TCP?: Readonly<Record<string, { readonly HTTPS?: boolean; readonly HTTP?: boolean }>>;
   readonly Web?: Readonly<Record<string, { readonly Handlers: Readonly<Record<string, Handler>> }>>;
@@ -42,7 +42,7 @@ export interface ServePlan {
 /** Placeholder that containerboot replaces by the node's name if it has a certificate. */
 export const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
 const TO_HTTPS = 'https://${HOST}${REQUEST_URI}';
-/** Path of a missing file; tailscaled responds with 404. */
+/** Path of a file that does not exist, for which tailscaled returns 404. */
 const NOWHERE = '/nonexistent';
 
 /** Plans the serve configuration for the routes of an Ingress. */
@@ -88,8 +88,8 @@ export function planHttps(
 }
 
 /**
- * Plans HTTP, which the tailnet encrypts. tailscaled appends the tailnet's domain to hosts outside it before the
- * lookup, so hosts can be any name or address.
+ * Plans HTTP on the encrypted tailnet. Hosts can be any name or address, because tailscaled appends the tailnet's
+ * domain to foreign hosts before it searches for them in the configuration.
  */
 export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,
@@ -118,7 +118,7 @@ export function planHttp(
   };
 }
 
-/** Separates the node's own routes, for all its names, from routes of other hosts. */
+/** Separates routes for the names of the node from routes for other hosts. */
 function divide(
   hosts: ReadonlyMap<string, HostRoutes>,
   { dnsName }: ServingNode,
@@ -127,7 +127,7 @@ function divide(
   const isOwn = (host: string): boolean => host === '' || host === hostname || host === dnsName;
   const prefixes = new Map<string, Upstream>();
   const exact = new Map<string, Upstream>();
-  // Rules for a host win over rules for all hosts.
+  // Rules for one name take precedence over rules for all hosts.
   const own = [...hosts].filter(([host]) => isOwn(host)).toSorted(([a], [b]) => b.length - a.length);
   for (const [, routes] of own) {
     for (const [path, to] of routes.prefixes) if (!prefixes.has(path)) prefixes.set(path, to);
@@ -137,9 +137,9 @@ function divide(
 }
 
 /**
- * Returns the handlers. tailscaled looks up the path itself, then its parents, nearest first. An exact path needs one
- * handler for itself, and another one with a trailing slash, which sends longer paths to their backend without the
- * exact path.
+ * Returns the handlers of a host. tailscaled searches for the path itself, then for its parents, nearest first. An
+ * exact path therefore needs two handlers: one for the path, and one with a trailing slash, which sends longer paths
+ * to the backend of the next shorter prefix.
  */
 function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
   const handlers: Record<string, Handler> = {};
@@ -152,7 +152,7 @@ function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
   return handlers;
 }
 
-/** tailscaled strips the path of the handler, so the target contains it again. */
+/** tailscaled removes the path of the handler from the request, so the target of the handler adds this path again. */
 function proxyTo(upstream: Upstream, path: string): Handler {
   if (upstream === REFUSED) return { Path: NOWHERE };
   const status = redirectStatusOf(upstream);

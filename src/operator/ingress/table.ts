@@ -1,6 +1,6 @@
 /**
- * Plans the ingress table for a server of tailcast, for Ingresses with certificates, and the serve configuration in
- * front of it. Pure.
+ * Plans Ingresses with their own certificates: the ingress table for tailcast's ingress server, and the serve
+ * configuration of the tailscaled in front of this server. Pure.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { errorText } from '../../errors.ts';
@@ -21,21 +21,21 @@ export interface TablePlan {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Listeners of the role, by the port of callers. */
+/** Listen addresses of `tailcast ingress`, by the port that clients use. */
 const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
-/** Maximum size of the certificates of one Ingress in a Secret of 1 MiB, in bytes. */
+/** Maximum size of the certificates of one Ingress, in bytes. A Secret may have 1 MiB. */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 
-/** Returns the Secrets in its `tls`. */
+/** Returns the names of the Secrets in `spec.tls` of an Ingress. */
 export function secretNames({ spec }: Ingress): readonly string[] {
   return [...new Set(spec.tls.map(({ secretName }) => secretName))].filter((name) => name !== '');
 }
 
 /**
- * Plans the table. A host with a Secret is served with its certificate, or not at all. A host of a rule without a
- * Secret is served over HTTP.
+ * Plans the table. A host that names a Secret is served with the Secret's certificate, or not at all. Hosts of rules
+ * that name no Secret are served over HTTP.
  *
- * @param hosts from `ingressRoutesOf` for a server of tailcast
+ * @param hosts result of `ingressRoutesOf` for tailcast's ingress server
  * @param dnsName of the node; undefined until it has joined
  * @param secrets by name
  */
@@ -103,7 +103,9 @@ export function planTable(
   };
 }
 
-/** Returns the forward from a port of tailscaled to the server of tailcast, with a PROXY header. */
+/**
+ * Returns the configuration with which tailscaled forwards a port to tailcast's ingress server, with a PROXY header.
+ */
 export function forwardTo(port: keyof typeof LISTENERS): object {
   return { TCPForward: LISTENERS[port], ProxyProtocol: 2 };
 }
@@ -112,7 +114,7 @@ type Found =
   | { readonly certificatePem: string; readonly keyPem: string; readonly leaf: X509Certificate }
   | { readonly problem: string };
 
-/** Reads a certificate and its key from a Secret, or returns the problem with it. */
+/** Returns the certificate and the private key in a Secret, or the problem with the Secret. */
 export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
     return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
@@ -139,10 +141,11 @@ export function readCertificate(name: string, secret: TlsSecret): Found {
 }
 
 /**
- * Returns problems of a certificate that clients will see. The certificate is served anyway, because clients decide.
+ * Returns problems that clients will find in a certificate. The certificate is served anyway, because each client
+ * decides whether to trust it.
  */
 export function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
-  // Replaces the wildcard by an example name.
+  // The wildcard is replaced by an example label for the check.
   const foreign = hosts.filter((host) => leaf.checkHost(host.replace(/^\*\./, 'any.')) === undefined);
   return [
     ...(leaf.validToDate.getTime() <= nowMs ? [`has expired (${leaf.validTo}): renew it`] : []),

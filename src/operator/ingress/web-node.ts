@@ -1,4 +1,4 @@
-/** The only node of an Ingress or a Gateway: common parts of their passes. Effects only. */
+/** Common parts of the reconcilers of Ingresses and Gateways, each of which has a single node. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
@@ -9,15 +9,18 @@ import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
 import { existingName } from '../workload/proxy.ts';
 
-/** Interval of reads of certificate Secrets, in milliseconds. The operator may read but not watch them. */
+/**
+ * Interval at which the operator reads certificate Secrets, in milliseconds. The operator may get these Secrets but
+ * not watch them.
+ */
 const SECRET_POLL_MS = 60_000;
 
-/** Time until the next pass over a deployed resource. */
+/** Returns the time until the next reconciliation of a deployed resource. */
 export function nextPassMs(retryAfterMs: number | undefined, secrets: number): number | undefined {
   return secrets > 0 ? Math.min(retryAfterMs ?? Infinity, SECRET_POLL_MS) : retryAfterMs;
 }
 
-/** Returns the node of a parent, with the name of its existing objects. */
+/** Returns the node of an Ingress or a Gateway. Existing objects keep their name. */
 export async function manageNode(
   deps: ReconcilerDeps,
   kind: 'Ingress' | 'Gateway',
@@ -81,7 +84,7 @@ export async function servicesNamed(
   return found;
 }
 
-/** Secrets with certificates, by name. */
+/** Reads the Secrets with certificates. Returns them by name. */
 export async function tlsSecretsOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { namespace }: Pick<Managed['metadata'], 'namespace'>,

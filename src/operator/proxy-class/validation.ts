@@ -20,7 +20,7 @@ export function problemsOf({ spec }: ProxyClass): readonly string[] {
   ];
 }
 
-/** Returns warnings about fields without an effect, or with a surprising effect. */
+/** Returns warnings about fields without an effect, or with an effect that users may not expect. */
 export function warningsOf({ spec }: ProxyClass): readonly string[] {
   const { tailscaleContainer, tailscaleInitContainer } = spec.statefulSet.pod;
   const own = [...tailscaleContainer.env, ...tailscaleInitContainer.env].filter(({ name }) =>
@@ -51,7 +51,7 @@ function keyProblems(field: string, map: Readonly<Record<string, string>>): read
     .map((key) => `${field}: Invalid value: ${JSON.stringify(key)}: not a qualified name`);
 }
 
-/** Checks an image reference (distribution/reference), without its finer rules. */
+/** Checks an image reference roughly, without all rules of distribution/reference. */
 function imageProblem(field: string, image: string): readonly string[] {
   const valid =
     /^[a-z0-9]([a-z0-9._:-]*[a-z0-9])?(\/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$/i;

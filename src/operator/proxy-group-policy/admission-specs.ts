@@ -11,12 +11,15 @@ type AdmissionObject = DesiredObject & { readonly spec: object };
 type Direction = 'ingress' | 'egress';
 const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
 
-/** CEL: true for a Service that nodes of the tailnet reach. All other Services with a group lead to the tailnet. */
+/**
+ * CEL expression: true for a Service that is exposed to the tailnet. All other Services that name a group are egress
+ * Services.
+ */
 const EXPOSED =
   '(has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == "tailscale") || ' +
   `(has(object.metadata.annotations) && "${ANNOTATIONS.expose}" in object.metadata.annotations && ` +
   `object.metadata.annotations["${ANNOTATIONS.expose}"] == "true")`;
-/** CEL: value of the annotation that names a group. */
+/** CEL expression: value of the annotation that names a group. */
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
 /** Name of both objects for one direction, as the reference (Tailscale's operator) names them. */
@@ -46,7 +49,7 @@ export function admissionObjects(
   });
 }
 
-/** Kubernetes' rule for names of resources. Other names match no ProxyGroup. */
+/** True if Kubernetes allows this name for a resource. No ProxyGroup can have another name. */
 function isResourceName(name: string): boolean {
   return name.length <= 253 && /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(name);
 }

@@ -1,6 +1,6 @@
 /**
- * Clusters of a ProxyGroup next to its own: Secrets of the operator's namespace that have a label of Cluster API or
- * Argo CD. The gateways may read these Secrets by name, and no others. Pure.
+ * Additional clusters of a ProxyGroup. Secrets in the operator's namespace with a label of Cluster API or Argo CD
+ * describe them. The gateways may read only these Secrets, by name. Pure.
  */
 import { TailcastError } from '../../errors.ts';
 import { describeCluster, FORMAT_LABELS, MAX_NAMED_OBJECTS } from '../../kube/cluster-objects.ts';
@@ -19,10 +19,10 @@ type SecretFormat = (typeof SECRET_FORMATS)[number];
 /** File of the ConfigMap with the gateway's setting `clusters`. */
 export const CLUSTERS_FILE = 'clusters.yaml';
 
-/** Maximum number of refused Secrets in a message. */
+/** Maximum number of rejected Secrets that a message lists. */
 const MAX_SHOWN = 10;
 
-/** Name of a group's ConfigMap with the clusters. */
+/** Name of the ConfigMap with the clusters of a group. */
 export function clustersName(group: string): string {
   return `${group}-clusters`;
 }
@@ -46,8 +46,8 @@ export function problemOfClusters(proxyGroup: ProxyGroup): string | undefined {
 }
 
 /**
- * Selects Secrets of a format. The label of the format comes first, because a selector may end with text that the API
- * server ignores.
+ * Returns the label selector for Secrets of one format. The format's label comes first, because the API server may
+ * ignore the end of the user's selector.
  */
 export function secretSelector(format: SecretFormat, selector: string): string {
   return `${FORMAT_LABELS[format]},${selector}`;
@@ -61,8 +61,9 @@ export interface ServedClusters {
 }
 
 /**
- * Decides which Secrets are clusters of the group. If several Secrets describe one name, the oldest gets it. A Secret
- * with an invalid kubeconfig stays readable, because gateways keep its last good state.
+ * Decides which Secrets are clusters of the group. If several Secrets describe clusters with the same name, the oldest
+ * is used. Gateways may still read a Secret with an invalid kubeconfig, because they keep the last valid state of its
+ * cluster.
  */
 export function chooseClusters(
   { metadata: { name: own } }: ProxyGroup,
@@ -95,7 +96,10 @@ export function chooseClusters(
   return { secrets, verdict: verdictOf(own, [...owners.keys()].slice(1).toSorted(), refused) };
 }
 
-/** Returns the name of a Secret's cluster. Both fields are undefined if the Secret describes no cluster. */
+/**
+ * Returns the name of the cluster that a Secret describes, or the problem with the Secret. Both fields are undefined
+ * if the Secret describes no cluster.
+ */
 function clusterOf(
   format: SecretFormat,
   secret: KubeObject,
@@ -106,7 +110,7 @@ function clusterOf(
     if (CLUSTER_NAME.test(cluster)) return { cluster };
     return { problem: 'the name of its cluster is not a DNS label' };
   } catch (error) {
-    // The cause of an error is in the content of the Secret, which readers of the ProxyGroup must not see.
+    // The cause of an error may quote the content of the Secret, which readers of the ProxyGroup must not see.
     const isOurs = error instanceof TailcastError && error.cause === undefined;
     return { problem: isOurs ? (error.detail ?? '') : 'its content is not a valid kubeconfig' };
   }
@@ -125,7 +129,10 @@ function verdictOf(own: string, names: readonly string[], refused: readonly stri
   };
 }
 
-/** Returns the ConfigMap with the gateway's setting `clusters`: the group's own cluster, and the chosen Secrets. */
+/**
+ * Returns the ConfigMap with the gateway's setting `clusters`: the group's own cluster, and the clusters of the
+ * selected Secrets.
+ */
 export function clustersConfigMap(
   proxyGroup: ProxyGroup,
   group: NodeGroup,

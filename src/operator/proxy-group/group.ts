@@ -12,8 +12,9 @@ import {
 import type { ProxyGroup } from './resource.ts';
 
 /**
- * Account of gateways that impersonate, with the reference's name. The account is installed with its right to
- * impersonate (`deploy/rbac/operator.yaml`), because an operator that grants this right would need it itself.
+ * ServiceAccount of gateways that impersonate users. It has the same name as in the reference (Tailscale's operator).
+ * `deploy/rbac/operator.yaml` grants it the right to impersonate, because the operator could grant this right only if
+ * it had it itself.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
@@ -22,7 +23,7 @@ export function nodeName({ metadata, spec }: ProxyGroup, ordinal: number): strin
   return dnsLabel(`${spec.hostnamePrefix || metadata.name}-${ordinal}`);
 }
 
-/** Names of the nodes of a group; empty if the name of the group is invalid. */
+/** Names of the nodes of a group. Empty if the group's own name is invalid. */
 export function nodeNames(proxyGroup: ProxyGroup, group: NodeGroup): readonly string[] {
   if (problemOfName(proxyGroup.metadata.name) !== undefined) return [];
   return ordinals(group).map((ordinal) => nodeName(proxyGroup, ordinal));
@@ -40,7 +41,10 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
   });
 }
 
-/** Nodes that many Services share. The account of these nodes may only read and write their own state. */
+/**
+ * Nodes of an egress or ingress group, which many Services share. Their ServiceAccount may only read and write the
+ * state of the nodes.
+ */
 export function sharedNodes(
   proxyGroup: ProxyGroup,
   options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,

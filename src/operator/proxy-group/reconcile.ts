@@ -52,7 +52,7 @@ const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
-  /** Types with an enabled controller. Groups of other types get the condition that they are not served. */
+  /** Types of ProxyGroups whose controllers are enabled. Groups of other types get a condition that says so. */
   readonly served: readonly string[];
 }
 
@@ -84,7 +84,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
   });
 }
 
-/** Writes once that a group is not served. Entries of other operators stay. */
+/** Writes the condition that a group is not served, if it is missing. Status entries of other operators stay. */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
   const { metadata, status } = proxyGroup;
   const target = { kind: KINDS.proxyGroup, metadata };
@@ -204,7 +204,7 @@ function configOf(
   return { namespace, name: clustersName(name) };
 }
 
-/** @returns the reason why the group cannot use the Service */
+/** @returns the reason why the group cannot use its Tailscale Service */
 async function ensureService(
   proxyGroup: ProxyGroup,
   group: NodeGroup,
@@ -219,7 +219,7 @@ async function ensureService(
   return undefined;
 }
 
-/** Removes the Services of a group except one. */
+/** Removes the Tailscale Services of a group, except the one in `keep`. */
 async function removeServices(
   { services }: TailnetControl,
   uid: string,

@@ -4,13 +4,13 @@ import type { KubeObject } from '../kube-object.ts';
 import { problemOfListeners } from '../workload/pod-specs.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
-/** Annotations for settings without a field in the resource. */
+/** Annotations for settings without a field in the ProxyGroup. */
 export const ANNOTATIONS = {
   /** Secret of type kubernetes.io/tls with the gateway's certificate. Default: a certificate from the tailnet. */
   tlsSecret: 'tailcast.dev/tls-secret',
   /** Settings of the gateway, one `NAME=value` per line. These settings override the operator's. */
   env: 'tailcast.dev/env',
-  /** Label selector of Secrets in the operator's namespace that describe further clusters. */
+  /** Label selector of Secrets in the operator's namespace that describe additional clusters. */
   clusters: 'tailcast.dev/clusters',
 } as const;
 
@@ -65,8 +65,8 @@ export function isIngressGroup({ spec }: ProxyGroup): boolean {
 }
 
 /**
- * Returns the ProxyClass of a group's nodes; empty for the operator's default or none. Groups of type `kube-apiserver`
- * ignore their ProxyClass.
+ * Returns the ProxyClass that a group names; empty if it names none. Groups of type `kube-apiserver` ignore their
+ * ProxyClass.
  */
 export function groupClassOf(object: KubeObject): string {
   const known = proxyGroupSchema.safeParse(object);

@@ -10,7 +10,9 @@ import type { ProxyGroup } from './resource.ts';
 
 /** Annotation with the owners. */
 const OWNERS = 'tailscale.com/owner-references';
-/** Operator id in this annotation. The reference uses the ID of its own node, which this operator does not have. */
+/**
+ * Operator ID in this annotation. The reference writes the ID of the operator's own node; this operator has no node.
+ */
 const OPERATOR_ID = 'tailcast-operator';
 const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
 const PORTS = ['tcp:443'];
@@ -44,9 +46,10 @@ export interface ServiceOwner {
 }
 
 /**
- * Decides about a Tailscale Service. The first owner keeps it.
+ * Decides whether to create, update or keep a Tailscale Service. A Service that belongs to another owner is not
+ * changed.
  *
- * @param wanted.field the field that chooses the name, for the message.
+ * @param wanted.field field of the resource that determines the name, for the error message
  * @param isFree returns true if the wanted owner may have the existing Service.
  */
 export function decideService(
@@ -81,7 +84,7 @@ export function decideService(
   };
 }
 
-/** Decides about the Tailscale Service of a ProxyGroup of API server proxies. */
+/** Decides whether to create, update or keep the Tailscale Service of a ProxyGroup of gateways. */
 export function decideGroupService(
   proxyGroup: ProxyGroup,
   { tags }: Pick<NodeGroup, 'tags'>,
@@ -90,12 +93,15 @@ export function decideGroupService(
   const { name, uid } = proxyGroup.metadata;
   const owner = { operatorID: OPERATOR_ID, resource: { kind: 'ProxyGroup', name, uid } };
   const field = 'spec.kubeAPIServer.hostname';
-  // The gateway reads grants for its nodes, so the Service has the tags of the nodes.
+  // Grants apply to tags, so the Service has the same tags as the nodes whose grants the gateway reads.
   const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
   return decideService(wanted, (service) => isOurs(service, uid), existing);
 }
 
-/** Names of the group's Services from earlier names; all its Services if the group is being deleted. */
+/**
+ * Names of the group's Tailscale Services except `keep`: after a rename the old one, and all of them if the group is
+ * being deleted.
+ */
 export function staleServices(
   uid: string,
   services: readonly TailnetService[],
@@ -104,7 +110,7 @@ export function staleServices(
   return services.filter((service) => service.name !== keep && isOurs(service, uid)).map(({ name }) => name);
 }
 
-/** True if this group is the only owner. Uids are unique across clusters. */
+/** True if the group with this uid is the only owner of the Service. Uids are unique across clusters. */
 function isOurs(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
@@ -120,7 +126,7 @@ function ownerShown(service: TailnetService): string {
   return shown.length === 0 ? 'a user without an operator' : shown.join(' and ');
 }
 
-/** Owners of a Service; undefined if they are missing or in an unknown format. */
+/** Owners of a Tailscale Service; undefined if the annotation is missing or has an unknown format. */
 export function ownersOf({
   annotations,
 }: TailnetService): z.infer<typeof ownersSchema>['ownerRefs'] | undefined {

@@ -19,7 +19,7 @@ import type { ProxyGroup } from './resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
 
-/** Returns the common properties of a group for the reconciler. */
+/** Returns a group in the form that the common reconciler needs. */
 export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
   const { metadata, spec } = proxyGroup;
   return {
@@ -32,8 +32,8 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
 }
 
 /**
- * Returns the ProxyClass of a group. If the group is invalid or must wait for its class, writes an event and a
- * condition, and returns the problem.
+ * Returns the ProxyClass of a group. If the group is invalid, or if its class is missing or not ready, writes an event
+ * and a condition, and returns the problem.
  */
 export async function classOfGroup(
   deps: ReconcilerDeps,
@@ -67,7 +67,7 @@ export async function refuseGroup(
   return { problem };
 }
 
-/** The nodes of a group as a proxy. */
+/** Returns the nodes of a group as a {@link Proxy}. */
 export function proxyOfGroup(
   { options }: Pick<ReconcilerDeps, 'options'>,
   proxyGroup: ProxyGroup,
@@ -85,7 +85,7 @@ export function proxyOfGroup(
 /**
  * Writes the status after the deployment of the nodes.
  *
- * @param missing undefined if the group is ready
+ * @param missing the condition that the nodes do not meet yet; undefined if the group is ready
  */
 export async function reportNodes(
   deps: ReconcilerDeps,
@@ -120,7 +120,7 @@ export async function reportNodes(
 /**
  * Writes the status of a group if it changes.
  *
- * @param shown undefined to keep devices and URL in the status.
+ * @param shown devices and URL; undefined to keep those in the status
  */
 export function reportGroup(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,

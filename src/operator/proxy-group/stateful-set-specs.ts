@@ -24,22 +24,25 @@ import { clusterSelectorOf, CLUSTERS_FILE, clustersName } from './clusters.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 
-/** Loopback address that no other node can reach through tailscaled. */
+/** Loopback address of the gateway. No other node can reach it through tailscaled, which forwards only to 127.0.0.1. */
 const LISTEN = '127.0.0.77:8443';
 const OPS_PORT = 9002;
 const TAILSCALE_HEALTH_PORT = 9001;
 const TLS_DIRECTORY = '/etc/tailcast-tls';
 const CLUSTERS_DIRECTORY = '/etc/tailcast-clusters';
 const STATE_DIRECTORY = '/var/lib/tailcast';
-/** Time for running sessions to finish. After this time the container has 15 s to close the remaining connections. */
+/** Time in which running sessions may finish. Afterwards the container has 15 s to close the remaining connections. */
 const DRAIN_SECONDS = 60;
 const GRACE_SECONDS = 75;
 
-/** Facts from the control server about a group. */
+/** Information about a group from the control server. */
 export interface GatewayContext {
-  /** `svc:…`; undefined if the control server has no Services. Each node then has only its own name. */
+  /**
+   * Name of the Tailscale Service, `svc:…`. Undefined if the control server does not support Tailscale Services;
+   * clients then use the names of the nodes.
+   */
   readonly service: string | undefined;
-  /** False if the control server issues no certificates. Gateways then need their own CA. */
+  /** True if the control server issues certificates. Otherwise gateways need their own CA. */
   readonly issuesCertificates: boolean;
 }
 
@@ -88,7 +91,7 @@ export function gatewayStatefulSet(
         },
       },
       ...(tls.kind === 'self-signed'
-        ? // The CA that clients trust must outlive the pod.
+        ? // Clients trust the gateway's own CA, so its key must outlive the pod.
           { volumeClaimTemplates: [claimTemplate('state', group.labels, '16Mi', undefined)] }
         : {}),
     },
@@ -106,7 +109,7 @@ function tlsOf({ metadata }: ProxyGroup, { issuesCertificates }: GatewayContext)
   return { kind: issuesCertificates ? 'tailscale' : 'self-signed' };
 }
 
-/** Host names of the nodes, with pod variables for the parts that differ between replicas. */
+/** Hostname of the nodes, with a variable for the part that differs between replicas. */
 function hostnameOf({ spec }: ProxyGroup): string {
   return spec.hostnamePrefix === '' ? '$(POD_NAME)' : `${spec.hostnamePrefix}-$(POD_INDEX)`;
 }

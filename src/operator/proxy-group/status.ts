@@ -59,7 +59,7 @@ export function withNotServed({ status, metadata, spec }: ProxyGroup, nowIso: st
   );
 }
 
-/** Returns the status without the operator's entries, or undefined if there are none. */
+/** Returns the status without the operator's entries, or undefined if the operator has no entries in it. */
 export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatus, 'url'> | undefined {
   const ours: readonly string[] = Object.values(CONDITIONS);
   const conditions = status.conditions.filter(({ type }) => !ours.includes(type));
@@ -74,17 +74,17 @@ export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
   );
 }
 
-/** Desired conditions; missing ones stay unchanged, and null removes the condition. */
+/** Desired conditions. A condition that is absent here stays unchanged, and null removes it. */
 export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict | null>>>;
 
-/** Observations of a pass. */
+/** Observed state of a group. */
 export interface Seen {
   readonly replicas: number;
   /** Number of ready pods in the status of the StatefulSet. */
   readonly readyPods: number;
   /** One per replica. */
   readonly nodes: readonly NodeState[];
-  /** Undefined if the control server has no Services. */
+  /** Name of the Tailscale Service; undefined if the control server does not support Tailscale Services. */
   readonly service: string | undefined;
   /** False while the StatefulSet is being recreated, or replicas are being removed. */
   readonly settled: boolean;
@@ -106,7 +106,10 @@ export function backends({ nodes, service, readyPods }: Seen): number {
   return Math.min(joined, readyPods);
 }
 
-/** URL for callers: the Service in the domain of its nodes, or the first joined node. */
+/**
+ * URL of the gateways: the name of the Tailscale Service in the domain of the nodes, or the name of the first node
+ * that has joined.
+ */
 export function urlOf(seen: Seen): string | undefined {
   if (backends(seen) === 0) return undefined;
   const name = seen.nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
@@ -149,7 +152,7 @@ export function verdictsOf(seen: Seen): Verdicts {
 /**
  * Returns the new status, or undefined for no change.
  *
- * @param observed undefined to keep devices and URL
+ * @param observed observed state; undefined to keep devices and URL
  * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(

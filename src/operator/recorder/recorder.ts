@@ -21,11 +21,14 @@ import {
   type SpecOptions,
 } from '../workload/workload.ts';
 
-/** Annotations for settings that the schema of a Recorder has no field for. */
+/** Annotations for settings without a field in the Recorder. */
 export const ANNOTATIONS = {
-  /** Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`. Recordings then outlive the pod without S3. */
+  /**
+   * Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`. With this claim, recordings outlive the pod without
+   * S3.
+   */
   volumeSize: 'tailcast.dev/volume-size',
-  /** StorageClass of those claims. Default: the default class of the cluster. */
+  /** StorageClass of these PersistentVolumeClaims. Default: the default class of the cluster. */
   volumeClass: 'tailcast.dev/volume-class',
   /** URL of an OpenSearch server for the search index. Turns the search on. */
   searchUrl: 'tailcast.dev/search-url',
@@ -103,7 +106,7 @@ export interface DesiredRecorder {
   readonly hasPlayer: boolean;
   readonly storage: RecorderStorage;
   readonly search: RecorderSearchServer | undefined;
-  /** Labels, annotations and pod settings that the StatefulSet takes over. */
+  /** Labels, annotations and pod settings for the StatefulSet. */
   readonly statefulSet: Resource['spec']['statefulSet'];
   /** Reason why this Recorder cannot be deployed; undefined if it is valid. */
   readonly problem: string | undefined;
@@ -143,7 +146,10 @@ export function parseRecorder(
   return { ...desired, problem: problemOf(desired) };
 }
 
-/** S3 takes precedence over the annotation for a volume. Without either, recordings are lost with the pod. */
+/**
+ * S3 takes precedence over the annotation for a volume. Without S3 and without a volume, recordings are lost with the
+ * pod.
+ */
 function storageOf(
   { annotations }: Resource['metadata'],
   s3: Resource['spec']['storage']['s3'],
@@ -158,7 +164,7 @@ function storageOf(
     : { kind: 'volume', size, storageClass: annotations[ANNOTATIONS.volumeClass] };
 }
 
-/** Undefined without these annotations. Empty annotations count as missing. */
+/** Returns undefined if none of these annotations has a value. */
 function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchServer | undefined {
   const valueOf = (key: string): string | undefined =>
     annotations[key] === '' ? undefined : annotations[key];
@@ -168,7 +174,9 @@ function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchSe
   return (url ?? credentials ?? ca) === undefined ? undefined : { url: url ?? '', credentials, ca };
 }
 
-/** The texts are those of the reference where it has the same field, because dashboards match them. */
+/**
+ * Returns the problem of a Recorder. The reference's fields have the reference's texts, because dashboards match them.
+ */
 function problemOf({
   metadata,
   group,
@@ -196,7 +204,9 @@ function problemOf({
   return search === undefined ? undefined : problemOfSearch(search);
 }
 
-/** Mirrors the checks of the recorder's own settings, so that an invalid Recorder does not start a pod that exits. */
+/**
+ * Repeats the recorder's checks of its settings, so that an invalid Recorder gets an error instead of pods that exit.
+ */
 function problemOfSearch({ url: text, credentials }: RecorderSearchServer): string | undefined {
   const { searchUrl, searchCredentials, searchCa } = ANNOTATIONS;
   if (text === '') return `annotations ${searchCredentials} and ${searchCa} need ${searchUrl}`;
@@ -219,7 +229,7 @@ function problemOfSearch({ url: text, credentials }: RecorderSearchServer): stri
 /**
  * Returns why the pods cannot use the ServiceAccount, or undefined.
  *
- * @param serviceAccount the ServiceAccount that has the wanted name; undefined if there is none.
+ * @param serviceAccount existing ServiceAccount with the desired name, if any
  */
 export function problemOfAccount(
   { metadata, group }: DesiredRecorder,

@@ -1,6 +1,7 @@
 /**
- * The StatefulSet of a Recorder: the stock tailscale container and the recorder, which identifies the nodes that upload
- * through the LocalAPI socket of tailscaled. Pure. The mapping of fields is documented in `docs/operator.md`.
+ * The StatefulSet of a Recorder: the stock tailscale container and the recorder. The recorder identifies uploading
+ * nodes with queries to the LocalAPI socket of tailscaled. Pure. The mapping of fields is documented in
+ * `docs/operator.md`.
  */
 import type {
   V1Container,
@@ -34,13 +35,13 @@ const UPLOAD_PORT = 80;
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
 const DATA_DIRECTORY = '/data';
-/** Parent of the directories of mounted Secrets. */
+/** Directory below which Secrets are mounted. */
 const SECRETS_DIRECTORY = '/etc/tailcast';
 const SEARCH_DIRECTORY = `${SECRETS_DIRECTORY}/search`;
-/** Keys of the Secrets that annotations name, and the names of the mounted files. */
+/** Keys of the Secrets that annotations name. The mounted files have the same names. */
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
-/** Time for running uploads to finish. The container then has 15 s to close the remaining ones. */
+/** Time in which running uploads may finish. Afterwards the container has 15 s to close the remaining uploads. */
 const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
 
@@ -50,7 +51,7 @@ const GRACE_SECONDS = 60;
  * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector has the fixed
  * labels only, so pod labels can change.
  *
- * @param existing immutable parts of the existing StatefulSet, which are kept.
+ * @param existing immutable parts of the existing StatefulSet, which the new one keeps
  */
 export function statefulSet(
   recorder: DesiredRecorder,
@@ -85,14 +86,17 @@ export function statefulSet(
         ? {}
         : {
             volumeClaimTemplates: [claimTemplate('data', labels, storage.size, storage.storageClass)],
-            // Recordings are evidence, so only a person deletes the volumes.
+            // Recordings are evidence, so the volumes are never deleted automatically.
             persistentVolumeClaimRetentionPolicy: { whenDeleted: 'Retain', whenScaled: 'Retain' },
           }),
     },
   };
 }
 
-/** True if the image is the reference's recorder, which does not run next to a tailscale container. */
+/**
+ * True for the recorder image of the reference (Tailscale's tsrecorder), which cannot run next to a tailscale
+ * container.
+ */
 export function isForeignImage(image: string): boolean {
   const path = image.split('@', 1)[0] ?? '';
   const last = path.slice(path.lastIndexOf('/') + 1);
@@ -132,7 +136,7 @@ function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
   };
 }
 
-/** Clients expect a recorder on port 80. The sysctl lets an unprivileged process listen on it. */
+/** Clients expect a recorder on port 80. The sysctl permits an unprivileged process to listen on this port. */
 function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityContext {
   const defaults: V1PodSecurityContext = {
     fsGroup: USER,
@@ -174,8 +178,8 @@ function recorderContainer(
 }
 
 /**
- * The variables of the recorder container. Values that the user sets under the reference's names determine the
- * variables of this project. Variables of the user override all others.
+ * The environment variables of the recorder container. The reference's variables are translated into the variables of
+ * tailcast. Variables that the user sets override all others.
  */
 function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): readonly V1EnvVar[] {
   const { hasPlayer, storage, search, statefulSet: wanted } = recorder;
@@ -190,7 +194,7 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
   };
   const effective = new Map([...Object.entries(names), ...users]);
   const destination = effective.get('TSRECORDER_DST') ?? '';
-  // The reference's S3 client reads the region from these variables.
+  // The reference's S3 client reads the region from these variables too.
   const region = users.get('AWS_REGION') ?? users.get('AWS_DEFAULT_REGION');
   const hosts = [
     '$(POD_NAME)',
@@ -221,7 +225,9 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
   ];
 }
 
-/** Translates `s3://endpoint` and a bucket, or a directory, into the recorder's settings. */
+/**
+ * Translates the reference's destination into settings of the recorder: `s3://endpoint` with a bucket, or a directory.
+ */
 function storeVariables(destination: string, bucket: string): Readonly<Record<string, string>> {
   const endpoint = /^s3:\/\/(.*)$/.exec(destination)?.[1];
   if (endpoint === undefined) return { TAILCAST_STORE: destination };
@@ -243,7 +249,10 @@ function searchVariables({ url, credentials, ca }: RecorderSearchServer): Readon
   };
 }
 
-/** The key that all replicas of one bucket sign with. Without a bucket the key is in the spool. */
+/**
+ * Volume with the signing key of all replicas that share a bucket. Without a bucket, the recorder creates its key in
+ * the spool.
+ */
 function evidenceVolume(groupName: string): V1Volume {
   const items = [{ key: EVIDENCE_KEY, path: EVIDENCE_KEY }];
   return {
@@ -252,7 +261,7 @@ function evidenceVolume(groupName: string): V1Volume {
   };
 }
 
-/** One volume with a file of each Secret that the search needs, or none. */
+/** One volume with the files of the Secrets that the search needs; empty if it needs none. */
 function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Volume[] {
   const sources = [
     { name: credentials, key: SEARCH_CREDENTIALS },
@@ -263,10 +272,10 @@ function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Vo
   return sources.length === 0 ? [] : [{ name: 'search', projected: { defaultMode: 0o440, sources } }];
 }
 
-/** Serves the player over HTTPS under the node's own name, which containerboot fills in. */
+/** Serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. */
 function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
   const { env } = wanted.pod.container;
-  // Viewers use the upload listener unless the user sets another one.
+  // Viewers use the listener for uploads, unless the user sets a separate listener.
   const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
   const port = Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
   return {

@@ -5,16 +5,16 @@ import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
-  /** The operator does nothing for such a Service, and deletes its existing objects. */
+  /** The Service needs no proxy. The operator deletes objects that it created for it earlier. */
   | { readonly kind: 'none' }
   | { readonly kind: 'invalid'; readonly message: string }
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
 
-/** Returns the purpose of a Service. */
+/** Returns the purpose of a Service: the kind of proxy that it needs, or none. */
 export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
-  // A Service in a group has no separate proxy. The previous proxy of the Service is deleted.
+  // A Service of a group has no proxy of its own. A proxy from earlier is deleted.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
@@ -27,7 +27,7 @@ export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   return inwardPurpose(service);
 }
 
-/** Target in the tailnet. A valid target has exactly one of both fields. */
+/** Target of an egress Service. A valid target has either an address or a name. */
 export interface TailnetTarget {
   readonly ip: string;
   readonly fqdn: string;
@@ -42,7 +42,7 @@ function addressIn(annotations: Readonly<Record<string, string>>): string | unde
   return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
 }
 
-/** True if it leads to the tailnet. */
+/** True if the annotations name a target in the tailnet, which makes the Service an egress Service. */
 export function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
   const { ip, fqdn } = targetOf(annotations);
   return ip !== '' || fqdn !== '';
@@ -57,7 +57,7 @@ export function isExposed(
   return isOurLoadBalancer(spec, servesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
 }
 
-/** Returns the problem of a Service that leads to the tailnet, or undefined. */
+/** Returns the problem of an egress Service, or undefined. */
 export function egressProblemOf(
   { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
   servesUnclassed: boolean,
@@ -84,12 +84,12 @@ function inwardPurpose({ spec }: Service): Purpose {
       message: 'headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP',
     };
   }
-  // the API server will assign an address, which changes the Service
+  // The API server will assign an address. This change of the Service starts a new reconciliation.
   if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
   return proxy({ kind: 'ingress', address: spec.clusterIP });
 }
 
-/** True if it names a ProxyGroup. */
+/** True if the Service names a ProxyGroup. */
 export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
   return groupIn(metadata.annotations) !== '';
 }
@@ -110,7 +110,7 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
     .filter((tag) => tag !== '');
 }
 
-/** Returns the problem with the names in the annotations, or undefined. */
+/** Returns the problem with the hostname or the tags in the annotations, or undefined. */
 export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
   if (hostname !== undefined && !LABEL.test(hostname)) {
@@ -155,7 +155,7 @@ function problemOfTarget(
     : undefined;
 }
 
-/** A name with at least three labels. Control servers may use any domain. */
+/** True for a domain name with at least three labels. The domain of the tailnet depends on the control server. */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');
   return name.length <= 254 && labels.length >= 3 && labels.every((label) => LABEL.test(label));

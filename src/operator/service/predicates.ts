@@ -14,7 +14,7 @@ export const ANNOTATIONS = {
   proxyGroup: 'tailscale.com/proxy-group',
   targetName: 'tailscale.com/tailnet-fqdn',
   targetAddress: 'tailscale.com/tailnet-ip',
-  /** Original name of `targetAddress`. */
+  /** Earlier name of the annotation `targetAddress`. */
   targetAddressOld: 'tailscale.com/ts-tailnet-target-ip',
 } as const;
 
@@ -75,22 +75,23 @@ export function proxyClassNameOf(
 }
 
 /**
- * Finalizers of Services and Ingresses that a group serves. The names are the reference's, so that its objects are
- * released, too.
+ * Finalizers of Services and Ingresses that a group serves. They have the names that the reference uses, so that the
+ * operator can also release objects of the reference.
  */
 export const MEMBER_FINALIZERS = {
   svc: 'tailscale.com/service-pg-finalizer',
   ingress: 'tailscale.com/ingress-pg-finalizer',
 } as const;
 
-/** True if a group serves the Service or Ingress, or has served it. */
+/** True if a group serves the Service or Ingress, or has served it and not released it. */
 export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
   return Object.values(MEMBER_FINALIZERS).some((one) => metadata.finalizers?.includes(one) === true);
 }
 
 /**
- * The part of a Service that is kept in memory: all of a Service of a group, and of the others only the values that
- * decide about them, because a cluster may have thousands.
+ * Returns the part of a Service that the cache stores. Services of groups are stored completely. For other Services,
+ * the cache stores only the fields that determine whether the operator handles them, because a cluster may have
+ * thousands of Services.
  */
 export function projectService(service: KubeObject): KubeObject {
   const { apiVersion, kind, metadata, ...rest } = service;

@@ -51,7 +51,7 @@ export interface ServiceChoices {
   readonly servesUnclassed: boolean;
   /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;
-  /** ProxyClass of Services without a class; empty for none. */
+  /** ProxyClass of Services that name no class; empty if there is no default. */
   readonly defaultClass: string;
   /** e.g. `cluster.local` */
   readonly clusterDomain: string;
@@ -84,7 +84,7 @@ async function managed(
   const objectName = metadata.finalizers.includes(FINALIZER)
     ? await existingName(deps, parent, signal)
     : undefined;
-  // Other operators with groups use the same finalizer. If this operator serves groups, it deletes these Services here.
+  // Egress groups use the same finalizer. Only an operator that serves egress groups may remove it.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
     if (isActive(deps, service)) {
@@ -154,7 +154,7 @@ async function deploy(
   const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
   if (isEgress(duty)) {
-    // The name of an egress Service resolves to the pods.
+    // The headless Service of the proxy resolves to its pods.
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
     await leadServiceTo(deps.client, service, name, signal);
   }
@@ -194,7 +194,10 @@ function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefin
   return failed('ProxyPending', `${missing}${name}`);
 }
 
-/** Returns the addresses in the status. The addresses stay while a pod restarts, because the node stays the same. */
+/**
+ * Returns the addresses for the status if the node has joined. Undefined keeps the previous addresses, for example
+ * while the pod restarts.
+ */
 function shownIngress(
   service: Service,
   { group }: Managed,
@@ -206,14 +209,14 @@ function shownIngress(
 }
 
 /**
- * Returns undefined to keep the addresses of another load balancer controller, or an empty list for a Service of
- * another type.
+ * Returns the addresses for the status of a Service that is not a load balancer of the operator. Undefined keeps the
+ * addresses that another load balancer controller has written.
  */
 function shownByOthers({ spec }: Service): readonly [] | undefined {
   return spec.type === 'LoadBalancer' ? undefined : [];
 }
 
-/** Releases a Service that stays but no longer belongs to the operator. */
+/** Clears the status of a Service that still exists but no longer belongs to the operator. */
 async function release(
   deps: ReconcilerDeps,
   service: Service,
@@ -221,7 +224,7 @@ async function release(
   signal: AbortSignal,
 ): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
-  // Another controller owns the status of load balancers with another class.
+  // Load balancers of another class have addresses from another controller, which must stay.
   const { type, loadBalancerClass } = service.spec;
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
@@ -234,7 +237,10 @@ async function release(
   return status !== undefined;
 }
 
-/** Releases the node of a Service that a group exposes now. The entries of the group stay. */
+/**
+ * Removes status entries that belong to the Service's former proxy, because a group exposes the Service now. The
+ * entries of the group stay.
+ */
 async function withoutNode(
   { client, options }: ReconcilerDeps,
   service: Service,

@@ -21,7 +21,7 @@ const OF_GROUPS: readonly string[] = [
   ...Object.values(INGRESS_CONDITIONS),
 ];
 
-/** Stable reasons; dashboards and scripts match on them. */
+/** Reasons of the Service's condition. They are stable, because dashboards and scripts match them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
 
 /** The operator writes only its own entries; entries of cloud controllers stay. */
@@ -33,7 +33,7 @@ export interface ServiceStatus {
 /**
  * Returns the new status, or undefined for no change.
  *
- * @param ingress undefined to keep the present value
+ * @param ingress addresses for the status; undefined to keep the present ones
  * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(
@@ -50,10 +50,10 @@ export function nextStatus(
 }
 
 /**
- * Returns the status without the operator's entries, or undefined if there are none.
+ * Returns the status without the operator's entries, or undefined if the operator has no entries in it.
  *
  * @param isOurs true if the operator has written an address
- * @param keep conditions that now belong to another controller
+ * @param keep types of conditions that now belong to another controller
  */
 export function clearedStatus(
   { status }: Service,
@@ -69,7 +69,10 @@ export function clearedStatus(
   return { conditions, ...(moved ? { loadBalancer: { ingress: left } } : {}) };
 }
 
-/** The name of a node, and its addresses in the families that the Service uses. */
+/**
+ * Entries for the status of a load balancer: the name of the node, and its addresses in the IP families of the
+ * Service.
+ */
 export function ingressOf(
   { spec }: Service,
   { dnsName, addresses }: NodeState,

@@ -16,9 +16,12 @@ import { credentialsProblem } from './credentials.ts';
 import type { Tailnets } from './tailnets.ts';
 
 const READY = 'TailnetReady';
-/** Time until credentials that were refused are checked again, in milliseconds. */
+/** Interval between checks of credentials that the control server refuses, in milliseconds. */
 const RECHECK_MS = 30_000;
-/** Id of a key that does not exist. The request for a missing key shows whether the client may read keys. */
+/**
+ * ID of an auth key that does not exist. The response to a query for this key shows whether the OAuth client may read
+ * keys.
+ */
 const NO_KEY = 'tailcast-scope-check';
 
 const tailnetSchema = z.object({

@@ -7,7 +7,7 @@ import { secretData } from '../workload/node-state.ts';
 import { createTailscaleControl, type ApiCredentials } from '../tailscale-api.ts';
 import { apiCredentials, createIdTokens } from './credentials.ts';
 
-/** `gone`: the resource was deleted, so the operator cannot use this control server any more. */
+/** `gone`: the `Tailnet` resource was deleted, so the operator no longer has credentials for its control server. */
 export type TailnetAnswer =
   | { readonly kind: 'found'; readonly control: TailnetControl }
   | { readonly kind: 'gone'; readonly message: string };
@@ -27,7 +27,7 @@ const tailnetSchema = z.object({
   }),
 });
 
-/** Creates the selection of control servers. */
+/** Returns a function that finds the control server for a `Tailnet` name. */
 export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get' | 'review'>;
   readonly namespace: string;

@@ -5,13 +5,16 @@ import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
 import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields } from '../kube-object.ts';
 import { belongsTo, type NodeGroup } from './workload.ts';
 
-/** Annotation with a digest of the applied object, which shows that a field has been removed from it. */
+/**
+ * Annotation with a digest of the applied object. If an update only removes fields, a different digest still shows the
+ * change.
+ */
 const APPLIED = 'tailcast.dev/applied';
 
 /**
- * Applies an object unless the cluster has it already.
+ * Applies an object, unless the object in the cluster is already equal.
  *
- * @param group group to which an existing object must belong.
+ * @param group an existing object must belong to this group
  * @returns the object in the cluster
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */
@@ -44,8 +47,8 @@ function withDigest(desired: DesiredObject): DesiredObject {
 }
 
 /**
- * True if the operator has applied the same object and its fields have not changed since. A value that the API server
- * normalizes counts as a change, which costs one request.
+ * True if the operator has applied this object before, and its fields have not changed since then. If the API server
+ * normalizes a value, the object is treated as changed, and applied again.
  */
 function isUnchanged(existing: KubeObject, desired: DesiredObject): boolean {
   return existing.metadata.annotations?.[APPLIED] === digestOf(desired) && hasFields(existing, desired);
@@ -55,7 +58,7 @@ function digestOf(desired: DesiredObject): string {
   return createHash('sha256').update(JSON.stringify(desired)).digest('base64url').slice(0, 22);
 }
 
-/** True if the existing value has all fields of the desired one. */
+/** True if the existing value contains all fields of the desired value. */
 function hasFields(existing: unknown, desired: unknown): boolean {
   if (desired === undefined) return true;
   if (isEmpty(desired)) return isEmpty(existing);
@@ -72,16 +75,16 @@ function hasFields(existing: unknown, desired: unknown): boolean {
   return Object.entries(desired).every(([key, value]) => hasFields(members.get(key), value));
 }
 
-/** True for values that the API server omits. */
+/** True for empty values, which the API server omits. */
 function isEmpty(value: unknown): boolean {
   if (value === undefined || value === null || value === '' || value === false || value === 0) return true;
   return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
 /**
- * Returns the managed fields with which the next server-side apply also removes the fields that another operator has
- * set: the entry of that operator becomes ours, as in client-go's csaupgrade. Undefined if this operator has an
- * entry, or if no other operator has one.
+ * Returns managed fields in which the entry of another operator has the name of this one, as in client-go's
+ * csaupgrade. The next server-side apply then also removes fields that only the other operator has set. Returns
+ * undefined if this operator has an entry already, or if no other operator has one.
  */
 export function adoptedFields(
   object: KubeObject,
@@ -102,7 +105,7 @@ export function adoptedFields(
   return [merged, ...entries.filter((entry) => !isOperators(entry))];
 }
 
-/** True if a program wrote the complete object, and not a person with kubectl. */
+/** True if the entry is from a program that wrote the complete object, and not from kubectl. */
 function isOperators({ manager, operation, subresource }: ManagedFields): boolean {
   return (
     operation === 'Update' &&
@@ -140,10 +143,10 @@ export async function applyOwned(
   signal: AbortSignal,
 ): Promise<void> {
   assertOwned(group, existing);
-  // There may be thousands of proxies, so unchanged objects are not written again.
+  // A cluster may have thousands of proxies, so their unchanged objects are not written again.
   if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
   const kind = kindOf(desired);
-  // tailscaled writes its own fields into Secrets.
+  // Secrets keep their managed fields, because tailscaled writes its own fields into them.
   const managedFields =
     existing === undefined || kind === KINDS.secret ? undefined : adoptedFields(existing, FIELD_MANAGER);
   if (existing !== undefined && kind !== undefined && managedFields !== undefined) {

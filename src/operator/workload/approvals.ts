@@ -16,7 +16,7 @@ export interface Approvals {
 }
 
 export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
-  /** Approved routes by node, to avoid a request in each pass. */
+  /** Approved routes by node. They avoid a request in each reconciliation. */
   const approved = new Map<string, string>();
 
   async function approve(

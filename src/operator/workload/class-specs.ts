@@ -1,4 +1,4 @@
-/** Merges a ProxyClass into the StatefulSet of a proxy. Pure. */
+/** Applies the settings of a ProxyClass to the StatefulSet of a proxy. Pure. */
 import type {
   V1Container,
   V1EnvVar,
@@ -14,14 +14,14 @@ import type { Duty } from './workload.ts';
 
 const DEBUG_PORT = 9001;
 
-/** The core types are classes; the objects here are plain. */
+/** Plain objects with the fields of a class of the Kubernetes client. */
 type Plain<T> = { [Key in keyof T]: T[Key] };
 type PodTemplate = V1StatefulSetSpec['template'];
 
 /**
- * Returns the StatefulSet merged with a class. Labels of the operator and the selector, and the annotations of the last
- * configuration stay. Security contexts of pod and containers are replaced completely, even by empty ones. Variables
- * are appended to the operator's, so that the user's variables win.
+ * Returns the StatefulSet with the settings of a class. The operator's labels, the selector and the annotations of the
+ * last configuration stay. Security contexts of the pod and its containers are replaced completely, even by empty
+ * ones. The user's environment variables override those of the operator.
  */
 export function withClass(
   desired: DesiredStatefulSet,
@@ -87,14 +87,17 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
   };
 }
 
-/** Container settings of tailscale. Egress pods have no ports, because they forward all packets to the tailnet. */
+/**
+ * Returns the tailscale container with the settings of a class. Egress pods get no ports for metrics, because they
+ * forward all packets to the tailnet.
+ */
 function tailscaleWith(
   container: Plain<V1Container>,
   { statefulSet, ...spec }: ProxyClass['spec'],
   duty: Duty,
 ): V1Container {
   const { tailscaleContainer } = statefulSet.pod;
-  // their ports belong to the Service
+  // All ports of these pods belong to the Service.
   const outward = isEgress(duty) || duty.kind === 'forward-out';
   const metrics = spec.metrics.enable && !outward;
   const debug = tailscaleContainer.debug.enable && !outward;
@@ -130,7 +133,7 @@ function tailscaleWith(
 function containerWith(container: Plain<V1Container>, spec: ContainerOverrides): V1Container {
   const { env, image, imagePullPolicy, resources, securityContext } = spec;
   const named = new Set(env.map(({ name }) => name));
-  // server-side apply rejects duplicate names; the last value wins
+  // Server-side apply rejects duplicate names, so only the last value of a variable stays.
   const last = new Map(env.map(({ name, value }) => [name, value]));
   const merged = [
     ...(container.env ?? []).filter(({ name }) => !named.has(name)),

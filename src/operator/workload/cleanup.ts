@@ -1,4 +1,7 @@
-/** Removes objects that a group no longer needs: replicas, accounts, and at the end all objects. Effects. */
+/**
+ * Removes objects that a group no longer needs: surplus replicas and ServiceAccounts. Removes all objects of a deleted
+ * group. Effects.
+ */
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';
@@ -36,7 +39,7 @@ export async function removeSurplus(
       continue;
     }
     await leaveTailnet(deps, replica, control, signal);
-    // The state goes last, because it identifies the node.
+    // The state Secret is deleted last, because it identifies the node.
     await removeObject(deps, group, KINDS.secret, replica.auth, signal);
     await removeObject(deps, group, KINDS.secret, replica.state, signal);
     const { kind, name } = group;
@@ -45,7 +48,7 @@ export async function removeSurplus(
   return complete;
 }
 
-/** Removes ServiceAccounts of an earlier name of the group. */
+/** Removes earlier ServiceAccounts of the group, which have another name than the current one. */
 export async function removeStaleAccounts(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -59,7 +62,7 @@ export async function removeStaleAccounts(
   }
 }
 
-/** Removes Services of an interrupted creation, which have another name. */
+/** Removes Services that are left over from an interrupted creation and have another name than the group. */
 export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -74,14 +77,15 @@ export async function removeStaleServices(
 }
 
 /**
- * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. Objects
- * with an owner reference are deleted with the resource. Others, such as Secrets of nodes, are deleted here. Volumes
- * stay.
+ * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. The
+ * garbage collector deletes objects with an owner reference. Other objects, such as Secrets of nodes, are deleted
+ * here. Volumes stay.
  *
- * @param how.control undefined if the tailnet is gone, so that its nodes cannot be removed
- * @param how.waitForPods false after the maximum waiting time for pods
- * @param how.goWithResource true if the garbage collector deletes the other objects
- * @returns `waiting` while pods exist; otherwise the nodes that stayed in the tailnet
+ * @param how.control control server of the nodes; undefined if the `Tailnet` resource was deleted, so that the nodes
+ *   stay in the tailnet
+ * @param how.waitForPods false if the maximum waiting time for pods is over
+ * @param how.goWithResource true if the garbage collector deletes the objects with an owner reference
+ * @returns `waiting` while pods exist; otherwise the nodes that are still in the tailnet
  */
 export async function removeAll(
   deps: CleanupDeps,
@@ -96,7 +100,7 @@ export async function removeAll(
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
   const { control, waitForPods, goWithResource } = how;
   await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
-  // The StatefulSet may have created pods after the observation, so an existing StatefulSet needs another pass.
+  // The StatefulSet may have created pods since the objects were read, so the next reconciliation checks again.
   if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
     return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
@@ -113,7 +117,7 @@ export async function removeAll(
   return { kind: 'done', left };
 }
 
-/** Removes objects that may have the resource as owner. */
+/** Removes the objects that the garbage collector would delete together with the resource. */
 async function removeOwned(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -129,7 +133,10 @@ async function removeOwned(
   }
 }
 
-/** Removes the Secrets. The state Secrets go last, because they identify the nodes that must leave the tailnet. */
+/**
+ * Removes the Secrets. The state Secrets are deleted last, because they identify the nodes that must leave the
+ * tailnet.
+ */
 async function removeSecrets(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -145,8 +152,8 @@ async function removeSecrets(
 }
 
 /**
- * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. Reads the
- * state again before, because the pod may have written to it.
+ * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. The state
+ * Secret is read again first, because the pod may have written to it.
  */
 async function leaveTailnet(
   deps: CleanupDeps,
@@ -162,7 +169,7 @@ async function leaveTailnet(
   await removeNode(deps, state, control, signal);
 }
 
-/** Removes a ConfigMap of a group, if the garbage collector does not. */
+/** Removes a ConfigMap of a group, unless the garbage collector deletes it. */
 export async function removeConfigMap(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -173,7 +180,7 @@ export async function removeConfigMap(
   await removeObject(deps, group, KINDS.configMap, object, signal);
 }
 
-/** Removes an object if it belongs to the group and is still the observed one. */
+/** Removes an object if it belongs to the group. The uid prevents the removal of a newer object with the same name. */
 async function removeObject(
   { client }: CleanupDeps,
   group: NodeGroup,

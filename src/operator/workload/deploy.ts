@@ -23,15 +23,18 @@ import {
   stateSecret,
 } from './object-specs.ts';
 
-/** The objects of a resource, as functions of facts from the control server and the existing objects. */
+/** Desired objects of a group. Some of them depend on information from the control server, or on existing objects. */
 export interface DesiredWorkload {
   readonly group: NodeGroup;
   readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
   /** Names of Secrets that the pods may read, in addition to their own. */
   readonly readableSecrets?: readonly string[];
-  /** The headless Service of the pods. */
+  /** Headless Service of the pods. */
   readonly service?: DesiredObject;
-  /** Content of the state Secret of a replica. Default: the auth key. The key is undefined if the node has joined. */
+  /**
+   * Returns the data for the state Secret of a replica. Default: the auth key, which is undefined after the node has
+   * joined.
+   */
   readonly stateData?: (
     ordinal: number,
     authKey: string | undefined,
@@ -46,9 +49,9 @@ export interface Deployed {
   readonly recreating: boolean;
   /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
   readonly settled: boolean;
-  /** The missing condition of the nodes; undefined if all nodes work. */
+  /** Description of the condition that the nodes do not meet yet; undefined if all nodes are ready. */
   readonly missing: string | undefined;
-  /** Time until the next pass, in milliseconds. If undefined, only a change starts the next pass. */
+  /** Time until the next pass, in milliseconds. If undefined, only a change of an object starts the next pass. */
   readonly retryAfterMs: number | undefined;
 }
 
@@ -128,7 +131,10 @@ async function provision(
   return { nodes, recreating: await applyStatefulSet(deps, desired, options, observed.statefulSet, signal) };
 }
 
-/** Returns true if the StatefulSet must be recreated: this pass deletes it, and a later pass creates it. */
+/**
+ * Applies the StatefulSet. Returns true if it must be recreated: this pass deletes it, and a later pass creates it
+ * again.
+ */
 async function applyStatefulSet(
   deps: ReconcilerDeps,
   { group, statefulSet }: DesiredWorkload,
@@ -143,7 +149,7 @@ async function applyStatefulSet(
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
     await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' }, signal);
-    // The StatefulSet is gone when the garbage collector has orphaned the pods.
+    // The deletion is complete after the garbage collector has removed the owner references of the pods.
     return true;
   }
   await applyOwned(deps, group, desired, existing, signal);
@@ -168,14 +174,14 @@ const existingSchema = z.object({
   }),
 });
 
-/** The parts of an existing StatefulSet that cannot be changed. */
+/** Returns immutable fields of an existing StatefulSet, which the new one must repeat. */
 export function immutablePartsOf(existing: KubeObject): ImmutableParts {
   return { podManagementPolicy: existingSchema.parse(existing).spec.podManagementPolicy };
 }
 
 /**
- * True if the selector or the volumes differ, which cannot be changed in place. The StatefulSet is then deleted without
- * its pods, and the new one adopts them, so the recreation itself restarts no pod.
+ * True if the selector or the volume claim templates differ, which are immutable. The StatefulSet is then deleted
+ * without its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

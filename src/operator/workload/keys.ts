@@ -1,4 +1,4 @@
-/** Decides when a replica gets a new auth key. Asks the control server for keys and removes nodes. */
+/** Decides when a replica gets a new auth key. Creates keys and removes nodes at the control server. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl, TailnetDevice } from '../auth-keys.ts';
@@ -14,8 +14,8 @@ export const KEY_LIFETIME_MS = 60 * 60 * 1000;
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Time after which a key that is missing at the control server counts as lost. Before this time, its node may still
- * be joining.
+ * Time after which a stored key that the control server does not know is treated as spent. Before this time, its node
+ * may still be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
 
@@ -25,7 +25,10 @@ export type KeyDecision =
   | { readonly kind: 'keep' }
   | { readonly kind: 'none' }
   | { readonly kind: 'create' }
-  /** `requested`: the node cannot log in any more, and is removed first. */
+  /**
+   * `requested`: the pod reports that its node cannot log in any more. The node is removed before a new key is
+   * created.
+   */
   | { readonly kind: 'replace'; readonly reason: ReplaceReason };
 
 /** State of one replica's key. */
@@ -34,18 +37,18 @@ export interface KeyFacts {
   readonly stored: StoredKey | undefined;
   /** Node of the replica, if it exists. */
   readonly deviceId: string | undefined;
-  /** Key with which the pod could not log in. */
+  /** Key with which the pod could not log in, according to the pod's report. */
   readonly brokenKey: string | undefined;
   readonly tags: readonly string[];
-  /** True if the control server rejects the stored key. */
+  /** True if no node can join with the stored key any more. */
   readonly spent: boolean;
   readonly nowMs: number;
 }
 
 /**
- * Decides about a replica's key. A pod's request counts if it names the stored key, or if no key is stored. Otherwise a
- * newer key is already in delivery. Without a request, a replica without a node needs a valid key with the desired
- * tags.
+ * Decides whether a replica keeps its key, or needs a new one. A pod requests a new key by reporting a broken key. The
+ * request is accepted if it names the stored key, or if no key is stored; otherwise the pod has not read the newer key
+ * yet. Without a request, a replica whose node has not joined needs a valid key with the desired tags.
  */
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
@@ -83,7 +86,7 @@ export class ReissueLimiter {
     this.#countedAtMs = nowMs();
   }
 
-  /** Takes one token. @returns false if there is none */
+  /** Takes one token from the limiter. @returns false if no token is available */
   take(): boolean {
     const now = this.#nowMs();
     const gained = Math.max(0, now - this.#countedAtMs) / this.#intervalMs;
@@ -101,8 +104,8 @@ export interface DepartureDeps {
 }
 
 /**
- * Removes the node of a state Secret. A pod may have registered a node and stopped before it stored the node ID. Such a
- * node is found by the machine key in the Secret. Node names are never used for matching, because any user can choose
+ * Removes the node of a state Secret. If the pod registered a node but stopped before it stored the node ID, the
+ * machine key in the Secret identifies the node. Node names are never used for matching, because any user can choose
  * them.
  */
 export async function removeNode(
@@ -172,7 +175,7 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Manages keys, and limits the number of new keys per group. */
+/** Creates and replaces auth keys, with a rate limit for new keys of each group. */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
   /** Limiters by uid of the resource. */
@@ -185,7 +188,7 @@ export class KeyKeeper {
   /**
    * Ensures the key of one replica.
    *
-   * @param write stores a new key before its use, so that a crash loses at most one key
+   * @param write stores a new key, before the pod gets it; a crash therefore loses at most one key
    * @throws TailcastError `CONTROL_FAILED`
    */
   async ensure(
@@ -220,7 +223,10 @@ export class KeyKeeper {
     this.#limiters.delete(uid);
   }
 
-  /** Reads the node of a replica. If a user removed the node at the control server, the replica must join again. */
+  /**
+   * Reads the node of a replica. If the control server does not know the node any more, a user has removed it, and the
+   * replica must join again.
+   */
   async #readDevice(
     { control, signal }: Replica,
     deviceId: string | undefined,
@@ -272,7 +278,7 @@ export class KeyKeeper {
     return { key, id, expiresAtMs, tags };
   }
 
-  /** Replaces an unusable key. The rate is limited, because a pod can repeat its request. */
+  /** Replaces an unusable key. New keys are rate-limited, because a pod can repeat its request. */
   async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
     const { group, ordinal, control, secrets, signal } = replica;
     const { log } = this.#deps;
@@ -291,8 +297,8 @@ export class KeyKeeper {
   }
 
   /**
-   * True if a key is spent: a key admits one node, so it is useless if its node is gone or the control server reports
-   * it as used.
+   * True if no node can join with a key any more. A key is valid for one node, so it is spent if that node was
+   * removed, or if the control server reports that the key was used.
    */
   async #isSpent(
     { control, signal }: Replica,
@@ -306,7 +312,7 @@ export class KeyKeeper {
     return response?.answer === false;
   }
 
-  /** Sends a query to the control server. A failure is logged, and does not stop the pass. */
+  /** Sends a query to the control server. If the query fails, the error is logged, and the reconciliation continues. */
   async #query<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
     try {
       return { answer: await question() };
@@ -325,7 +331,10 @@ export class KeyKeeper {
   }
 }
 
-/** Updates the tags of a joined node at the control server. Unknown tags are treated as correct. */
+/**
+ * Updates the tags of a joined node at the control server. If the control server does not report the tags, they are
+ * not updated.
+ */
 async function followTags(
   stored: StoredKey,
   deviceId: string,

@@ -1,7 +1,7 @@
 /**
- * The owner of each name in a tailnet: names of nodes and of Tailscale Services, for resources of all kinds and
- * namespaces. A ConfigMap for each name says which resource owns it. The first resource that creates the ConfigMap owns
- * the name. Effects.
+ * Ensures that each name in a tailnet belongs to only one resource. The names are those of nodes and Tailscale
+ * Services, and the resources are of all kinds and namespaces. One ConfigMap for each name contains the uid of its
+ * owner. The first resource that creates the ConfigMap owns the name. Effects.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -14,7 +14,7 @@ type NamesDeps = {
   readonly options: { readonly namespace: string };
 };
 
-/** The names that a resource needs. */
+/** A resource, and the names that it needs. */
 export interface NameClaim {
   readonly kind: ResourceKind;
   readonly metadata: {
@@ -62,7 +62,7 @@ export async function claimNames(
   return undefined;
 }
 
-/** Removes every name that a resource owns, except those in `claim.names`. */
+/** Releases all names of a resource, except those in `claim.names`. */
 export async function releaseNames(deps: NamesDeps, claim: NameClaim, signal: AbortSignal): Promise<void> {
   const kept = new Set(objectNames(claim));
   const { namespace } = deps.options;
@@ -74,12 +74,12 @@ export async function releaseNames(deps: NamesDeps, claim: NameClaim, signal: Ab
   }
 }
 
-/** The ConfigMaps of all names. */
+/** Selects the ConfigMaps of all names. */
 export function nameSelection(namespace: string): Selection {
   return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** Names of the ConfigMaps, by the uid of the owner. */
+/** Index of the names of these ConfigMaps by the uid of the owner. */
 export async function namesByOwner(
   { cache, options }: Pick<NamesDeps, 'options'> & { readonly cache: ObjectCache },
   signal: AbortSignal,
@@ -90,7 +90,7 @@ export async function namesByOwner(
   return new Map([...byOwner].map(([uid, owned]) => [uid, owned.map(({ metadata }) => metadata.name)]));
 }
 
-/** True if the resource owns exactly the names that it claims. */
+/** True if the resource owns all names in the claim and no others. */
 export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, readonly string[]>): boolean {
   const owned = owners.get(claim.metadata.uid) ?? [];
   const wanted = objectNames(claim);
@@ -137,7 +137,7 @@ async function claimName(
     const owner = ownerIn(existing, namespace);
     if (owner.uid === uid) return undefined;
     if (await exists(client, owner, signal)) return owner;
-    // The owner was deleted without our finalizer.
+    // The owner was deleted while it did not have the operator's finalizer.
     await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid }, signal);
   }
   throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);

@@ -16,9 +16,9 @@ export interface NodeState {
   readonly advertised: readonly string[];
   /** Routes that the node advertises. */
   readonly routes: readonly string[];
-  /** Uid of the pod that wrote the state; undefined if unknown. */
+  /** Uid of the pod that wrote the state, if known. */
   readonly podUid: string | undefined;
-  /** The auth key of a failed login, or `no-authkey`. */
+  /** Auth key with which the last login failed; `no-authkey` if the pod had none. */
   readonly brokenKey: string | undefined;
 }
 
@@ -42,14 +42,15 @@ const profileSchema = z.object({
 });
 
 /**
- * Reads the Secret in which tailscaled keeps its state. The reference's tsrecorder embeds tailscaled and uses the same
- * format. Unreadable fields count as absent: a broken profile means that the node has not joined.
+ * Reads the Secret in which tailscaled stores its state. Tailscale's tsrecorder embeds tailscaled and uses the same
+ * format. An invalid field is treated as missing, so a node with an invalid profile has not joined.
  */
 export function readNodeState(secret: KubeObject): NodeState {
   const data = secretData(secret);
   const profile = readProfile(data);
   const login = profile?.Config?.UserProfile?.LoginName;
-  // The reference stores the name of a tagged node here. A control server may also store "tagged-devices".
+  // The login name of a tagged node is the node's name at Tailscale's control server. Other control servers may store
+  // "tagged-devices".
   const fromProfile = login?.includes('.') === true && !login.includes('@') ? login : undefined;
   const dnsName = data.get('device_fqdn') ?? fromProfile;
   return {
@@ -68,7 +69,8 @@ const X25519_PKCS8 = '302e020100300506032b656e04220420';
 
 /**
  * The public half of the machine key in a state Secret, in the format of control servers. tailscaled stores the key
- * before it registers, so the key identifies nodes of pods that stopped before they stored their node ID.
+ * before it registers its node. The key therefore identifies the node even if the pod stopped before it stored the
+ * node ID.
  */
 export function machineKeyOf(secret: KubeObject): string | undefined {
   const hex = /^privkey:([0-9a-f]{64})$/.exec(secretData(secret).get('_machinekey') ?? '')?.[1];
@@ -80,7 +82,7 @@ export function machineKeyOf(secret: KubeObject): string | undefined {
   return `mkey:${Buffer.from(x, 'base64url').toString('hex')}`;
 }
 
-/** The decoded fields of a Secret's `data`. */
+/** Returns the decoded values in the `data` of a Secret. */
 export function secretData(secret: KubeObject): ReadonlyMap<string, string> {
   const data = z.record(z.string(), z.string()).safeParse(secret['data'] ?? {});
   if (!data.success) return new Map();

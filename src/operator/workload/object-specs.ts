@@ -9,7 +9,7 @@ import {
   type SpecOptions,
 } from './workload.ts';
 
-/** Annotations of an auth key's Secret, with the response of the control server. */
+/** Annotations of an auth Secret: ID, expiry and tags of the key. */
 export const KEY_ANNOTATIONS = {
   id: 'tailcast.dev/key-id',
   expires: 'tailcast.dev/key-expires',
@@ -27,9 +27,9 @@ export function serviceAccount(group: NodeGroup, options: Place): DesiredObject 
 }
 
 /**
- * Rights of the pods: to store the state of their nodes, and to write events. An auth key reaches its pod in the state
- * Secret, so the pods need no access to the Secrets of the keys. Without replicas the rule about Secrets is omitted,
- * because a rule without names would grant access to all Secrets of the namespace.
+ * Rights of the pods: to store the state of their nodes, and to write events. A pod gets its auth key in its state
+ * Secret, so it needs no access to the auth Secrets. Without replicas, the rule for Secrets is omitted, because a rule
+ * without resource names would grant access to all Secrets of the namespace.
  *
  * @param readable names of other Secrets that the pods may read
  */
@@ -66,7 +66,10 @@ export function roleBinding(group: NodeGroup, options: Place): DesiredObject {
   return desired;
 }
 
-/** Drained machines evict one replica at a time, so that the others keep serving callers. */
+/**
+ * PodDisruptionBudget that permits the eviction of one replica at a time, so that the others keep serving callers
+ * while nodes are drained.
+ */
 export function disruptionBudget(
   group: NodeGroup,
   options: Place,
@@ -82,7 +85,7 @@ export function disruptionBudget(
 /** An auth key and its metadata. */
 export interface StoredKey {
   readonly key: string;
-  /** Undefined for keys of another operator. */
+  /** ID of the key at the control server; undefined for keys that another operator created. */
   readonly id: string | undefined;
   readonly expiresAtMs: number | undefined;
   readonly tags: readonly string[] | undefined;
@@ -111,10 +114,11 @@ export function authSecret(
 }
 
 /**
- * The Secret for the state of a replica. The Secret is created before the pod, so that it has the labels.
+ * The Secret for the state of a replica. The operator creates it before the pod, because the pod would create it
+ * without the labels.
  *
- * @param data data for the pod, such as the auth key of its tailscaled; empty for a known node, so that no used key
- *   stays in it
+ * @param data data for the pod, such as the auth key of its tailscaled; empty after the node has joined, so that no
+ *   used key stays in the Secret
  */
 export function stateSecret(
   group: NodeGroup,
@@ -153,14 +157,14 @@ export function metadataOf(
 }
 
 /**
- * Removes the owner reference, so that node Secrets outlive the resource until their nodes have left the tailnet. A
- * foreground deletion deletes owned objects before finalizers run.
+ * Removes the owner reference. Secrets of nodes must exist until the nodes have left the tailnet, but a foreground
+ * deletion deletes owned objects before finalizers run.
  */
 function ownerless(metadata: DesiredObject['metadata']): DesiredObject['metadata'] {
   return { ...metadata, ownerReferences: [] };
 }
 
-/** Encodes Secret data. The operator writes only ASCII. */
+/** Encodes Secret data. The text contains only ASCII. */
 function base64(text: string): string {
   return btoa(text);
 }

@@ -1,4 +1,4 @@
-/** Reads the objects of one group from the API server. A cache could be stale. */
+/** Reads the objects of one group from the API server instead of the cache, which could be stale. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
@@ -11,7 +11,7 @@ import {
 } from './workload.ts';
 
 export interface Observed {
-  /** Secrets by name: with the group's labels, or with a name that the group needs. */
+  /** Secrets that have the group's labels or a name that the group needs, by name. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
   /** ServiceAccounts with the group's labels and any name. */
   readonly serviceAccounts: readonly KubeObject[];
@@ -41,7 +41,7 @@ export async function observe(
       .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
-  /** A Service with the required name counts, whatever its labels are. */
+  /** Returns the Services with the group's labels, and the Service with the name of the group in any case. */
   async function servicesOf(): Promise<readonly KubeObject[]> {
     const labelled = await listed(KINDS.service, false);
     if (labelled.some(({ metadata }) => metadata.name === name)) return labelled;
@@ -98,7 +98,10 @@ export interface ReplicaSecrets {
   readonly auth: KubeObject | undefined;
 }
 
-/** The Secrets by replica, in order. Secrets with other names do not belong to the group, even with its labels. */
+/**
+ * The Secrets of each replica, in the order of the replicas. Secrets with other names are ignored, even if they have
+ * the group's labels.
+ */
 export function replicaSecrets(
   group: NodeGroup,
   { secrets }: Pick<Observed, 'secrets'>,

@@ -1,4 +1,4 @@
-/** Common parts of the pods of all resources: the stock tailscale container, and secure defaults. Pure. */
+/** Common parts of all pods that the operator deploys: the stock tailscale container, and secure defaults. Pure. */
 import type {
   V1Container,
   V1EnvVar,
@@ -41,7 +41,10 @@ export const LOCKED_DOWN: V1SecurityContext = {
 const SERVE_DIRECTORY = '/etc/tailcast';
 const SERVE_ANNOTATION = 'tailcast.dev/serve-config';
 
-/** Pod annotation with a serve configuration. The file is mounted from the annotation, so changes reach the pod. */
+/**
+ * Pod annotation with a serve configuration. The configuration file is mounted from this annotation, so a change
+ * reaches the running pod.
+ */
 export function serveAnnotation(config: object): Readonly<Record<string, string>> {
   return { [SERVE_ANNOTATION]: JSON.stringify(config) };
 }
@@ -56,8 +59,8 @@ export function httpProbe(
 }
 
 /**
- * Readiness and liveness probes on the ops listener of the tailcast container. The user may move or disable the
- * listener.
+ * Readiness and liveness probes on the ops listener of the tailcast container. Without this listener there are no
+ * probes.
  */
 export function opsProbes(
   env: readonly V1EnvVar[],
@@ -73,7 +76,10 @@ export function opsProbes(
   };
 }
 
-/** Returns why a listener of the user cannot be reached, or undefined. Probes, Services and peers need a fixed port. */
+/**
+ * Returns the problem with the address of a listener in the user's variables, or undefined. Probes, Services and peers
+ * need a fixed port.
+ */
 export function problemOfListeners(
   env: Iterable<readonly [name: string, value: string]>,
 ): string | undefined {
@@ -106,9 +112,9 @@ export function spreadOver(labels: Readonly<Record<string, string>>): V1Topology
 }
 
 export interface TailscaleContainer {
-  /** Hostname of the node; may contain variables: `$(POD_NAME)`. */
+  /** Hostname of the node. It may contain variables such as `$(POD_NAME)`. */
   readonly hostname: string;
-  /** True if the pod has a {@link serveAnnotation}. */
+  /** True if the pod has an annotation with a serve configuration ({@link serveAnnotation}). */
   readonly serve: boolean;
   readonly healthPort: number;
   readonly extra?: readonly V1EnvVar[];
@@ -116,8 +122,8 @@ export interface TailscaleContainer {
 
 /**
  * tailscaled in userspace mode as a sidecar. The tailscale container starts before the tailcast container and stops
- * after it, so that sessions can drain. tailscaled logs in once with the key in its state Secret, and the container
- * then removes the key.
+ * after it, so that sessions can drain. tailscaled logs in once with the auth key in its state Secret. The container
+ * then removes the key from the Secret.
  */
 export function tailscaleContainer(
   { hostname, serve, healthPort, extra }: TailscaleContainer,
@@ -164,7 +170,7 @@ export function tailscaleVolumes(serve: boolean): V1Volume[] {
   ];
 }
 
-/** A claim template for every replica. */
+/** Template of a PersistentVolumeClaim for each replica. */
 export function claimTemplate(
   name: string,
   labels: Readonly<Record<string, string>>,

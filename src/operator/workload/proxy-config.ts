@@ -1,4 +1,4 @@
-/** The configuration files of a proxy's tailscaled, one per version of the format. Pure. */
+/** The configuration files for the tailscaled of a proxy, one for each version of the file format. Pure. */
 import { z } from 'zod';
 import type { SpecOptions, Duty, Proxy } from './workload.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -11,15 +11,15 @@ export const SERVE_CONFIG = 'serve-config';
 /** File of the ingress table for a server of tailcast; see `wire/ingress-table`. */
 export const TABLE = 'ingress-table';
 /**
- * File of the forwarding rules. The name differs from the field in which containerboot reports the rules that it has
- * read.
+ * File of the forwarding rules. It must not have the name of the field in which containerboot reports the applied
+ * rules, because both are in the same Secret.
  */
 export const RULES = 'ingress-rules';
 
-/** First version of the format in which a node can advertise Tailscale Services. */
+/** Configuration file in the first version of the format that can advertise Tailscale Services. */
 const OFFERING = 'cap-107.hujson';
 
-/** Advertisements in a configuration. */
+/** Routes and Tailscale Services that a configuration advertises. */
 export interface Offer {
   readonly routes: readonly string[];
   readonly services: readonly string[];
@@ -43,9 +43,10 @@ export interface ConfigChoices {
 
 /**
  * Returns the files by name. containerboot selects the file with the highest supported version, and reads it again
- * after changes. tailscaled keeps a route until a list without it appears, so the list is always present.
+ * after changes. tailscaled advertises a route until it reads a list without this route, so the configuration always
+ * contains the list.
  *
- * @param authKey undefined if the node is known
+ * @param authKey undefined after the node has joined
  */
 export function configFiles(
   { duty, hostname }: Proxy,

@@ -1,7 +1,7 @@
 /**
- * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. The container uses
- * kernel mode, unless it serves requests or forwards connections. Names, labels and variables equal the reference's, so
- * that its objects can be adopted. Pure.
+ * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. tailscaled runs in
+ * kernel mode if it forwards packets, and otherwise in userspace mode. Names, labels and variables are those of the
+ * reference (Tailscale's operator), so that its objects can be adopted. Pure.
  */
 import type {
   V1Container,
@@ -44,12 +44,12 @@ const TABLE_VOLUME = 'ingress-table';
 /** Port of containerboot's health check and metrics. */
 export const LOCAL_PORT = 9002;
 /**
- * Number of replicas whose Secrets every pod mounts. Larger groups mount a multiple, so scaling below it restarts no
- * pod.
+ * Minimum number of replicas whose configuration every pod mounts. Larger groups mount a multiple of this number, so
+ * that scaling up to that number restarts no pod.
  */
 const MOUNTED_AT_LEAST = 4;
 
-/** Prefix of annotations with the last configuration, for users who inspect a pod. */
+/** Prefix of annotations that show the last configuration to users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
 /** Headless Service through which egress Services find the pods. */
@@ -61,7 +61,8 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
     spec: {
       clusterIP: 'None',
       ipFamilyPolicy: 'PreferDualStack',
-      // Egress uses the old pod until the new one has its rules, so pods that are not ready are excluded.
+      // Pods that are not ready are excluded, so that egress connections reach the old pod until the new one has its
+      // rules.
       publishNotReadyAddresses: false,
       selector: selectorOf(group.uid),
     },
@@ -69,7 +70,7 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
   return desired;
 }
 
-/** The StatefulSet before a ProxyClass is merged into it. */
+/** Returns the StatefulSet without the settings of a ProxyClass. */
 export function proxyStatefulSet(
   proxy: Proxy,
   options: SpecOptions,
@@ -111,7 +112,7 @@ export function proxyStatefulSet(
   };
 }
 
-/** True if the pod's kernel forwards packets, which needs privileges. */
+/** True if the kernel of the pod's machine forwards packets, which requires privileges. */
 function isKernel({ kind }: Duty): boolean {
   return kind !== 'web' && kind !== 'forward-in' && kind !== 'forward-out';
 }
@@ -145,14 +146,18 @@ function lastSet(duty: Duty): Record<string, string> {
   }
 }
 
-/** Readiness gates, which the operator opens. The roll-out waits for them before it replaces the next pod. */
+/**
+ * Readiness gates of pods. The operator opens the gate of a pod that has taken over, and the roll-out then replaces
+ * the next pod.
+ */
 export const GATES = {
   egress: 'tailscale.com/egress-services',
   ingress: 'tailscale.com/ingress-services',
 } as const;
 
 /**
- * Delays the termination of a pod until callers use other pods. The next pod is replaced after this one has taken over.
+ * Settings for a roll-out of a group without interruption: a long termination period, in which callers switch to other
+ * pods, and a readiness gate.
  */
 function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
   if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
@@ -161,8 +166,8 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 }
 
 /**
- * Lifecycle hook before termination. A pod with shared addresses stops advertising them, and forwards packets until all
- * callers have switched. For Tailscale Services, containerboot does this itself.
+ * Lifecycle hook before termination. A pod that advertises shared addresses stops advertising them, and forwards
+ * packets until all callers have switched to other pods. For Tailscale Services, containerboot does this itself.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   if (kind === 'egress-group') {
@@ -173,7 +178,7 @@ function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   return {};
 }
 
-/** Command in the tailscale container. */
+/** Command in the tailscale container that stops advertising routes. */
 export const GIVE_UP: readonly string[] = [
   '/bin/sh',
   '-c',
@@ -203,8 +208,8 @@ function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
 }
 
 /**
- * Init container that enables packet forwarding in the pod's network. The container needs a privilege that the
- * tailscale container does not need.
+ * Init container that enables packet forwarding in the pod's network. Only this container runs privileged; the
+ * tailscale container does not need to.
  */
 function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   const ipv6 = '/proc/sys/net/ipv6/conf/all/forwarding';
@@ -224,7 +229,7 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
     name: 'tailscale',
     image: tailscaleImage,
     env: [
-      // serving needs no packet forwarding, and so no privilege
+      // A pod that only serves requests forwards no packets, so it needs no kernel mode and no privilege.
       { name: 'TS_USERSPACE', value: String(!isKernel(duty)) },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       ...podFacts(),
@@ -264,8 +269,8 @@ const SCRATCH_VOLUME = 'tailscale-tmp';
 /** First port that unprivileged processes may use by default. */
 const FIRST_FREE_PORT = 1024;
 /**
- * Port on which a container of tailcast reports the state of tailscaled. A forwarder uses the first higher port that no
- * Service needs.
+ * Port for the health checks of the tailcast container. A forwarder uses the next higher port that its Service does
+ * not use.
  */
 const OPS_PORT = 9005;
 
@@ -280,19 +285,19 @@ function podSecurity(duty: Duty): V1PodSecurityContext {
 
 const SOCKET_MOUNT: V1VolumeMount = { name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY };
 
-/** True if a server of tailcast runs next to tailscaled. */
+/** True if tailcast's ingress server runs next to tailscaled. */
 function hasTable(duty: Duty): boolean {
   return duty.kind === 'web' && duty.table !== undefined;
 }
 
-/** True if a container of tailcast connects to tailscaled. */
+/** True if a tailcast container connects to the socket of tailscaled. */
 function sharesSocket(duty: Duty): boolean {
   return duty.kind === 'forward-out' || hasTable(duty);
 }
 
 /**
- * Container that terminates TLS with the certificates of the Ingress, for connections that tailscaled forwards. It uses
- * the default listeners of `tailcast ingress`.
+ * Container with tailcast's ingress server. It terminates TLS with the Ingress's own certificates for connections that
+ * tailscaled forwards to its default listeners.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [
@@ -313,7 +318,10 @@ function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   };
 }
 
-/** Container that listens on the ports of the Service, and dials the same ports of the target through tailscaled. */
+/**
+ * Container with tailcast's forwarder, which listens on the ports of the Service, and dials the same ports of the
+ * target through tailscaled.
+ */
 function forwarderContainer(
   { target, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
   { recorderImage }: SpecOptions,
@@ -375,7 +383,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // A renewal must not name its predecessor, because that would bind it to the ACME account of the predecessor.
+        // A renewal order must not name the previous certificate, because only the ACME account of that certificate
+        // may do so.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });
@@ -388,14 +397,15 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
   }
 }
 
-/** Addresses with which the operator matches reports to pods. */
+/** Addresses of the pod. The operator compares them with the addresses in reports. */
 const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } };
 
-/** The health check succeeds after the rules are in place. */
+/** Variables that enable containerboot's health check, which succeeds after the rules are in effect. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  // all ports belong to the Service, and the forwarder reports the health of the pod
+  // All ports belong to the Service, so containerboot cannot listen for health checks.
   if (isEgress(duty) || duty.kind === 'forward-out') return [];
-  // The Services may have addresses of both families, so the forwarder keeps the default, which listens on both.
+  // The front Services may have addresses of both families, so containerboot listens on its default address, which
+  // includes both.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
 }
@@ -404,15 +414,15 @@ function variables(values: Readonly<Record<string, string>>): readonly V1EnvVar[
   return Object.entries(values).map(([name, value]) => ({ name, value }));
 }
 
-/** Replicas whose configuration every pod mounts. Some of these replicas may not exist yet. */
+/** Ordinals of the replicas whose configuration every pod mounts. Some of these replicas may not exist yet. */
 function mountedOrdinals(replicas: number): readonly number[] {
   const count = replicas <= 1 ? 1 : Math.ceil(replicas / MOUNTED_AT_LEAST) * MOUNTED_AT_LEAST;
   return Array.from({ length: count }, (_, ordinal) => ordinal);
 }
 
 /**
- * Mounts only the configuration, not the state in the same Secrets. The volumes are optional, so a missing Secret does
- * not block a pod.
+ * Volumes with the configuration from the state Secrets, but without the state. The volumes are optional, so a missing
+ * Secret does not block a pod.
  */
 function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
   const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;
@@ -426,7 +436,7 @@ function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[
   }));
 }
 
-/** containerboot notices changes only in a directory that is a separate volume. */
+/** Each configuration is a separate volume, because containerboot detects changes only in the directory of a volume. */
 function configMounts(name: string, replicas: number): V1VolumeMount[] {
   return mountedOrdinals(replicas).map((ordinal) => ({
     name: `tailscaledconfig-${ordinal}`,

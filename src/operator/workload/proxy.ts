@@ -1,4 +1,4 @@
-/** Deploys the nodes of a proxy with the choices of its ProxyClass. Effects. */
+/** Deploys the nodes of a proxy with the settings of its ProxyClass. Effects. */
 import { KINDS, type ResourceKind } from '../kube-object.ts';
 import { configFiles } from './proxy-config.ts';
 import { headlessService, proxyStatefulSet } from './proxy-specs.ts';
@@ -9,12 +9,12 @@ import { UNPRIVILEGED, isUnprivileged } from './unprivileged.ts';
 import type { ReconcilerDeps, Observation } from './reconciler.ts';
 import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
-/** The class of a proxy, or the reason why the proxy must wait. */
+/** The ProxyClass of a proxy, or the reason why the proxy must wait. */
 export type ClassAnswer =
   | { readonly kind: 'found'; readonly proxyClass: ProxyClass | undefined }
   | { readonly kind: 'waits'; readonly message: string };
 
-/** Does the same as {@link classOf}, for proxies that forward packets and so need privileges. */
+/** Does the same as {@link classOf}, for proxies that need privileges because they forward packets. */
 export async function privilegedClassOf(
   deps: Pick<ReconcilerDeps, 'client'>,
   name: string,
@@ -42,8 +42,9 @@ export async function classOf(
 }
 
 /**
- * Returns the name of the existing objects of a parent, or undefined. The reference uses other names than tailcast.
- * Secrets count without a StatefulSet, because they are deleted last.
+ * Returns the name of the existing objects of a parent, or undefined if it has no objects. The name must be read from
+ * the cluster, because the reference uses other names than tailcast. Secrets are sufficient, because they are deleted
+ * after the StatefulSet.
  *
  * @throws Error if the objects of the parent have two different names
  */
@@ -86,7 +87,7 @@ export async function deployProxy(
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
   const desired: DesiredWorkload = {
     group,
-    // Services of groups find their pods by EndpointSlices.
+    // Groups need no headless Service, because they have EndpointSlices.
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {

@@ -34,8 +34,8 @@ export function missingCondition(
 }
 
 /**
- * True if the node has joined. containerboot writes its device ID after the rules are in place, and the pod uid at its
- * start.
+ * True if the node has joined and its rules are in effect. containerboot writes the pod uid at its start, and the
+ * device ID after the rules are in effect.
  */
 export function hasJoined(group: NodeGroup, { ordinal, state }: ReplicaNode, { pods }: Observed): boolean {
   const uid = pods.get(stateSecretName(group.name, ordinal));
@@ -73,16 +73,16 @@ export interface GatedPod {
   readonly uid: string;
   readonly node: string | undefined;
   readonly addresses: readonly string[];
-  /** True if its containers are ready. */
+  /** True if the pod's containers are ready. */
   readonly up: boolean;
   /** True if the pod is being deleted. */
   readonly going: boolean;
   readonly gate: boolean;
-  /** Index of the pod's condition in the list; -1 if it is missing. */
+  /** Index of the gate's condition in the status of the pod; -1 if it is missing. */
   readonly gateAt: number;
 }
 
-/** @param gate type of the operator's condition */
+/** @param gate condition type of the readiness gate */
 export function readGatedPod(object: KubeObject, gate: string): GatedPod {
   const { metadata, spec, status } = podSchema.parse(object);
   const isTrue = (type: string): boolean =>
@@ -100,7 +100,10 @@ export function readGatedPod(object: KubeObject, gate: string): GatedPod {
   };
 }
 
-/** True if a report contains the address of the pod, because reports of earlier pods stay in the Secret. */
+/**
+ * True if the report is from this pod, according to its addresses. The Secret may still contain the report of an
+ * earlier pod.
+ */
 export function isBy(
   { addresses }: Pick<GatedPod, 'addresses'>,
   { podIPv4, podIPv6 }: { readonly podIPv4: string; readonly podIPv6: string },
@@ -108,7 +111,7 @@ export function isBy(
   return [podIPv4, podIPv6].some((ip) => ip !== '' && addresses.includes(ip));
 }
 
-/** Opens the gate of a pod that has taken over. */
+/** Opens the readiness gate of a pod that has taken over. */
 export async function openPodGate(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { object, gateAt }: GatedPod,

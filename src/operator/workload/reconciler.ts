@@ -1,4 +1,7 @@
-/** Common lifecycle of all resources: adds the finalizer first, and removes it after the nodes. Effects. */
+/**
+ * Common lifecycle of all resources: adds the finalizer before nodes are created, and removes it after the nodes are
+ * gone. Effects.
+ */
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -36,12 +39,12 @@ export interface Reconciler {
   /**
    * @param name name of the resource, or `<namespace>/<name>`
    * @returns time until the next pass in milliseconds; undefined if only a change starts the next pass
-   * @throws the cause of a failed pass, which is already in the status; the caller retries later
+   * @throws the error of a failed pass after it was written to the status; the caller retries later
    */
   reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;
 }
 
-/** A resource, with the properties that all kinds have. */
+/** Common properties of a resource of any kind. */
 export interface Managed {
   readonly kind: ResourceKind;
   readonly finalizer: string;
@@ -59,11 +62,13 @@ export interface Managed {
   };
 }
 
-/** Interval of passes that wait for pods to stop, in milliseconds. */
+/** Interval between passes while pods are stopping, in milliseconds. */
 export const SHORT_MS = 1000;
-/** Interval between passes over a resource whose name or tags are refused, in milliseconds. */
+/** Interval between passes for a resource whose name or tags the operator refuses, in milliseconds. */
 export const REFUSED_RETRY_MS = 60_000;
-/** Maximum time that a deleted resource waits for its pods, because pods on a lost node never stop. */
+/**
+ * Maximum time that a deleted resource waits until its pods have stopped. Pods on an unreachable machine never stop.
+ */
 const POD_PATIENCE_MS = 5 * 60_000;
 
 /** True if the resource is not being deleted, and the operator is not being uninstalled. */
@@ -85,12 +90,12 @@ async function controlOf(
   return answer.control;
 }
 
-/** A resource with a finalizer of the operator. */
+/** A resource, and the finalizer to add or remove. */
 type Finalized = Pick<Managed, 'kind' | 'finalizer'> & {
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid' | 'finalizers'>;
 };
 
-/** Adds the finalizer. Reads the resource first, because the given one may be old. */
+/** Adds the finalizer. The resource is read first, because the given object may be outdated. */
 export async function addFinalizer(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, finalizer, metadata }: Finalized,
@@ -101,7 +106,7 @@ export async function addFinalizer(
   const object = await client.get(kind, { namespace, name }, signal);
   const { resourceVersion, finalizers = [] } = object?.metadata ?? {};
   if (finalizers.includes(finalizer)) return;
-  // The uid and the version make the write fail for a resource that was deleted or changed in the meantime.
+  // Because of the uid and the version, the write fails if the resource was deleted or changed in the meantime.
   const body = { metadata: { uid, resourceVersion, finalizers: [...finalizers, finalizer] } };
   await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
 }
@@ -122,7 +127,7 @@ export async function removeFinalizer(
 /**
  * Handles a resource that is being deleted or no longer needs nodes: removes its nodes, then its finalizer.
  *
- * @param also removes other objects from the tailnet after the nodes
+ * @param also function that removes other objects from the tailnet, called after the removal of the nodes
  * @returns time until the next pass; undefined if no work is left
  */
 async function finish(
@@ -137,7 +142,7 @@ async function finish(
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
-  // A resource that stays has no deletion time, so it waits for its pods without a limit.
+  // A resource that is not being deleted has no deletion time, so it waits for its pods without a limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
@@ -157,7 +162,10 @@ async function finish(
   return undefined;
 }
 
-/** Time until the keys of nodes that have not joined need another check: they expire, or turn out to be spent. */
+/**
+ * Returns the time until the keys of nodes that have not joined must be checked again, because they may have expired
+ * or be spent by then.
+ */
 export function nextKeyCheckMs(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
   const times = nodes.flatMap(({ stored, deliver }) => {
     if (deliver === undefined || stored?.expiresAtMs === undefined) return [];
@@ -172,36 +180,36 @@ export function timeOf(clock: Clock): string {
   return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
 }
 
-/** State of the world for a pass. */
+/** Observed state at the start of a pass. */
 export interface Observation {
   /** Control server of the resource's tailnet. */
   readonly control: TailnetControl;
-  /** Existing objects in the cluster. */
+  /** Existing objects of the group in the cluster. */
   readonly observed: Observed;
 }
 
-/** Functions that differ between kinds of resources. */
+/** The part of a reconciler that differs between kinds of resources. */
 export interface ReconcilerSpec<Resource> {
   readonly kind: ResourceKind;
-  /** Uids of deployed resources, for a metric. */
+  /** Uids of deployed resources. A metric shows their number. */
   readonly deployed: Set<string>;
-  /** @returns undefined if the object is not handled by the operator */
+  /** @returns undefined if the operator does not handle the object */
   parse(object: KubeObject): Resource | undefined;
-  /** @returns undefined if the resource turns out not to be handled by the operator */
+  /** @returns undefined if the operator does not handle the resource */
   managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
-  /**
-   * Returns true if the resource requests nodes. Default: always. Otherwise its nodes and the finalizer are removed.
-   */
+  /** Returns true if the resource needs nodes. Default: always. Otherwise its nodes and the finalizer are removed. */
   needsNodes?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
   /**
-   * Clears the operator's status of a resource that stays without nodes.
+   * Clears the operator's status of a resource that needs no nodes any more.
    *
    * @returns true if the resource has changed
    */
   release?(resource: Resource, managed: Managed, signal: AbortSignal): Promise<boolean>;
-  /** Returns the names of its nodes in the tailnet; empty while the resource is invalid. */
+  /** Returns the names that the nodes of a resource use in the tailnet; empty while the resource is invalid. */
   names(resource: Resource, managed: Managed): readonly string[];
-  /** True for gateways and recorders. Other resources must not use their tags. Default: false. */
+  /**
+   * True for gateways and recorders. Other resources must not use the tags of gateways and recorders. Default: false.
+   */
   readonly isTrusted?: boolean;
   /** @returns time until the next pass, as in `Reconciler` */
   deploy(
@@ -210,15 +218,15 @@ export interface ReconcilerSpec<Resource> {
     found: Observation,
     signal: AbortSignal,
   ): Promise<number | undefined>;
-  /** Writes to the status that the resource is not ready. */
+  /** Writes the reason why the resource is not ready to its status. */
   notReady(resource: Resource, reason: FailureReason, message: string, signal: AbortSignal): Promise<void>;
-  /** Removes other objects of a deleted resource from the tailnet, after its nodes. */
+  /** Removes other objects of a deleted resource from the tailnet. Called after its nodes are removed. */
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
 }
 
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids by name, to clean up the state of deleted resources. */
+  /** Uids by name. They identify the state that belongs to a deleted resource. */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {
@@ -291,7 +299,10 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
   };
 }
 
-/** Returns the reason why the nodes must not be created, before any object is created. */
+/**
+ * Checks the tags and the names before any object is created. Returns the reason why the nodes must not be created, or
+ * undefined.
+ */
 async function refusalOf(
   deps: ReconcilerDeps,
   { metadata, group }: Managed,
@@ -307,7 +318,7 @@ async function refusalOf(
   return taken === undefined ? undefined : { reason: 'NameTaken', message: taken };
 }
 
-/** Object of an event or a status. */
+/** The resource that an event or a status belongs to. */
 export interface EventTarget {
   readonly kind: ResourceKind;
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
@@ -336,7 +347,7 @@ export function warn(
   return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
 }
 
-/** @param status undefined: unchanged. The uid prevents writes to a new resource with the same name. */
+/** @param status new status; undefined writes nothing. The uid prevents writes to a new resource with the same name. */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
@@ -348,7 +359,7 @@ export async function writeStatus(
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
-/** Writes the only condition of a resource, if it has changed. */
+/** Writes the condition of a resource that has only one, if the condition has changed. */
 export async function writeCondition(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { kind, metadata, status }: ConditionTarget,
@@ -362,7 +373,7 @@ export async function writeCondition(
   await writeStatus(deps, { kind, metadata }, next, signal);
 }
 
-/** Reason why a resource is not ready, appended to the name of its kind. */
+/** Reason why a resource is not ready. Conditions and events put the name of the kind in front of it. */
 export type FailureReason =
   | 'TailnetUnavailable'
   | 'Creating'

@@ -15,7 +15,7 @@ export interface Condition {
 /** Desired state of one condition. */
 export interface Verdict<Reason extends string = string> {
   readonly ready: boolean;
-  /** True if the state is unknown. */
+  /** True if the status of the condition is `Unknown`. */
   readonly unknown?: boolean;
   readonly reason: Reason;
   readonly message: string;
@@ -56,7 +56,8 @@ export function withCondition(
 /**
  * Returns the devices of the replicas that have joined.
  *
- * @param nodes one entry per replica: its state Secret, and the response of the control server, if any
+ * @param nodes one entry for each replica: the content of its state Secret, and the node at the control server, if
+ *   known
  */
 export function devicesOf(
   nodes: readonly { readonly state: NodeState; readonly control: TailnetDevice | undefined }[],
@@ -67,7 +68,8 @@ export function devicesOf(
   for (const { state, control } of nodes) {
     if (state.deviceId === undefined) continue;
     const firstLabel = state.dnsName?.split('.', 1)[0];
-    // The list is keyed by hostname. Two nodes may report the same hostname, but their MagicDNS names differ.
+    // The hostname is the key of the list. If two nodes report the same hostname, the first label of the MagicDNS name
+    // is unique.
     const hostname = [control?.hostname, firstLabel, state.deviceId].find(
       (name) => name !== undefined && name !== '' && !taken.has(name),
     );
@@ -85,7 +87,7 @@ export function devicesOf(
   return devices;
 }
 
-/** True if both values are equal as JSON, in any order of fields. */
+/** True if both values are equal as JSON. The order of fields does not matter. */
 export function sameJson(left: unknown, right: unknown): boolean {
   return JSON.stringify(ordered(left)) === JSON.stringify(ordered(right));
 }

@@ -1,4 +1,7 @@
-/** Rules for the tags of proxies. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
+/**
+ * Rules for the tags of proxies. The rules are necessary because recorders and gateways trust nodes that have certain
+ * tags. Effects.
+ */
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';
 import type { KubeClient } from '../kube-client.ts';
@@ -10,8 +13,8 @@ export interface TagPolicy {
   /**
    * Returns the reason why a proxy must not have these tags, or undefined.
    *
-   * @param place.namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any tag except
-   *   those of gateways and recorders
+   * @param place.namespace namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any
+   *   tag except those of gateways and recorders
    * @throws KubeRefusal
    */
   problemOf(
@@ -70,7 +73,7 @@ export function createTagPolicy(deps: {
   };
 }
 
-/** Tags of gateways and recorders, with the resource or setting that names them. */
+/** Returns the tags of gateways and recorders. The value is the resource or setting that names the tag. */
 async function trustedTags(
   { client, options }: Parameters<typeof createTagPolicy>[0],
   signal: AbortSignal,

@@ -1,4 +1,7 @@
-/** Proxies for clusters that reject privileged pods: they forward each declared TCP port instead of packets. Pure. */
+/**
+ * Proxies for clusters that reject privileged pods. They forward TCP connections to each declared port instead of
+ * packets. Pure.
+ */
 import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { ForwardDuty, PacketDuty } from './workload.ts';
@@ -19,11 +22,11 @@ export interface DeclaredPort {
 }
 
 export type ForwardPlan =
-  /** `unserved`: sentence about declared ports that cannot be forwarded. */
+  /** `unserved`: message about declared ports that cannot be forwarded. */
   | { readonly kind: 'planned'; readonly duty: ForwardDuty; readonly unserved: string | undefined }
   | { readonly kind: 'impossible'; readonly message: string };
 
-/** Plans the forwards for a Service without privileges. */
+/** Plans how an unprivileged proxy forwards the ports of a Service. */
 export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]): ForwardPlan {
   const ports = [...new Set(declared.filter(({ protocol }) => protocol === 'TCP').map(({ port }) => port))];
   const others = declared.filter(({ protocol }) => protocol !== 'TCP');
@@ -64,7 +67,7 @@ function forwardDuty(duty: PacketDuty, ports: readonly number[]): ForwardDuty {
   }
 }
 
-/** Returns the serve configuration of tailscaled with one forward for each port. */
+/** Returns a serve configuration with which tailscaled forwards each port to the same port of a host. */
 function forwardsTo(host: string, ports: readonly number[]): string {
   const bracketed = isIP(host) === 6 ? `[${host}]` : host;
   const TCP: Record<string, { readonly TCPForward: string }> = {};

@@ -2,29 +2,35 @@
 import { createHash } from 'node:crypto';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
-/** A tag that authors in a namespace may choose. Without a namespace, authors in every namespace may choose it. */
+/**
+ * A tag that authors of resources in a namespace may choose. If the namespace is undefined, authors in all namespaces
+ * may choose it.
+ */
 export interface AllowedTag {
   readonly namespace: string | undefined;
   readonly tag: string;
 }
 
-/** Settings of the operator that every resource needs. */
+/** Settings of the operator that affect the objects of every resource. */
 export interface SpecOptions {
   /** Namespace of all created objects. */
   readonly namespace: string;
-  /** Control server of the pods. */
+  /** URL of the control server at which the pods log in. */
   readonly loginServer: string;
-  /** Tags of resources without tags of their own. */
+  /** Tags of nodes whose resource names no tags. */
   readonly defaultTags: readonly string[];
-  /** Tags in addition to the default ones that authors of Services, Ingresses and Gateways may choose. */
+  /** Tags that authors of Services, Ingresses and Gateways may choose in addition to the default tags. */
   readonly allowedTags: readonly AllowedTag[];
-  /** Tags or node IDs that may upload to recorders. If empty, every node may upload that the tailnet policy permits. */
+  /**
+   * Tags or IDs of the nodes that may upload to recorders. If empty, every node that the tailnet policy permits may
+   * upload.
+   */
   readonly recorderUploaders: readonly string[];
-  /** Image of tailcast; its entry point takes the role as first argument. */
+  /** Image of tailcast. The first argument of its entry point is the role, such as `recorder`. */
   readonly recorderImage: string;
   /** The stock tailscale image (containerboot and tailscaled). */
   readonly tailscaleImage: string;
-  /** MagicDNS domain, with which the player responds to the full name of its node. */
+  /** MagicDNS domain of the tailnet. With it, the player accepts requests to the full name of its node. */
   readonly tailnetDomain: string | undefined;
 }
 
@@ -34,16 +40,17 @@ export interface NodeGroup {
   readonly name: string;
   readonly uid: string;
   /**
-   * True if the created objects have the resource as owner, and are deleted with it. Owners must be in the same
-   * namespace or cluster-scoped. Other objects are identified by their labels, and removed one by one.
+   * True if the created objects have an owner reference to the resource, so that the garbage collector deletes them.
+   * An owner must be cluster-scoped or in the same namespace. If false, labels identify the objects, and the operator
+   * deletes each of them.
    */
   readonly owned: boolean;
   readonly replicas: number;
   /** Tags of every node; sorted, and never empty. */
   readonly tags: readonly string[];
-  /** Labels that identify all objects of the group. These labels override the user's. */
+  /** Labels that identify all objects of the group. They override labels from the user. */
   readonly labels: Readonly<Record<string, string>>;
-  /** ServiceAccount of the pods. A shared account belongs to the user, and stays. */
+  /** ServiceAccount of the pods. A shared account belongs to the user, so the operator never deletes it. */
   readonly account: {
     readonly name: string;
     readonly annotations: Readonly<Record<string, string>>;
@@ -52,8 +59,8 @@ export interface NodeGroup {
 }
 
 /**
- * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters, and
- * puts the result into the label `controller-revision-hash` of each pod.
+ * Maximum length of a StatefulSet's name. The StatefulSet controller writes the name with a hyphen and a hash of 10
+ * characters into the label `controller-revision-hash` of each pod, and a label has at most 63 characters.
  */
 export const MAX_GROUP_NAME = 52;
 
@@ -64,7 +71,7 @@ export function problemOfName(name: string): string | undefined {
     : `metadata.name: the name has ${name.length} characters, and the pods of a StatefulSet allow at most ${MAX_GROUP_NAME} characters: create the resource again with a shorter name`;
 }
 
-/** Kinds that own their created objects. */
+/** Kinds whose created objects have an owner reference to the resource. */
 type OwningKind = 'Recorder' | 'ProxyGroup';
 
 /** Labels of all objects of a group. */
@@ -101,8 +108,8 @@ export function ownerReference({ kind, name, uid }: NodeGroup): OwnerReference {
 }
 
 /**
- * True if an object belongs to this group: the group owns it, or it has no owner and all labels of the group. The
- * second case covers objects from a backup tool that dropped owner references.
+ * True if an object belongs to this group: its owner is the resource of the group, or it has no owner but all labels
+ * of the group. A backup tool may have restored such objects without owner references.
  */
 export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
   const owner = controllerOf(object);
@@ -131,8 +138,8 @@ export function authSecretName(groupName: string, ordinal: number): string {
 }
 
 /**
- * Returns the purpose of a Secret of a group. Secrets with other names do not belong to the group, even with its
- * labels.
+ * Returns the purpose of a Secret of a group. Secrets with other names do not belong to the group, even if they have
+ * its labels.
  */
 export function secretRole(
   groupName: string,
@@ -144,7 +151,7 @@ export function secretRole(
   return { kind: match[1] === undefined ? 'state' : 'auth', ordinal: Number(match[2]) };
 }
 
-/** Type of a parent in labels. */
+/** Value of the label with the type of a parent. */
 export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
 /** A resource that has proxies. */
@@ -162,7 +169,10 @@ const LABELS = {
   type: 'tailscale.com/parent-resource-type',
 } as const;
 
-/** Labels of all objects of a parent. The labels equal the reference's, so that its objects are found, too. */
+/**
+ * Labels of all objects of a parent. The reference (Tailscale's operator) uses the same labels, so the operator also
+ * finds objects that the reference created.
+ */
 export function parentLabels({ type, namespace, name }: Parent): Readonly<Record<string, string>> {
   return {
     [LABELS.managed]: 'true',
@@ -177,7 +187,9 @@ export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** Returns the parent of an object from its labels. Its name is the value of the label: see {@link labelValue}. */
+/**
+ * Returns the parent of an object from the labels of the object. A long name is shortened there by {@link labelValue}.
+ */
 export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | 'name'> | undefined {
   const name = metadata.labels?.[LABELS.name];
   const namespace = metadata.labels?.[LABELS.namespace];
@@ -185,8 +197,8 @@ export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | '
 }
 
 /**
- * Returns the parent of an object, with its full name if it is one of `resources`. Only a shortened name needs
- * `resources`.
+ * Returns the parent of an object. If the label contains a shortened name, the full name is taken from `resources`, or
+ * stays shortened if the parent is not among them.
  */
 export function parentAmong(
   object: KubeObject,
@@ -201,7 +213,7 @@ export function parentAmong(
   return resource === undefined ? parent : { ...parent, name: resource.metadata.name };
 }
 
-/** Task of a proxy. */
+/** Task of a proxy (*duty*). */
 export type Duty =
   /** Forwards packets from its tailnet address to a cluster address. */
   | { readonly kind: 'ingress'; readonly address: string }
@@ -213,8 +225,8 @@ export type Duty =
   /** Forwards packets from the cluster to many nodes, which a ConfigMap lists. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
   /**
-   * Serves addresses that all nodes of a group share: forwards packets to Services, and requests to the backends of
-   * Ingresses.
+   * Serves addresses that all nodes of a group share. Packets are forwarded to Services, and requests to the backends
+   * of Ingresses.
    */
   | {
       readonly kind: 'ingress-group';
@@ -222,11 +234,14 @@ export type Duty =
       /** True if one node requests certificates for all nodes. */
       readonly sharesCertificates: boolean;
     }
-  /** Serves requests from the tailnet by host and path, and proxies them to Services, with a serve configuration. */
+  /** Routes requests from the tailnet to Services by host and path, with a serve configuration. */
   | {
       readonly kind: 'web';
       readonly serveConfig: string;
-      /** Table for a server of tailcast behind tailscaled; undefined if tailscaled serves the requests itself. */
+      /**
+       * Ingress table for tailcast's ingress server behind tailscaled; undefined if tailscaled routes the requests
+       * itself.
+       */
       readonly table?: string | undefined;
     }
   /** Routes packets between the tailnet and networks. */
@@ -237,17 +252,17 @@ export type Duty =
     }
   | ForwardDuty;
 
-/** Tasks that forward packets from or to one place, which needs a privilege. */
+/** Tasks that forward packets from or to one target. They need privileges. */
 export type PacketDuty = Extract<
   Duty,
   { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
 >;
 
-/** The same tasks without a privilege: forwards TCP connections for each port. */
+/** The same tasks without privileges: the pod forwards TCP connections of each port instead of packets. */
 export type ForwardDuty =
-  /** tailscaled forwards connections, with a serve configuration. */
+  /** From the tailnet: tailscaled forwards connections with a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
-  /** A listener of tailcast forwards connections through tailscaled. */
+  /** Into the tailnet: tailcast's forwarder accepts connections, and dials through tailscaled. */
   | {
       readonly kind: 'forward-out';
       readonly of: PacketDuty;
@@ -257,8 +272,9 @@ export type ForwardDuty =
 
 /** Configuration of one node of a group. */
 export interface NodeOrders {
-  /** Advertisements: routes to networks, and Tailscale Services by name. */
+  /** Routes to networks that the node advertises. */
   readonly routes: readonly string[];
+  /** Names of the Tailscale Services that the node advertises. */
   readonly services: readonly string[];
   /** Forwarding rules for packets, in the format of containerboot. */
   readonly rules: object;
@@ -272,24 +288,24 @@ export interface Proxy {
   readonly duty: Duty;
   /** Returns the hostname of a replica's node. */
   readonly hostname: (ordinal: number) => string;
-  /** True if pods that forward no packets comply with the restricted pod security standard. */
+  /** True if pods that do not forward packets must comply with the restricted pod security standard. */
   readonly restricted?: boolean;
 }
 
 /**
- * Returns the name of a parent's objects. The name is deterministic, so that a retry after a crash creates no
+ * Returns the name of a parent's objects. The name is deterministic, so that a second attempt after a crash creates no
  * duplicates.
  *
- * @param use purpose, for parents with objects for several purposes
+ * @param use purpose of the objects, for parents that have objects for several purposes
  */
 export function objectNameOf({ type, namespace, name }: Parent, use: string = type): string {
   const id = digest(`${use}/${namespace}/${name}`).slice(0, 8);
-  // Names of Connectors may contain dots, names of Services may not.
+  // The name of a Connector may contain dots, but the name of a Service may not.
   const readable = name.replaceAll('.', '-').slice(0, MAX_GROUP_NAME - 'ts--'.length - id.length);
   return `ts-${readable.replace(/-+$/, '')}-${id}`;
 }
 
-/** Returns a DNS label. Long names are truncated with a hash, so that names with the same prefix stay different. */
+/** Returns a DNS label. A long name is truncated and gets a hash, so that names with the same prefix stay different. */
 export function dnsLabel(name: string): string {
   return shortened(name.replaceAll('.', '-'), 63);
 }
@@ -301,11 +317,11 @@ export interface ProxyGroupOptions {
   readonly replicas: number;
   readonly tags: readonly string[];
   readonly defaultTags: readonly string[];
-  /** Name of the existing objects, if any. */
+  /** Name of the existing objects, if there are any. */
   readonly objectName: string | undefined;
 }
 
-/** Returns the nodes of a proxy. The account of these nodes may only read and write their own state. */
+/** Returns the nodes of a proxy. The ServiceAccount of these nodes may only read and write their own state. */
 export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
   const name = options.objectName ?? objectNameOf(parent);
   return {
