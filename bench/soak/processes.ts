@@ -44,6 +44,9 @@ export interface Options {
   readonly connections: number;
 }
 
+/** Maximum number of log lines that are kept and printed. */
+const MAX_ALARMS = 20;
+
 export async function startRole(
   name: string,
   args: readonly string[],
@@ -59,7 +62,9 @@ export async function startRole(
     const line = parseLine(text);
     const ops = line['ops'] as { readonly port: number } | undefined;
     if (ops !== undefined) ready.resolve(`http://127.0.0.1:${ops.port}`);
-    if (line['level'] !== 'info' && alarms.length < 20) alarms.push(text);
+    if (line['level'] === 'info' || alarms.length >= MAX_ALARMS) return;
+    alarms.push(text);
+    console.log(`${name} said: ${text}`);
   });
   child.once('exit', () => ready.reject(new Error(`${name} did not start: ${alarms.join('\n')}`)));
   return { name, child, ops: await ready.promise, samples: [], alarms };
@@ -106,6 +111,7 @@ export function startLoad(
   stack.defer(() => end(child));
   let latest: LoadReport | undefined;
   child.on('message', (message: LoadReport) => {
+    for (const fault of message.faults.slice(latest?.faults.length ?? 0)) console.log(`client: ${fault}`);
     latest = message;
   });
   return { child, latest: () => latest };
