@@ -3,7 +3,7 @@ import type { ErrorCode } from '../errors.ts';
 
 /** Advice by error code. */
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
-  INTERNAL: 'This is a defect of tailcast. Report it with the lines of the log.',
+  INTERNAL: 'Report this defect of tailcast with the lines of the log.',
   CONFIG_INVALID: 'Change the settings that the message names. See `docs/config.md`.',
   USAGE: 'Run the command with `--help`.',
   START_FAILED: 'Change the address, directory or permission that the message names.',
@@ -90,7 +90,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   STORE_FAILED:
     'Check the directory or bucket, its credentials and its free space. The log of the recorder has the details.',
   RECORDER_BUSY: 'Check the node that the recorder’s log names, or run more recorders.',
-  VIEW_REFUSED: 'Request a rule in `--viewers` of the recorder.',
+  VIEW_REFUSED: 'Ask the administrator of the recorder for a rule in `--viewers`.',
   RECORDING_UNKNOWN: 'List the recordings with `tailcast ls`.',
   PLAY_INDEX_UNAVAILABLE:
     'The page plays the recording without an index. The log of the recorder has the reason.',

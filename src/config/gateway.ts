@@ -31,13 +31,13 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   k3s: setting(
-    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse its own paths, ' +
+    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse paths of k3s itself, ' +
       'see docs/k3s.md',
     flag,
     false,
   ),
   vpnAuth: textSetting(
-    'for k3s: the string of k3s’ --vpn-auth, or a file with it; default: that of k3s',
+    'for k3s: the value of k3s’ --vpn-auth, or a file with it; default: read from the settings of k3s',
     '<string|/file>',
   ),
   identity: setting(
@@ -48,12 +48,12 @@ export const GATEWAY_SETTINGS = {
   staticIdentity: textSetting('JSON file with the fixed identity of identity=static', '<file>'),
   socket: SOCKET_SETTING,
   proxyProtocol: setting(
-    'require: every connection must start with a PROXY header, as from tailscale serve; off: no connection may',
+    'require: every connection must start with a PROXY header, as from tailscale serve; off: no PROXY headers',
     oneOf('off', 'require'),
     'off',
   ),
   tls: setting<TlsKind | undefined>(
-    'source of the certificate; none: a proxy in front ends TLS; default: tailscale with identity=tailscale, ' +
+    'source of the certificate; none: a proxy in front terminates TLS; default: tailscale with identity=tailscale, ' +
       'otherwise self-signed',
     oneOf(...TLS_KINDS),
     undefined,

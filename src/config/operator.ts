@@ -55,7 +55,7 @@ export const OPERATOR_SETTINGS = {
     'directory with client_id and client_secret (tailscale) or api_key (headscale); default: /oauth or /headscale',
     '<directory>',
   ),
-  defaultTags: setting('tags of resources without tags', textList, ['tag:k8s'], '<tags>'),
+  defaultTags: setting('tags for resources that name no tags', textList, ['tag:k8s'], '<tags>'),
   allowedTags: setting(
     'additional tags for Services, Ingresses and Gateways: a tag for all namespaces, or namespace=tag',
     allowedTags,
@@ -95,7 +95,7 @@ export const OPERATOR_SETTINGS = {
     '<networks>',
   ),
   cleanup: setting(
-    'remove all nodes and created objects, then exit; resources stay without finalizers',
+    'remove all nodes and created objects, then exit; custom resources stay, without finalizers',
     bareFlag,
     false,
   ),

@@ -60,7 +60,7 @@ export const RECORDER_SETTINGS = {
     '<directory|s3://…>',
   ),
   spool: textSetting(
-    'local directory for unfinished sessions; default: the name of the store and .spool; required with s3://',
+    'local directory for unfinished sessions; default: the path of the store with .spool appended; required with s3://',
     '<directory>',
   ),
   archive: setting(
@@ -104,7 +104,8 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'a login, a tag or *; optional: =cluster:…, =namespace:…, =user:…, =tag:…, =review, =end; default: full view',
+    'rules, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review or =end; ' +
+      'default: everybody sees everything',
     '<rules>',
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),
@@ -141,7 +142,7 @@ export const RECORDER_SETTINGS = {
   ),
   alerts: textSetting('YAML file with alert rules and webhooks; rules with a query need search', '<file>'),
   eventLayout: setting(
-    'layout of API request events: signed documents of one minute, and with reference also one object per event ' +
+    'layout of API request events; batch: signed documents of one minute; reference: also one object per event, ' +
       'as in tsrecorder',
     oneOf('batch', 'reference'),
     'reference',
