@@ -1,9 +1,10 @@
 /**
- * Shutdown without interrupting requests: no new connections, GOAWAY and `Connection: close` on existing ones,
- * time for in-flight requests and late deliveries, a message to interactive sessions, then the end.
+ * Shutdown that lets requests finish. The gateway closes idle connections and announces the shutdown on busy
+ * ones (GOAWAY or `Connection: close`). It waits for in-flight requests, sessions and late deliveries. When
+ * the time is nearly over, it ends the remaining sessions with a message to their users.
  *
- * A connection that was accepted shortly before may have its first request in flight. Closing it would be an
- * error that clients do not retry, so it gets time for one request.
+ * A connection that was accepted shortly before may have its first request in flight. Clients do not retry
+ * after a connection that closes at this moment, so the gateway waits for one request on it.
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
@@ -15,20 +16,23 @@ export interface DrainResult {
   readonly cutSessions: number;
 }
 
-/** Part of the limit that is reserved for sessions to end after the message. */
+/** Part of `limitMs` that is reserved for sessions to end after they got the message. */
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
 /** Time for handshakes in progress, and for the first request after them. */
 const ARRIVAL_MS = 2000;
 
-/** Resolves when no request is in flight, or when the limit is over; closes only idle connections. */
+/**
+ * Resolves when no request, session or late delivery is left, or after `limitMs`. Closes only idle
+ * connections.
+ */
 export async function drainConnections(options: {
   readonly plain: ReadonlySet<PlainConnection>;
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
   readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
   readonly late?: RecorderClient['late'] | undefined;
-  /** Returns the number of connections in a handshake, which arrive soon. */
+  /** Returns the number of connections whose TLS handshake is in progress. */
   readonly arriving?: (() => number) | undefined;
   readonly limitMs: number;
 }): Promise<DrainResult> {
@@ -42,7 +46,7 @@ export async function drainConnections(options: {
   const timeMs = Math.max(0, limitMs - FAREWELL_MS);
   const startedMs = performance.now();
   await waitWhile(coming, Math.min(ARRIVAL_MS, timeMs));
-  // sessions that arrived in the meantime
+  // HTTP/2 connections that were accepted during the wait
   for (const session of sessions) session.close();
   await waitWhile(busy, Math.max(0, timeMs - (performance.now() - startedMs)));
   if (!recorded()) {
@@ -52,7 +56,10 @@ export async function drainConnections(options: {
   return { cutRequests: load.inFlight, cutSessions: interactive?.size ?? 0 };
 }
 
-/** Polls, because the counters have several owners and this happens once per process. */
+/**
+ * Waits until the condition is false. Polls, because several modules own the counters and a process shuts
+ * down only once.
+ */
 async function waitWhile(condition: () => boolean, limitMs: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const deadline = setTimeout(resolve, limitMs);

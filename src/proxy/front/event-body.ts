@@ -3,7 +3,10 @@ import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError } from '../../errors.ts';
 
 export interface CollectedBody {
-  /** At least `limit` bytes unless `complete`; forward them first. */
+  /**
+   * Bytes that were read: more than `limit` unless `complete`. The caller forwards them before the rest of
+   * the stream.
+   */
   readonly chunks: readonly Buffer[];
   /** True if `chunks` contains the complete body and the stream has ended. */
   readonly complete: boolean;
@@ -13,8 +16,9 @@ const EMPTY = Buffer.alloc(0);
 const FIRST_BYTES = 4096;
 
 /**
- * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. Bytes are
- * copied into one buffer, because a body of one-byte chunks would otherwise need a hundred times its size.
+ * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. The
+ * bytes are copied into one buffer, because a body of one-byte chunks would otherwise use a hundred times its
+ * size in memory.
  * @param held called with the number of bytes in memory, each time before it grows; may throw
  * @throws TailcastError `WIRE_MALFORMED` if the stream closes before its end
  */

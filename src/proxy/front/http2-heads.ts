@@ -1,6 +1,6 @@
 /**
- * Heads of HTTP/2 requests that Node does not report, or that cost more than others: the front logs, counts and
- * limits them.
+ * Logs, counts and limits HTTP/2 request heads that Node does not report or that are expensive to process:
+ * rejected, incomplete and long heads.
  */
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
@@ -14,11 +14,14 @@ export const MAX_SESSION_MEGABYTES = 32;
 export const MAX_REJECTED_STREAMS = 100;
 
 /**
- * Detects streams that nghttp2 refused: it resets them, or ends the connection, without a report to the
- * application.
+ * Detects streams that nghttp2 rejected. nghttp2 resets such a stream, or closes the connection, without
+ * reporting it to the application.
  */
 export interface UnreadStreams {
-  /** Reports a new stream. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
+  /**
+   * Reports a new stream. Clients number their streams 1, 3, 5, …, so a missing number is a stream that
+   * nghttp2 reset.
+   */
   arrived(id: number): void;
   /** Largest id of the reported streams, or -1. */
   readonly last: number;
@@ -56,7 +59,7 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
     },
     failed(error) {
       const code = 'code' in error ? String(error.code) : '';
-      // other errors are clients that disconnected
+      // other errors mean that the client disconnected
       if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
       if (error.message === REJECTED_STREAMS) return report(TOO_MANY_REJECTED);
       const isLong = error.message.includes('CONTINUATION');
@@ -76,7 +79,9 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
   };
 }
 
-/** nghttp2's text for an error of Node's callbacks, which Node returns after too many rejected streams. */
+/**
+ * Error message of nghttp2 after Node's callback failed. The callback fails after too many rejected streams.
+ */
 const REJECTED_STREAMS = 'The user callback function failed';
 const TOO_MANY_REJECTED = new TailcastError(
   'OVERLOADED',
@@ -86,7 +91,7 @@ const TOO_MANY_REJECTED = new TailcastError(
 /** Interval at which sessions are checked for incomplete heads, in milliseconds. */
 export const HEAD_CHECK_MS = 250;
 
-/** Detects heads that start and are not completed. */
+/** Detects request heads that stay incomplete. */
 export interface HeadWatch {
   /** Counts the bytes of an incomplete head, and ends the session if the head is too long or too slow. */
   check(): void;
@@ -94,9 +99,10 @@ export interface HeadWatch {
 }
 
 /**
- * Node reports a stream when its head is complete. The last stream id of the session is larger before that, and
- * also after nghttp2 has reset the stream. A client cannot send the response to a PING before its head is complete,
- * so the response tells the two apart.
+ * Watches for incomplete heads. Node reports a stream only when its head is complete. If the last stream id
+ * of the session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the
+ * stream. A client can respond to a PING only after its head is complete, so a response to the PING means
+ * that the stream was reset.
  */
 export function createHeadWatch(
   session: ServerHttp2Session,
@@ -142,8 +148,8 @@ export function createHeadWatch(
 }
 
 /**
- * Bytes of long heads that a connection may send in a burst, and again per second. Compressed, they are a thousand
- * times smaller.
+ * Maximum bytes of long heads that a connection may send in a burst, and then per second. The bytes are
+ * counted after decompression. The compressed heads can be a thousand times smaller.
  */
 const HEAD_BYTES_PER_SECOND = 4 * 1024 * 1024;
 export const TOO_MANY_LONG_HEADS = new TailcastError(
@@ -151,9 +157,9 @@ export const TOO_MANY_LONG_HEADS = new TailcastError(
   'the connection sends over 4 MiB of long request heads per second',
 );
 
-/** Limits the CPU time for decompressed heads of one connection. */
+/** Limits the CPU time for decompressing the heads of one connection. */
 export interface HeadRate {
-  /** Returns the refusal of a request with this size of head, if there is one. */
+  /** Counts a head of this size. Returns the error if its request must be rejected. */
   take(bytes: number): TailcastError | undefined;
   /** True if the client continues although its requests are refused. */
   readonly isExcessive: boolean;
@@ -176,5 +182,8 @@ export function createHeadRate(now: () => number): HeadRate {
   };
 }
 
-/** A connection with fewer bytes has sent only its preface and settings. */
+/**
+ * Minimum received bytes of a connection that sent a request. With fewer bytes, the client sent only preface
+ * and settings.
+ */
 const MIN_REQUEST_BYTES = 1024;

@@ -1,7 +1,7 @@
 /**
- * HTTP/2 clients, through Node's core stream API: each stream is a request for the pump. nghttp2 checks frames,
- * header compression and most of RFC 9113 §8; the rest is checked here. Then the stream becomes an
- * `InboundRequest`. Extended CONNECT (RFC 8441) is not offered: upgrades use HTTP/1.1.
+ * Serves HTTP/2 clients with Node's core stream API: each stream becomes an `InboundRequest` for the pump.
+ * nghttp2 checks frames, header compression and most of RFC 9113 §8; this module checks the rest. Extended
+ * CONNECT (RFC 8441) is not offered: upgrades use HTTP/1.1.
  */
 import {
   constants,
@@ -33,23 +33,30 @@ import {
 } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
-/** Limits of one connection. client-go opens one connection and runs every watch on it. */
+/** Limits of one connection. client-go sends all requests, including watches, over one connection. */
 const HTTP2_LIMITS = {
   maxConcurrentStreams: 250,
-  /** Upload window per stream and per connection; the latter limits the memory of a connection. */
+  /**
+   * Flow-control windows for request bodies, per stream and per connection. The window of the connection
+   * limits its memory.
+   */
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
-   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with more
-   * headers without reporting it, so the gate has a smaller limit and rejects such a request with a Status.
+   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream
+   * with more headers without reporting it, so the gate has a smaller limit, above which it rejects requests
+   * with a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
-   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so their sum limits the
-   * section after compression. Go's client uses frames of this size.
+   * Maximum size of a frame, in bytes. nghttp2 accepts at most nine frames for one header section, so nine
+   * times this size limits a compressed header section. Go's client uses frames of this size.
    */
   maxFrameBytes: 64 * 1024,
-  /** Maximum size of a head or trailer section for the client, as nghttp2 counts; twice the longest head. */
+  /**
+   * Maximum size of the headers or trailers of a response, as nghttp2 counts them: twice the longest response
+   * head.
+   */
   maxSentHeadBytes: 2 * MAX_RESPONSE_HEAD_BYTES,
 } as const;
 
@@ -71,7 +78,8 @@ export function createHttp2Server(): Http2Server {
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,
     maxSessionRejectedStreams: MAX_REJECTED_STREAMS,
-    // rapid reset: this many resets at once, then this many per second, then GOAWAY
+    // against rapid resets: clients may reset 1000 streams at once and then 100 per second; more cause a
+    // GOAWAY
     streamResetBurst: 1000,
     streamResetRate: 100,
   });
@@ -121,9 +129,8 @@ function ignore(): void {}
 const NO_FRAMING = { kind: 'none' } as const;
 
 /**
- * Returns the framing of a request body. Names are in lower case, as nghttp2 requires, and only values are compared.
- * nghttp2 rejects invalid and repeated lengths, but the request to the API server depends on this, so the function
- * checks again.
+ * Returns the framing of a request body. nghttp2 already rejects invalid and repeated lengths. This function
+ * checks them again, because a wrong length could let a client smuggle a second request to the API server.
  *
  * @throws TailcastError `REQUEST_MALFORMED`
  */
@@ -160,8 +167,8 @@ interface MappedStream {
 }
 
 /**
- * Returns the headers of a stream as a request. nghttp2 ensures that pseudo-headers come first and once, and that
- * names are in lower case.
+ * Converts the headers of a stream to a request. nghttp2 has checked that each pseudo-header occurs once and
+ * before all other headers, and that names are in lower case.
  */
 export function mapStream(rawHeaders: readonly string[], peer: Peer): MappedStream {
   const pseudo = new Map<string, string>();
@@ -268,7 +275,7 @@ class StreamClient implements ClientSide {
     const piece = chunk.subarray(start, end);
     const held = this.#held;
     if (held?.bodyBytes === piece.length) {
-      // one write for the complete body: `waitForTrailers` and an empty last frame used 4 to 8 % of the CPU
+      // a complete body needs one write: `waitForTrailers` and an empty last frame used 4 to 8 % of the CPU
       this.#held = undefined;
       orBroken(() => this.#stream.respond(held.fields));
       this.#stream.end(piece, releaseOf(piece));
@@ -307,8 +314,8 @@ class StreamClient implements ClientSide {
   }
 
   /**
-   * Sends the head. With trailers only `sendTrailers` can end the stream. Without trailers, closing a stream
-   * makes Node end it first, and an incomplete body would look complete.
+   * Sends the head. With `waitForTrailers`, only `sendTrailers` ends the stream. Without `waitForTrailers`,
+   * Node would end the stream normally when `cut` closes it, and an incomplete body would look complete.
    */
   #sendHead(): void {
     const held = this.#held;
@@ -318,12 +325,15 @@ class StreamClient implements ClientSide {
     orBroken(() => this.#stream.respond(held.fields, { waitForTrailers: true }));
   }
 
-  /** RST_STREAM with an error code: NO_ERROR or a normal end would look like a complete body. */
+  /**
+   * Resets the stream with an error code, because after NO_ERROR or a normal end the body would look
+   * complete.
+   */
   cut(): void {
     if (!this.#stream.closed) this.#stream.close(constants.NGHTTP2_INTERNAL_ERROR);
   }
 
-  /** Stops an unread request body after the response (RFC 9113 §8.1). */
+  /** Closes the stream after the response if the request body is still incomplete (RFC 9113 §8.1). */
   #letGo(): void {
     const stream = this.#stream;
     if (stream.readableEnded || stream.endAfterHeaders) return;
@@ -339,7 +349,7 @@ class StreamClient implements ClientSide {
     try {
       this.#stream.sendTrailers(asObject(http2Fields(this.#trailers)));
     } catch {
-      // without its trailers the sent body would look complete
+      // a normal end without the trailers would make the response look complete
       this.cut();
     }
   }
@@ -354,7 +364,10 @@ class StreamClient implements ClientSide {
   }
 }
 
-/** Node throws for headers that HTTP/2 cannot carry: the response then cannot be relayed. */
+/**
+ * Converts errors of Node to `UPSTREAM_BROKEN`: Node throws for headers that are invalid in HTTP/2, so the
+ * response cannot be relayed.
+ */
 function orBroken(send: () => void): void {
   try {
     send();
@@ -363,7 +376,7 @@ function orBroken(send: () => void): void {
   }
 }
 
-/** Returns header lists other than response heads in the form that Node requires. */
+/** Converts a header list to an object, which Node requires for trailers and interim responses. */
 function asObject(fields: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = {};
   for (let index = 0; index < fields.length; index += 2) {

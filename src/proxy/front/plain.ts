@@ -1,9 +1,9 @@
 /**
- * HTTP/1.1 clients: reads requests with Node's parser and writes responses to the socket as the API server sent
- * them.
+ * Serves HTTP/1.1 clients: reads requests with Node's parser, and writes responses to the socket as the API
+ * server sent them.
  *
- * Node's parser (llhttp, strict) reads every request; Node's response queue keeps the order. The response head is
- * forwarded unchanged unless headers must be removed or added, and chunk framing is forwarded unchanged.
+ * Node's parser (llhttp) runs in strict mode, and Node's response queue keeps responses in order. The gateway
+ * changes a response head only to remove or add headers. It forwards chunk framing unchanged.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -27,16 +27,19 @@ import type { RequestFraming } from '../upstream/upstream.ts';
 /** Maximum requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Maximum unsent body bytes of a client before reading from the API server is paused. Node's default (64 KiB) is
- * one read of a fast API server, so every read would pause and resume; twice that saved 12 % of the CPU of a
- * large list.
+ * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server.
+ * Node's default (64 KiB) is one read of a fast API server, so every read would pause and resume. Doubling it
+ * saved 12 % of the CPU of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
-/** Size of a TLS record: joining larger pieces has no advantage. */
+/**
+ * Maximum size of pieces that are joined before a write: the size of a TLS record. Joining larger pieces has
+ * no advantage.
+ */
 const MAX_JOINED_BYTES = 16 * 1024;
-/** Time after accept in which a connection without requests is not idle. */
+/** Time after accept during which a connection without requests does not count as idle. */
 const FIRST_REQUEST_MS = 1000;
-/** Maximum time in which a closing connection still reads an unwanted request body. */
+/** Maximum time for which a closing connection still reads and discards a request body. */
 const LINGER_MS = 2000;
 
 /** One HTTP/1.1 client connection and its current request. */
@@ -51,7 +54,7 @@ export class PlainConnection {
   #linger: NodeJS.Timeout | undefined;
   readonly #acceptedMs = performance.now();
   #used = false;
-  /** Count of a head that is not complete, see {@link countHeads}. */
+  /** Counter for the bytes of an incomplete head, see {@link countHeads}. */
   readonly #head: HeadPlace | undefined;
   #headBytes = 0;
   #latest: IncomingMessage | undefined;
@@ -94,7 +97,7 @@ export class PlainConnection {
   }
 
   /**
-   * Called after Node's parser has read that many bytes. Bytes in the same read as a body or a complete head do
+   * Counts bytes that Node's parser has read. A read that contains a complete head, or bytes of a body, does
    * not count.
    */
   #received(bytes: number): void {
@@ -128,7 +131,10 @@ export class PlainConnection {
     return !this.#used && !this.socket.destroyed && performance.now() - this.#acceptedMs < FIRST_REQUEST_MS;
   }
 
-  /** Serves a request in its turn. `expectsContinue`: the client waits for a 100. */
+  /**
+   * Serves a request after the earlier requests of the connection. `expectsContinue`: the client waits for a
+   * 100.
+   */
   request(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
     this.#used = true;
     if (this.#closing) return this.#drop();
@@ -142,7 +148,10 @@ export class PlainConnection {
     });
   }
 
-  /** Closes the connection if it is idle; otherwise after the current, or next, response. */
+  /**
+   * Closes the connection if it is idle. A connection with a request closes after the response; a new
+   * connection gets time for its first request.
+   */
   retire(): void {
     if (this.busy) return;
     if (!this.fresh) return this.socket.destroySoon();
@@ -150,22 +159,26 @@ export class PlainConnection {
     this.socket.once('close', () => clearTimeout(timer));
   }
 
-  /** Reports that the response was handed to the socket; `keep` says whether the connection can be reused. */
+  /**
+   * Reports that the complete response was written to the socket. `keep` is true if the connection can be
+   * reused.
+   */
   answered(request: IncomingMessage, keep: boolean): void {
     this.#current = undefined;
     if (keep) return;
     this.#closing = true;
     if (request.complete) return this.socket.destroySoon();
-    // closing a socket with unread input makes the kernel reset it, and the client would lose the response
+    // the kernel resets a connection that is closed with unread input, and the client would lose the response
     this.socket.end();
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
   }
 
   /**
-   * Refuses bytes that never became a request. A request in progress gets the error if its response has not started.
-   * Otherwise the error is sent as a Status, unless the client could treat it as the response to an earlier request.
+   * Handles input that is not a valid request. A request in progress fails with the error. Otherwise the
+   * client gets the error as a Status. If requests are queued, the connection is closed without a Status,
+   * because the client could treat the Status as the response to one of them.
    *
-   * @param asked the request, if its head could be read
+   * @param asked the request, if its head was parsed
    */
   malformed(error: TailcastError, asked?: Pick<IncomingMessage, 'method' | 'url'>): void {
     if (this.#closing) return;
@@ -177,7 +190,7 @@ export class PlainConnection {
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
   }
 
-  /** Closes the connection because of a request that cannot be answered, and logs and counts it. */
+  /** Closes the connection because a request cannot be answered, and logs and counts the refusal. */
   drop(error: TailcastError, asked?: Pick<IncomingMessage, 'method' | 'url'>): void {
     this.#refused(error, asked, undefined);
     this.#drop();
@@ -195,8 +208,8 @@ export class PlainConnection {
   }
 
   /**
-   * Reserves a turn for a response that is not the pump's (the portal's). False: the connection was dropped
-   * instead.
+   * Reserves a turn for a response that the portal writes instead of the pump. Returns false if the
+   * connection was closed instead.
    */
   occupy(response: RelayResponse): boolean {
     this.#used = true;
@@ -234,7 +247,7 @@ export class PlainConnection {
   }
 }
 
-/** llhttp has checked both headers; they are only read here. */
+/** Returns the framing of a request body. llhttp has already checked both headers. */
 function requestFraming(rawHeaders: readonly string[]): RequestFraming {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? '';
@@ -252,7 +265,10 @@ const TOO_MANY_PIPELINED = new TailcastError(
   `over ${MAX_PIPELINED} requests wait on a connection`,
 );
 
-/** Delivery of the body: unchanged, in our own chunks, or ended by the connection. */
+/**
+ * Delivery of the body: with the framing of the API server, with chunks of the gateway, or without framing
+ * (the body ends with the connection).
+ */
 type Delivery = 'verbatim' | 'encode' | 'bare';
 
 class PlainClient implements ClientSide {
@@ -345,7 +361,6 @@ class PlainClient implements ClientSide {
     this.#held = undefined;
     if (held !== undefined) holdWrites(this.#socket);
     const room = held === undefined || this.#writeHead(held);
-    // the complete response is written already, so waiting for the end of the turn would only delay it
     releaseAtTurnEnd();
     return room;
   }
@@ -355,6 +370,7 @@ class PlainClient implements ClientSide {
     this.#held = undefined;
     if (held !== undefined) this.#writeHead(held);
     if (this.#delivery === 'encode') this.#socket.write('0\r\n\r\n', 'latin1');
+    // the response is complete, so waiting for the end of the turn would only delay it
     releaseWrites(this.#socket);
     this.#finish();
   }
@@ -427,8 +443,8 @@ class PlainClient implements ClientSide {
 }
 
 /**
- * Returns the error for a client whose request could not be parsed: bad syntax, headers too large, too slow.
- * Undefined if the connection failed (`ECONNRESET`, `EPIPE`, TLS), because the client cannot receive a response.
+ * Returns the error for a client whose request was malformed, too large or too slow. Returns undefined if the
+ * connection failed (`ECONNRESET`, `EPIPE`, TLS), because the client cannot receive a response.
  */
 export function clientError(code: string): TailcastError | undefined {
   switch (code) {

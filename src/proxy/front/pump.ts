@@ -1,7 +1,7 @@
 /**
- * One proxied request, from admission to its access-log entry: the shared part of HTTP/1.1 and HTTP/2. A
- * `ClientSide` is the client's half, an `Exchange` the API server's. The pump relays between both, including
- * back-pressure and ends, and decides about the result of the request.
+ * Serves one proxied request, from admission to its access-log entry, for HTTP/1.1 and HTTP/2. A `ClientSide`
+ * represents the client, an `Exchange` the API server. The pump relays bodies, back-pressure and ends between
+ * both, and determines the logged result of the request.
  *
  *   client body ─► pump ─► exchange        response ─► pump ─► client side
  *   exchange full ─► body paused           client full ─► exchange paused
@@ -36,16 +36,22 @@ import {
 export interface PumpDeps extends AccountDeps {
   readonly gate: Gate;
   readonly pool: UpstreamPool;
-  /** Prefix of every target, without a trailing slash; empty for most API servers. */
+  /**
+   * Path of the API server's URL, which precedes every request target. Has no trailing slash; empty for most
+   * API servers.
+   */
   readonly basePath: string;
   readonly events: Pick<Events, 'requestRefused' | 'upstreamFailed'>;
-  /** Sends an API request event; throws `RECORDING_REQUIRED` if the policy forbids the request without it. */
+  /**
+   * Sends an API request event to a recorder. Throws `RECORDING_REQUIRED` if no recorder stores the event and
+   * the policy requires it.
+   */
   recordApiRequest(record: ApiRequestRecord): Promise<void>;
   /** Maximum bytes of a request body in an event. */
   readonly eventBodyBytes: number;
   /**
-   * Maximum time without a byte of a request body before the response begins, in milliseconds; trailers count as no
-   * byte. Default: {@link BODY_STALL_MS}.
+   * Maximum time without new bytes of a request body while the response has not begun, in milliseconds.
+   * Trailers are not counted as bytes. Default: {@link BODY_STALL_MS}.
    */
   readonly bodyStallMs?: number;
   /** Maximum concurrent requests, including long-running ones; more get `OVERLOADED`. */
@@ -54,17 +60,23 @@ export interface PumpDeps extends AccountDeps {
   readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;
   /** Shared count of in-flight requests. */
   readonly load: { inFlight: number };
-  /** True if cookies of the API server belong to the client; false in `auth` mode. */
+  /** True if the client may get cookies of the API server; false in `auth` mode. */
   readonly keepCookies: boolean;
-  /** Called when the API server responds with 401 to our own credential, so that the next request gets a new one. */
+  /**
+   * Called when the API server responds with 401 to the gateway's own credential, so that the next request
+   * uses a new credential.
+   */
   readonly credentialRefused?: () => void;
   /**
-   * Distinguishes a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the
-   * caller.
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every
+   * 403 is treated as one for the caller.
    */
   readonly accountRefusals?: AccountRefusals;
   readonly draining: () => boolean;
-  /** Rechecks long requests: a watch ends with its grant. */
+  /**
+   * Rechecks the access of callers with long requests. For example, a watch ends when its caller loses the
+   * grant.
+   */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
 }
 
@@ -89,26 +101,29 @@ export interface RequestBody {
   readonly expectsContinue: boolean;
 }
 
-/** The client's half of an exchange: an HTTP/1.1 message pair or an HTTP/2 stream. */
+/** Client's side of a request: an HTTP/1.1 request and its response, or an HTTP/2 stream. */
 export interface ClientSide {
   readonly protocol: 'h1' | 'h2';
-  /** True if the client cannot use the chunk framing of the API server. */
+  /** True if the client needs the body without the chunk framing of the API server. */
   readonly needsPayload: boolean;
-  /** True after a part of a response was sent: later errors can only be reported by `cut`. */
+  /**
+   * True after a part of the response was sent. The client then notices a later error only because `cut`
+   * breaks the response off.
+   */
   readonly begun: boolean;
   /** Pending bytes of the response. */
   readonly unsentBytes: number;
   informational(head: ResponseHead): void;
   sendContinue(): void;
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
-  /** Sends bytes of a body. False: pause until `clientDrained`. */
+  /** Sends bytes of a body. Returns false if the caller must pause until `clientDrained`. */
   write(chunk: Buffer, start: number, end: number): boolean;
-  /** Sends all held bytes, because no more are available. */
+  /** Sends all held bytes. Called when no more bytes are available now. */
   flush(): boolean;
   end(trailers: readonly string[]): void;
-  /** Sends a complete response of our own. */
+  /** Sends an error of the gateway as a complete response. */
   refuse(status: StatusResponse): void;
-  /** Ends a started response so that the client sees that it is incomplete. */
+  /** Breaks the response off, so that the client sees that it is incomplete. */
   cut(): void;
 }
 
@@ -142,9 +157,9 @@ export class Pump implements ExchangeOwner {
   #stopRechecks: (() => void) | undefined;
   #place: RequestPlace | undefined;
   #leaveCluster: (() => void) | undefined;
-  /** Count of the head until the gate has admitted the request. */
+  /** Counts the bytes of the request head until the gate has admitted the request. */
   readonly #head: HeadPlace | undefined;
-  /** Bytes of the request that were read for its event. */
+  /** Number of bytes of the request body in memory for the API request event. */
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
   readonly #longHeadBytes: number;
@@ -207,7 +222,8 @@ export class Pump implements ExchangeOwner {
   }
 
   informational(head: ResponseHead): void {
-    // early hints of a page are part of the page
+    // a browser gets no interim responses, because early hints could load resources that the page rules
+    // forbid
     if (!this.#over && this.#admission?.shown !== true) this.#client.informational(head);
   }
 
@@ -219,27 +235,30 @@ export class Pump implements ExchangeOwner {
     }
     const refusal = this.#refusalIn(head);
     if (refusal === undefined) return this.#sendHead(head, framing);
-    // the head is in the read buffer of its connection, which the next read overwrites
+    // the next read of the connection overwrites the read buffer that contains the head
     const bytes = Buffer.from(head.bytes.subarray(head.start, head.end));
     this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
     this.#exchange?.pause();
     void refusal.then((error) => this.#guard(() => this.#release(error)));
   }
 
-  /** Counts pending bytes of the user, and the head of the request if it is long. */
+  /**
+   * Sets the number of pending bytes of this request for the limit of the user. Adds the size of the request
+   * head if it is long.
+   */
   #hold(bytes: number): void {
     this.#place?.hold(bytes + this.#longHeadBytes);
   }
 
   #refusalIn(head: ResponseHead): Promise<TailcastError | undefined> | undefined {
     const admission = this.#admission;
-    // other statuses need no parsed headers
+    // the headers are parsed only for a 403
     if (head.status !== FORBIDDEN || admission === undefined) return undefined;
     const { accountRefusals } = admission.cluster?.upstream ?? this.#deps;
     return accountRefusals?.find(admission, head.status, headerList(head));
   }
 
-  /** @param error of a response that refuses the gateway's own account */
+  /** @param error set if the response refuses the gateway's own account */
   #release(error: TailcastError | undefined): void {
     const withheld = this.#withheld;
     if (this.#over || withheld === undefined) return;
@@ -307,7 +326,7 @@ export class Pump implements ExchangeOwner {
   async #recordEvent(admission: Admission): Promise<CollectedBody> {
     const { framing, stream, expectsContinue } = this.#body;
     const hasBody = framing.kind !== 'none';
-    // the body is read only if its class stores a part of it
+    // the body is read only if events of this request's class contain a part of it
     const wanted = hasBody && keptOfBody(admission.info) !== undefined;
     let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
     if (wanted) {
@@ -341,7 +360,7 @@ export class Pump implements ExchangeOwner {
     const repeatable = isPureRead(admission.info, admission.requestClass);
     const exchange = startExchange({ method, target, headers, framing, repeatable }, this, pool);
     this.#exchange = exchange;
-    // called for every request, because the class does not predict the duration of the response
+    // every request is watched, because its class does not tell how long the response takes
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
       this.#revoke(error),
     );
@@ -365,13 +384,13 @@ export class Pump implements ExchangeOwner {
   }
 
   /**
-   * Rejects the request if its body stalls before the response begins. Called when the body has a reader.
-   * @returns a function that stops the watch
+   * Rejects the request if its body stalls before the response begins. Called after the body got a reader.
+   * @returns a function that stops this check
    */
   #limitStalls(): () => void {
     const { stream } = this.#body;
     const timer = setTimeout(() => {
-      // the API server is slow, not the client
+      // the stream is paused because the API server is slow, so the client has not stalled
       if (stream.isPaused()) timer.refresh();
       else if (!this.#client.begun) this.#guard(() => this.failed(BODY_STALLED));
     }, this.#deps.bodyStallMs ?? BODY_STALL_MS);
@@ -396,14 +415,14 @@ export class Pump implements ExchangeOwner {
   }
 
   #sendBody(exchange: Exchange, chunk: Buffer): boolean {
-    // bytes after the end of the exchange are dropped until the client side closes
+    // after the end of the request, bytes that the client still sends are discarded
     if (this.#over) return true;
     this.#account.requestBytes += chunk.length;
     passedThrough(chunk.length);
     return exchange.write(chunk);
   }
 
-  /** Sends an error of our own; no part of a response may have been sent. */
+  /** Sends an error of the gateway. Must not be called after a part of the response was sent. */
   refuse(error: unknown): void {
     if (this.#over) return;
     const status = statusOf(error);
@@ -447,13 +466,13 @@ export class Pump implements ExchangeOwner {
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);
     this.#account.close();
-    // an unread body must not block the connection
+    // discards the rest of the body, which would otherwise block the connection
     if (this.#body.framing.kind !== 'none') this.#body.stream.resume();
   }
 }
 
 type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
-/** The buffer is empty because there was nothing to read. */
+/** Result if the body was not read for the event. */
 const NO_BODY: CollectedBody = { chunks: [], complete: false };
 const EMPTY_BODY: CollectedBody = { chunks: [], complete: true };
 

@@ -1,7 +1,7 @@
 /**
- * Node's `ServerResponse`, used only for its place in the response queue: it knows its turn on the connection and
- * the next request, while head and body are written to the socket as the API server sent them. `writeHead` would
- * take a fifth of the throughput of small requests.
+ * Node's `ServerResponse`, used only to keep responses in order on a connection. The caller writes head and
+ * body to the socket as the API server sent them. Writing the head with Node's `writeHead` would reduce the
+ * throughput of small requests by a fifth.
  *
  * This file sets two undocumented fields of `OutgoingMessage`. With a header marked as sent, `end()` adds no bytes,
  * and Node handles the rest (keep-alive timer, next pipelined request, `finish`). The tests of `plain.ts` fail if a
@@ -10,8 +10,9 @@
 import { OutgoingMessage, ServerResponse, type IncomingMessage } from 'node:http';
 
 /**
- * Maximum unsent bytes for which `end()` does not wait: waiting needs a separate system call per response. For
- * slow clients `end()` waits, so that pipelined responses do not accumulate.
+ * Maximum unsent bytes for which `end()` does not wait, because waiting needs a separate system call per
+ * response. With more unsent bytes `end()` waits, so that pipelined responses for a slow client do not
+ * accumulate.
  */
 const MAX_UNSENT_BYTES = 64 * 1024;
 
@@ -20,12 +21,12 @@ export class RelayResponse<
 > extends ServerResponse<Request> {
   declare _header: string | null;
   declare _headerSent: boolean;
-  /** True if the caller writes head and body. */
+  /** True after {@link takeOver}: the caller writes head and body. */
   relayed = false;
 
   /**
-   * The caller writes to `socket` from now on, which must not be null. `headersSent` is true; `end()` ends the
-   * turn.
+   * Lets the caller write the response to `socket`, which must not be null. `headersSent` is true from now
+   * on, and `end()` gives the turn to the next response.
    */
   takeOver(): void {
     this._header = 'relayed';
@@ -34,7 +35,8 @@ export class RelayResponse<
   }
 }
 
-// a property in Node's types, an accessor in Node
+// `writableLength` is a property in Node's types but an accessor in Node, so a class member cannot override
+// it
 Object.defineProperty(RelayResponse.prototype, 'writableLength', {
   get(this: RelayResponse): number {
     const bytes = Number(Reflect.get(OutgoingMessage.prototype, 'writableLength', this));

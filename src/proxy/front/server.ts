@@ -6,8 +6,8 @@
  *                                    └─ the rest             ─► pump
  *   h2 socket ─► Node's http2 server ─► streams ──► portal or pump
  *
- * Neither server listens. There is no router, because a second parser of Kubernetes paths could only disagree
- * with the first (`kube/canonical-target`). The gate rejects other paths below `/-/` after authentication.
+ * Neither server listens. There is no router, because it would parse Kubernetes paths a second time and could
+ * disagree with `kube/canonical-target`. The gate rejects all other paths below `/-/` after authentication.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import {
@@ -50,7 +50,7 @@ import type { SessionRegistry } from '../session/session-registry.ts';
 export interface OwnService {
   /** Prefix of the raw targets of the service. */
   readonly prefix: string;
-  /** Serves a request. HTTP/2 uses Node's compatibility objects. Must not throw. */
+  /** Serves a request. HTTP/2 requests use the objects of Node's compatibility API. Must not throw. */
   request(
     request: IncomingMessage | Http2ServerRequest,
     response: ServerResponse | Http2ServerResponse,
@@ -86,11 +86,17 @@ export interface ServerLimits {
   readonly keepAliveMs: number;
   /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
   readonly maxHeaderBytes: number;
-  /** Maximum connections; a request on another one gets `OVERLOADED`, and its connection is closed. */
+  /**
+   * Maximum connections. On each further connection, the first request gets `OVERLOADED` and the connection
+   * is closed.
+   */
   readonly maxConnections: number;
 }
 
-/** Maximum number of client connections. The listener accepts some more, which get refusals. */
+/**
+ * Maximum number of client connections. The listener accepts some more connections, on which the gateway
+ * rejects the requests.
+ */
 export const MAX_CONNECTIONS = 20_000;
 
 const DEFAULT_LIMITS: ServerLimits = {
@@ -99,7 +105,10 @@ const DEFAULT_LIMITS: ServerLimits = {
   maxHeaderBytes: MAX_PARSED_HEAD_BYTES,
   maxConnections: MAX_CONNECTIONS,
 };
-/** Node drops further header lines silently. The gate rejects that many lines, so no line is lost. */
+/**
+ * Maximum header lines that Node reports; it drops further lines silently. The gate rejects requests with
+ * this many lines, so no line of an admitted request is lost.
+ */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
 export interface ProxyServer {
   /** Takes over a connection; `onConnection` of `tailnet/listener` matches. */
@@ -108,8 +117,9 @@ export interface ProxyServer {
   readonly inFlight: number;
   readonly draining: boolean;
   /**
-   * Finishes in-flight requests for at most `limitMs`, then closes everything. Can be called once.
-   * @param arriving returns the number of connections in a handshake, which are still served
+   * Waits for in-flight requests for at most `limitMs`, then closes everything. Must be called only once.
+   * @param arriving returns the number of connections whose TLS handshake is in progress; they are still
+   * served
    */
   drain(limitMs: number, arriving?: () => number): Promise<DrainResult>;
   /** Closes everything immediately. */
@@ -130,7 +140,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const load = { inFlight: 0 };
   const { users } = options;
   const deps: PumpDeps = { ...options.pump, users, load, draining: () => state.draining };
-  /** Rejects every request, each as the last one on its connection. */
+  /** Dependencies of connections above the limit: every request is rejected, and its connection is closed. */
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
   let open = 0;
@@ -152,8 +162,8 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   return {
     serve(socket, alpn, peer) {
       if (state.closed) return void socket.destroy();
-      // TLS, listener, front, session and pipeline each listen for the close event, which exceeds Node's leak
-      // warning of ten.
+      // TLS, listener, front, session and pipeline each listen for the close event. Node warns about a leak
+      // above ten listeners.
       socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
@@ -197,7 +207,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   };
 }
 
-/** Registers gauges that are read at scrape time. */
+/** Registers gauges whose values are read at scrape time. */
 function showLoad({ pump, metrics, upstreamSize }: ProxyServerOptions): void {
   const { pool, maxInFlight } = pump;
   const size = upstreamSize ?? (() => pool.size);
@@ -221,7 +231,7 @@ type StreamEvent = [
 /** State of a connection. */
 interface Service {
   readonly deps: PumpDeps;
-  /** True if the connection exceeds the limit and only gets refusals. */
+  /** True if the connection exceeds the connection limit, so that its requests are rejected. */
   readonly surplus: boolean;
 }
 
@@ -248,7 +258,7 @@ function createPlainServer(limits: ServerLimits): PlainFront['server'] {
     connectionsCheckingInterval: Math.min(5000, limits.headersTimeoutMs),
     insecureHTTPParser: false,
     joinDuplicateHeaders: false,
-    // the gate rejects a missing Host, with a Status
+    // the gate rejects requests without Host and sends a Status
     requireHostHeader: false,
   });
   server.maxHeadersCount = MAX_HEADERS_SEEN;
@@ -295,7 +305,7 @@ function createPlainFront(
   server.on('checkContinue', (request, response) => onRequest(request, response, true));
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
-    // an upgrade behind an unfinished response would take over that response's connection
+    // an upgrade would take over a connection on which an earlier response is unfinished
     if (connection === undefined || connection.closing) return void socket.destroy();
     connection.arrived(request);
     connection.switched();
@@ -321,12 +331,12 @@ function createPlainFront(
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const problem = clientError(error.code ?? '');
     const connection = connections.get(socket);
-    // a broken connection is a client that disconnected
+    // without a `problem` the client has only disconnected
     if (connection === undefined || problem === undefined) return void socket.destroy();
     connection.malformed(problem);
   });
-  // NOTE: Node starts `headersTimeout` when a server starts to listen; this server receives its connections
-  // instead
+  // NOTE: Node applies `headersTimeout` only after the `listening` event, which this server, without a
+  // listening socket, does not get
   server.emit('listening');
   return front;
 }
@@ -349,7 +359,7 @@ function ownService({ own }: ProxyServerOptions, url: string | undefined): OwnSe
   return own?.find(({ prefix }) => url?.startsWith(prefix) === true);
 }
 
-/** Counts a request, so that the drain waits for it. */
+/** Counts a request until its response closes, so that the drain waits for the request. */
 function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { inFlight: number }): void {
   load.inFlight += 1;
   response.once('close', () => (load.inFlight -= 1));
@@ -414,7 +424,8 @@ function createHttp2Front(parts: {
         return serveStream(stream, rawHeaders, { ...context, refusal });
       if (bytes > USUAL_HEAD_BYTES)
         return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
-      // the portal uses the compatibility objects, which Node creates automatically only for 'request' listeners
+      // the portal uses objects of Node's compatibility API, which Node creates only if the server has a
+      // 'request' listener
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);
@@ -436,7 +447,7 @@ function createHttp2Front(parts: {
   return {
     accept(socket, peer, service) {
       const onSession = (session: ServerHttp2Session): void => adopt(session, socket, { ...service, peer });
-      // the server announces the session before `emit` returns
+      // the `session` event comes before `emit` returns
       server.once('session', onSession);
       server.emit('connection', socket);
       server.off('session', onSession);

@@ -1,9 +1,9 @@
 /**
- * Joins all writes for a client in one turn of the event loop. A Go server sends records of at most 4 KB, or head
- * and body in separate records; Node reads each as a separate piece, which would be encrypted and written
- * separately.
+ * Joins all writes to a client in one turn of the event loop. A Go server sends head and body as separate TLS
+ * records, often of at most 4 KB. Node reads each record as a separate piece, and would encrypt and write
+ * each piece separately.
  *
- * NOTE: module state, because there is one event loop.
+ * NOTE: The state is global to the module, because there is one event loop.
  */
 import type { Socket } from 'node:net';
 
@@ -11,8 +11,8 @@ const held = new Set<Socket>();
 let isEndAwaited = false;
 
 /**
- * Holds writes to the socket until `releaseWrites`, or until the end of the turn after `releaseAtTurnEnd`. Can be
- * called again.
+ * Holds writes to the socket until `releaseWrites` is called, or until the end of the turn in which
+ * `releaseAtTurnEnd` is called. Can be called repeatedly.
  */
 export function holdWrites(socket: Socket): void {
   if (held.has(socket)) return;

@@ -1,7 +1,7 @@
 /**
- * Limits per user, so that others are served: requests, connections, and pending bytes in memory. Only the gate
- * knows the user, so a connection counts for a user after its first admitted request; before that it counts for
- * its address.
+ * Limits requests, connections and pending bytes in memory per user, so that one user cannot block the
+ * others. A connection counts for its address until the gate has admitted its first request, because the gate
+ * identifies the user. Then the connection also counts for its user.
  */
 import { TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
@@ -11,7 +11,7 @@ import type { Peer } from '../../tailnet/identity.ts';
 export interface UserLimitValues {
   readonly requests: number;
   readonly connections: number;
-  /** Bytes of bodies, in both directions, above which no new request starts. */
+  /** Pending bytes of request and response bodies above which the user cannot start a new request. */
   readonly bytes: number;
   /**
    * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of these
@@ -20,14 +20,15 @@ export interface UserLimitValues {
   readonly headBytes: number;
 }
 
-/** Request heads up to this size are not counted, neither for addresses nor for users. */
+/** Maximum size of request heads that no limit counts, in bytes. */
 export const USUAL_HEAD_BYTES = 16 * 1024;
 
-/** A request head that is being received, or whose request was not admitted yet. */
+/** Counter for the bytes of one request head, from its first byte until the gate has admitted its request. */
 export interface HeadPlace {
   /**
    * Sets the size of the head, in bytes.
-   * @throws TailcastError `OVERLOADED` if the heads of its address or of all addresses are too large together
+   * @throws TailcastError `OVERLOADED` if the heads of this address, or of all addresses, are too large in
+   * total
    */
   hold(bytes: number): void;
   /** Ends the count. Can be called again. */
@@ -37,7 +38,8 @@ export interface HeadPlace {
 /** The limits of one request. */
 export interface RequestPlace {
   /**
-   * Like `hold`, for bytes that the gateway does not have to accept.
+   * Like `hold`, but throws if the user has too many pending bytes. For bytes that the gateway may refuse to
+   * read.
    * @throws TailcastError `OVERLOADED` if the user has too many bytes in memory
    */
   reserve(bytes: number): void;
@@ -48,17 +50,19 @@ export interface RequestPlace {
 }
 
 export interface UserLimits {
-  /** Reports a new connection; returns false if its address has too many, so that it gets only a refusal. */
+  /**
+   * Reports a new connection. Returns false if its address has too many connections, so that its requests
+   * must be rejected.
+   */
   connected(peer: Peer): boolean;
   /** Reports a closed connection. */
   disconnected(peer: Peer): void;
-  /** Returns the count of one request head from this peer's address. */
+  /** Returns a counter for one request head from this peer's address. */
   head(peer: Pick<Peer, 'address'>): HeadPlace;
   /** @throws TailcastError `OVERLOADED` that names the limit */
   enter(user: string, peer: Peer): RequestPlace;
 }
 
-/** @param peers compared by object: one per connection */
 export function createUserLimits(limits: UserLimitValues): UserLimits {
   const requests = createKeyedCounter();
   const connections = createKeyedCounter();
@@ -90,7 +94,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
 
   return {
     connected(peer) {
-      // many users may be behind an address of this machine
+      // connections of many users may come from a loopback address, through a local proxy
       if (isLoopback(peer.address)) open.set(peer, { address: () => undefined });
       else if (addresses.usedBy(peer.address) >= limits.connections) return false;
       else open.set(peer, { address: addresses.take(peer.address) });

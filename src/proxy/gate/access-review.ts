@@ -1,10 +1,10 @@
 /**
- * Access reviews of sessions and program requests: the gateway asks the API server, as the caller, whether it
- * allows them.
+ * Access reviews: before sessions and requests to programs, the gateway impersonates the caller and sends a
+ * SelfSubjectAccessReview to the API server.
  *
- * Kubernetes checks the verb of the request's method. An exec over WebSocket, or a command through the kubelet,
- * is a `get`, so before version 1.35 a read right is sufficient. The gateway always checks `create` for sessions,
- * and repeats the check during a session.
+ * Kubernetes derives the verb from the HTTP method. An exec over WebSocket, or a command through the kubelet,
+ * is a GET. Before Kubernetes 1.35, the right to `get` is therefore sufficient for it. The gateway always
+ * checks `create` for sessions, and repeats the check during a session.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError } from '../../errors.ts';
@@ -15,7 +15,7 @@ import type { PolicyClass } from './policy.ts';
 /** Attributes of a SelfSubjectAccessReview. */
 export type AccessQuestion =
   | {
-      /** `RequestInfo.clusterPrefix`: the cluster of the review. */
+      /** Path prefix of the cluster, from `RequestInfo.clusterPrefix`. */
       readonly clusterPrefix?: string;
       readonly verb: string;
       readonly group: string;
@@ -43,13 +43,13 @@ export interface AccessReviews {
   assertAllowed(question: AccessQuestion, caller: ImpersonationTarget, signal: AbortSignal): Promise<void>;
 }
 
-/** Maximum age of a result, and timeout of a review, in milliseconds. */
+/** Time for which a result is cached, and timeout of a review, in milliseconds. */
 export const REVIEW_TTL_MS = 5_000;
 const REVIEW_TIMEOUT_MS = 5_000;
-/** Maximum cached results; one more removes the oldest. */
+/** Maximum number of cached results. The oldest is removed first. */
 export const MAX_REVIEWS = 10_000;
 
-/** Classes of sessions, for any method. */
+/** Classes of sessions. Their review checks `create`, whatever the HTTP method is. */
 const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'exec',
   'attach',
@@ -59,7 +59,7 @@ const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'serviceProxyUpgrade',
   'opaqueUpgrade',
 ]);
-/** Requests to programs and other APIs, with the verb of their method. */
+/** Classes of requests to programs and other APIs. Their review checks the verb of the HTTP method. */
 const REQUESTS: ReadonlySet<PolicyClass> = new Set([
   'kubeletRead',
   'podProxyRequest',
@@ -93,7 +93,10 @@ interface Kept {
   readonly untilMs: number;
 }
 
-/** Creates the reviews of one gateway. Concurrent equal reviews are sent once; failures are not cached. */
+/**
+ * Creates the reviews of one gateway. Equal reviews at the same time are sent once. Failed reviews are not
+ * cached.
+ */
 export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): AccessReviews {
   const kept = new BoundedMap<Kept>(MAX_REVIEWS);
 
@@ -101,7 +104,7 @@ export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): 
     const id = JSON.stringify([caller.user, caller.groups, caller.extra, question]);
     const known = kept.get(id);
     if (known !== undefined && monotonicMs() < known.untilMs) return known.answer;
-    // not the caller's signal, because others may wait for the same result
+    // the signal of the caller is not used, because other requests may wait for the same result
     const answer = ask(question, caller, AbortSignal.timeout(REVIEW_TIMEOUT_MS));
     const entry: Kept = { answer, untilMs: monotonicMs() + REVIEW_TTL_MS };
     kept.set(id, entry);

@@ -5,22 +5,28 @@ import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import { isAlwaysMarked, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import type { Admission } from './gate.ts';
 
-/** Result of a review. */
+/** Result of the check of the gateway's account. */
 export interface AccountReview {
-  /** Sentence with which the API server refuses the gateway's account; undefined if it does not. */
+  /**
+   * Error message with which the API server refuses the gateway's account; undefined if it accepts the
+   * account.
+   */
   readonly refusal: string | undefined;
-  /** True if the API server accepts the account, and priority and fairness marks its responses. */
+  /**
+   * True if the API server accepts the account, and its API Priority and Fairness adds headers to responses.
+   */
   readonly marks: boolean;
 }
 
-/** Sends a request as `caller` to which only the API server responds. */
+/** Sends a request as `caller` that the API server itself serves, never an aggregated API server or a pod. */
 export type AskAccountRefusal = (caller: ImpersonationTarget, signal: AbortSignal) => Promise<AccountReview>;
 
 export interface AccountRefusals {
   /**
    * Returns undefined if a response cannot be a refusal of the gateway's account. Otherwise resolves with
-   * `UPSTREAM_REFUSED_ACCOUNT` if the API server refuses the account, or refused it before its rules were loaded. It
-   * resolves with undefined if neither is proven, or if too many such requests are in flight. Never rejects.
+   * `UPSTREAM_REFUSED_ACCOUNT` if the API server refuses the account, or refused it only until its RBAC rules
+   * were loaded. Resolves with undefined if there is no proof of either. Returns undefined also if too many
+   * checks are in flight. Never rejects.
    *
    * @param headers of the response, flat list
    */
@@ -48,7 +54,7 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
     try {
       return await ask(caller, AbortSignal.timeout(TIMEOUT_MS));
     } catch {
-      // without proof the response is relayed unchanged
+      // a failed check proves nothing, so the gateway relays the response unchanged
       return { refusal: undefined, marks: false };
     } finally {
       inFlight -= 1;
@@ -62,7 +68,8 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const decide = ({ refusal, marks }: AccountReview): TailcastError | undefined => {
         if (refusal !== undefined) return new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-        // the API server refused the account before the review, or priority and fairness would have marked the response
+        // the API server accepts the account now, but a response without headers of API Priority and Fairness
+        // was refused before that step, so the API server refused the account at that time
         return marks && isAlwaysMarked(info) ? new TailcastError('UPSTREAM_REFUSED_ACCOUNT') : undefined;
       };
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

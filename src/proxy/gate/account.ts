@@ -1,4 +1,4 @@
-/** Counters and access-log entry of one request: its response, a refusal, its duration. */
+/** Metrics and access-log entry of one request. */
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Events } from '../../observe/events.ts';
@@ -10,16 +10,16 @@ export interface AccountDeps {
   readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
   readonly accessLog: Pick<AccessLog, 'write'>;
   readonly events: Pick<Events, 'requestRefused'>;
-  /** Clock with fractions of milliseconds, for durations only. */
+  /** Monotonic clock in milliseconds, with fractions; used for durations. */
   readonly monotonicMs: () => number;
 }
 
 /** Created with the request; call `close` at the end. */
 export class Account {
-  /** Bytes of bodies, or of the connection after a 101. */
+  /** Bytes of the request body, or bytes that the client sent after a 101. */
   requestBytes = 0;
   responseBytes = 0;
-  /** True if its duration does not measure the speed of the gateway. */
+  /** True if the duration of the request says nothing about the speed of the gateway, as for a watch. */
   longRunning = false;
   readonly #protocol: Protocol;
   readonly #inbound: Pick<InboundRequest, 'method' | 'target' | 'peer'>;
@@ -52,12 +52,15 @@ export class Account {
     this.#caller = caller;
   }
 
-  /** Sets the sent status. Has no effect after `count`. */
+  /** Sets the status that was sent to the client. Has no effect after `count`. */
   answered(status: number): void {
     if (!this.#isCounted) this.#status = status;
   }
 
-  /** Counts the response now; the connection after a 101 counts as a session. */
+  /**
+   * Counts the request in the metrics, once. An upgrade is counted at its 101 response, because the
+   * connection then counts as a session.
+   */
   count(): void {
     if (this.#isCounted) return;
     this.#isCounted = true;
@@ -71,7 +74,10 @@ export class Account {
     });
   }
 
-  /** Records an error of the gateway; without a status, an error during a response. */
+  /**
+   * Logs an error of the gateway. `status` is the status that the client gets; without `status`, the response
+   * status does not change.
+   */
   refused(error: unknown, status?: number): void {
     const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
     const caller = this.#caller;
@@ -91,7 +97,7 @@ export class Account {
     this.#error = error;
   }
 
-  /** Counts the request, once, and writes its access-log entry. */
+  /** Counts the request, if `count` was not called, and writes its access-log entry. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -111,7 +117,7 @@ export class Account {
     });
   }
 
-  /** The request for logs, without its query. */
+  /** Returns the fields of the request for log entries, without its query. */
   #asked(): { readonly peer: string; readonly method: string; readonly path: string } {
     const { peer, method, target } = this.#inbound;
     return { peer: peer.address, method: method.slice(0, 20), path: loggedPath(target) };

@@ -1,8 +1,8 @@
 /**
- * Rejects requests that a browser sends for a foreign page. The tailnet identifies a machine, not a program on
- * it: any web page can make the user's browser call the gateway, and a WebSocket to `pods/exec` needs no CORS
- * consent. If the gateway's hostnames are known, `Host` must be one of them, because a foreign name that resolves
- * to the gateway would make a foreign page appear as the gateway's own.
+ * Rejects requests that a web page of another site made the browser send. The tailnet identifies a machine,
+ * not a program on it, so any web page could use the identity of the user's browser. CORS does not protect
+ * `pods/exec`, because it does not apply to WebSockets. If the gateway's hostnames are known, `Host` must be
+ * one of them. This prevents DNS rebinding, where the name of another site resolves to the gateway.
  */
 import { TailcastError } from '../../errors.ts';
 import { onlyLine } from '../../kube/header-lines.ts';
@@ -16,17 +16,20 @@ export interface BrowserFields {
   readonly fetchSites: readonly string[];
 }
 
-/** `same-site` is not sufficient, because all machines of a tailnet share one site. */
+/**
+ * Accepted values of `Sec-Fetch-Site`. `same-site` is not accepted, because all machines of a tailnet share
+ * one site.
+ */
 const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 
-/** Pages that may make a browser call the gateway. All in lower case. */
+/** Rules about web pages that may call the gateway. All names are in lower case. */
 export interface PageRules {
   /** Hostnames of the gateway without ports; empty allows any hostname. */
   readonly hostNames: ReadonlySet<string>;
   /**
-   * Origins of dashboards whose server forwards requests of its pages: it changes `Host`, but keeps the browser's
-   * headers. `Origin` is then that of the dashboard, and the browser reports a same-origin request. A page of the
-   * dashboard that calls the gateway directly is still foreign.
+   * Origins of dashboards whose server forwards the requests of its pages to the gateway. Such a server
+   * changes `Host` but keeps the browser's headers, so `Origin` names the dashboard and `Sec-Fetch-Site` is
+   * `same-origin`. Requests that a page of the dashboard sends directly to the gateway are still rejected.
    */
   readonly dashboardOrigins: ReadonlySet<string>;
 }
@@ -55,7 +58,10 @@ export function isFollowedLink(rawHeaders: readonly string[]): boolean {
   return says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
 }
 
-/** Client libraries that send an `Origin` use the address they call, some of them always with `http`. */
+/**
+ * True if the origin is the gateway itself. Client libraries that send `Origin` derive it from the gateway's
+ * address, and some always use the scheme `http`.
+ */
 function isOwnOrigin(origin: string, host: string): boolean {
   const authority = /^https?:\/\/(.+)$/.exec(origin.toLowerCase())?.[1];
   return authority !== undefined && withoutDefaultPort(authority) === withoutDefaultPort(host);

@@ -1,27 +1,27 @@
 /**
  * Rules for responses that a browser renders under the gateway's hostname (ADR 11).
  *
- * The tailnet identifies the machine, so every page of the gateway's origin could act as its viewer. A response
- * of the API server may be a page of a pod, a Service, a node or an aggregated API. A browser therefore gets it
- * as a document with an opaque origin, without scripts and without storage. Pages of programs are rejected unless
- * the policy allows them.
+ * The tailnet identifies the machine, so every page under the gateway's origin could act with the rights of
+ * the user who opened it. A response of the API server may be a page of a pod, a Service, a node or an
+ * aggregated API. The gateway therefore adds headers that give the document an opaque origin, without scripts
+ * and storage. By default, it rejects requests for pages of programs in the cluster.
  */
 import type { RequestClass } from '../../kube/interactive.ts';
 import { TailcastError } from '../../errors.ts';
 import { headerLines, onlyLine } from '../../kube/header-lines.ts';
 
 /**
- * `refuse`: a browser gets an error that explains how to open the page; `sandbox`: the page is shown without any
- * rights.
+ * Treatment of pages of programs. `refuse`: the browser gets an error that explains how to open the page.
+ * `sandbox`: the browser shows the page without scripts, forms and storage.
  */
 export const PROGRAM_PAGES = ['refuse', 'sandbox'] as const;
 export type ProgramPages = (typeof PROGRAM_PAGES)[number];
 
 /**
- * True if a browser will render the response under the gateway's hostname. Every browser has `Mozilla` in its
- * user agent; newer ones also send the purpose of a request, which pages cannot change. A page behind `kubectl
- * proxy` has the origin of that proxy on the user's machine; only that proxy adds a loopback client, which no
- * page can imitate.
+ * True if a browser will render the response under the gateway's hostname. Every browser sends a `User-Agent`
+ * with `Mozilla`. Newer browsers also send `Sec-Fetch-*` headers, which pages cannot change. Pages behind
+ * `kubectl proxy` are excluded, because their origin is that proxy on the user's machine. Only that proxy
+ * adds a loopback address to `X-Forwarded-For`, a header that pages cannot set.
  *
  * @param rawHeaders flat, as received
  */
@@ -37,7 +37,10 @@ export function isShownByBrowser(rawHeaders: readonly string[]): boolean {
 
 const LOOPBACK = /^(?:127(?:\.\d{1,3}){3}|::1)$/;
 
-/** Purposes for which the response is data of a permitted script: `fetch` and WebSockets. */
+/**
+ * Values of `Sec-Fetch-Dest` for requests whose response goes to a script and is not shown: `fetch` and
+ * WebSockets.
+ */
 const DATA_USES: ReadonlySet<string> = new Set(['empty', 'websocket']);
 /** Classes whose responses come from a program in the cluster. */
 const PROGRAMS: ReadonlySet<RequestClass> = new Set([
@@ -77,7 +80,7 @@ export function refusePages(
   }
 }
 
-/** Headers that describe the body or ask for credentials, without a lasting effect. */
+/** Response headers that a browser may get: they describe the response and have no lasting effect. */
 const SHOWN_FIELDS: ReadonlySet<string> = new Set([
   'accept-patch',
   'accept-ranges',
@@ -99,8 +102,8 @@ const SHOWN_FIELDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Forbids scripts, forms, frames, workers, plugins, popups and automatic downloads. The origin is opaque, so the
- * gateway treats it as foreign; the page cannot be framed or cached.
+ * Forbids scripts, forms, frames, workers, plugins, popups and automatic downloads. Its origin is opaque, so
+ * the gateway rejects requests of the page as foreign. The page cannot be framed or cached.
  */
 const POLICY: readonly string[] = [
   'Content-Security-Policy',
@@ -120,7 +123,7 @@ const POLICY: readonly string[] = [
 ];
 
 /**
- * Returns the response headers for a browser. Removed are, among others: cookies, redirects, `Refresh`, `Link`,
+ * Returns the response headers for a browser. Among others, it removes cookies, redirects, `Refresh`, `Link`,
  * `Clear-Site-Data`, `Service-Worker-Allowed`, `Strict-Transport-Security`, `WWW-Authenticate`, and all CORS
  * headers.
  *

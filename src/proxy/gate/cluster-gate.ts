@@ -1,6 +1,7 @@
 /**
- * The gate of a gateway with several clusters: chooses the cluster of a request before any other decision, and leaves
- * the request to the gate of that cluster. Two clusters share no gate, so no cached result of one reaches the other.
+ * The gate of a gateway with several clusters: chooses the cluster of a request before any other decision,
+ * and passes the request to the gate of that cluster. Each cluster has its own gate, so clusters share no
+ * cached results.
  */
 import { TailcastError } from '../../errors.ts';
 import { parseTarget } from '../../kube/canonical-target.ts';
@@ -13,13 +14,13 @@ export interface GatedCluster extends GatewayCluster {
 }
 
 export interface ClusterGateDeps {
-  /** The clusters at the moment. */
+  /** Returns the current clusters. */
   readonly current: () => ClusterSnapshot<GatedCluster>;
-  /** Gate of requests to the gateway itself, and of callers whose cluster does not exist. */
+  /** Gate for requests to the gateway itself, and for requests whose cluster does not exist. */
   readonly own: Gate;
 }
 
-/** Creates the gate. Its errors are those of `Gate`, and `CLUSTER_*`. */
+/** Creates the gate. It throws the errors of `Gate`, and `CLUSTER_*`. */
 export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
   return {
     async admit(request, signal) {
@@ -32,8 +33,8 @@ export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
         }
         return cluster.gate.admit(named === undefined ? request : { ...request, target }, signal);
       }
-      // the same checks in the same order as for a cluster without a rule, so that a refusal does not show which
-      // clusters exist
+      // an unknown cluster gets the same checks in the same order as a cluster for which the caller has no
+      // rule, so that the error does not reveal which clusters exist
       const { rawHeaders } = request;
       parseTarget(named?.includes('%') === true ? request.target : target);
       await own.recognise(
@@ -67,7 +68,7 @@ function withoutImpersonation(rawHeaders: readonly string[]): readonly string[] 
   });
 }
 
-/** Paths of the gateway itself have no cluster. */
+/** Returns the error for a request without a cluster. Paths of the gateway itself never name a cluster. */
 function missing(target: string): 'NOT_FOUND' | 'CLUSTER_MISSING' {
   return /^\/-(?:[/?]|$)/.test(target) ? 'NOT_FOUND' : 'CLUSTER_MISSING';
 }

@@ -15,12 +15,12 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import { withoutPort } from './browser-guard.ts';
 
-/** The connections to the API server of a cluster, and their limits. */
+/** Connections to the API server of one cluster, and limits of its requests. */
 export interface ClusterUpstream {
   readonly basePath: string;
   readonly pool: UpstreamPool;
   readonly connect: () => Promise<Duplex>;
-  /** An object of the class `AccountRefusals` (`account-refusals.ts`). */
+  /** Implemented by `AccountRefusals` (`account-refusals.ts`), which this file cannot import. */
   readonly accountRefusals: {
     find(
       admission: { readonly impersonation: ImpersonationTarget | undefined; readonly info: RequestInfo },
@@ -37,22 +37,28 @@ export interface ClusterUpstream {
   enter(): () => void;
 }
 
-/** One cluster. Frozen: an admitted request keeps its cluster until it ends, whatever a reload changes. */
+/**
+ * One cluster. The object is frozen: an admitted request uses the same object until it ends, also after a
+ * reload.
+ */
 export interface GatewayCluster extends ClusterScope {
-  /** Equal for two versions of the same cluster, different for two clusters of one name. */
+  /**
+   * Id that stays the same when a reload changes the cluster, and differs for a new cluster with the same
+   * name.
+   */
   readonly id: string;
   /** Host names that belong to the cluster, in lower case. */
   readonly hosts: readonly string[];
   /** Addresses that belong to the cluster. */
   readonly addresses: readonly string[];
-  /** Tailscale Service whose grants count, `svc:NAME`. Default: the grants of the node. */
+  /** Tailscale Service (`svc:NAME`) whose grants apply. Default: the grants of the node apply. */
   readonly service: string | undefined;
   /** True if paths of the API server begin with `/clusters/<workspace>`. */
   readonly kcp: boolean;
   readonly upstream: ClusterUpstream;
 }
 
-/** All clusters at one moment. A reload replaces the complete object. */
+/** All clusters of the gateway. A reload replaces the complete object. */
 export interface ClusterSnapshot<Entry extends GatewayCluster = GatewayCluster> {
   readonly byName: ReadonlyMap<string, Entry>;
   readonly byHost: ReadonlyMap<string, Entry>;
@@ -84,23 +90,29 @@ export function createSnapshot<Entry extends GatewayCluster>(
   });
 }
 
-/** Result of the choice. `cluster` is undefined if the named cluster does not exist, or the request names none. */
+/**
+ * Chosen cluster of a request. `cluster` is undefined if the named cluster does not exist, or the request
+ * names none.
+ */
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;
   /** Name in the path, if there is one. */
   readonly named: string | undefined;
-  /** The request target for the cluster, without the name. */
+  /** The request target for the API server, without `/clusters/<name>`. */
   readonly target: string;
 }
 
-/** The name is not decoded: an encoded spelling is not a cluster. */
+/**
+ * Prefix `/clusters/<name>` of a target. The name is not percent-decoded, so an encoded name matches no
+ * cluster.
+ */
 const MOUNT = /^\/clusters\/([^/?]*)(?=[/?]|$)/;
 
 /**
  * Chooses the cluster of a request.
  *
  * @param host value of the only `Host` header, or of `:authority`
- * @throws TailcastError `CLUSTER_MISMATCH` if two names of the request do not agree
+ * @throws TailcastError `CLUSTER_MISMATCH` if the request names two different clusters
  */
 export function chooseCluster<Entry extends GatewayCluster>(
   snapshot: ClusterSnapshot<Entry>,
@@ -124,7 +136,7 @@ export function chooseCluster<Entry extends GatewayCluster>(
   };
 }
 
-/** Returns the cluster of a connection and its host name, without the path. */
+/** Returns the cluster that the connection and the host name identify. Ignores the path. */
 function ownCluster<Entry extends GatewayCluster>(
   { byName, byHost, byAddress }: ClusterSnapshot<Entry>,
   hostName: string,
@@ -135,7 +147,8 @@ function ownCluster<Entry extends GatewayCluster>(
     throw new TailcastError('CLUSTER_MISMATCH', `the certificate of the gateway does not cover ${hostName}`);
   }
   const bySni = byHost.get(serverName ?? '');
-  // an address in Host names no cluster, so that clients may dial an address with tls-server-name
+  // SNI is compared with Host only if Host is a name, because clients may connect to an address and set
+  // tls-server-name
   if (serverName !== undefined && isIP(hostName) === 0 && bySni !== named) mismatch();
   const found = [byName.get(listener), byAddress.get(destination), byAddress.get(hostName), bySni, named];
   const [one, ...others] = found.filter((entry) => entry !== undefined);
@@ -147,7 +160,7 @@ function mismatch(): never {
   throw new TailcastError('CLUSTER_MISMATCH');
 }
 
-/** True if the target begins with a name of a cluster. */
+/** True if the target begins with `/clusters/<name>`. */
 export function isMounted(target: string): boolean {
   return MOUNT.test(target);
 }

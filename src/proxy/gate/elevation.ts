@@ -1,8 +1,10 @@
 /**
- * Access on request in the gate: finds out which access a request names, and runs it with this access if it is granted.
+ * Access on request in the gate: determines which additional access a request needs, and admits the request
+ * with this access if it is granted.
  *
- * A client names groups or a user with `--as` and `--as-group`. The request then has exactly the named groups: own
- * groups, and groups that a rule allows. A rule about writes applies to requests that name nothing.
+ * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named
+ * groups. Each must be a group of the caller or one that a rule allows. A rule about writes applies to
+ * requests without `--as` and `--as-group`.
  */
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation } from '../../impersonation/apply.ts';
@@ -19,15 +21,15 @@ import type { Identity } from '../../tailnet/identity.ts';
 export interface Ask {
   /** Groups that the caller does not have, sorted. */
   readonly groups: readonly string[];
-  /** Kubernetes user, if it is not the caller. */
+  /** Requested Kubernetes user; undefined for the caller's own. */
   readonly user: string | undefined;
   readonly writes: boolean;
 }
 
-/** A caller with rules. */
+/** A caller with rules about access on request. */
 export interface Petitioner {
   readonly identity: Identity;
-  /** User and groups of the caller's grants. */
+  /** User and groups that the caller's grants give without access on request. */
   readonly own: ImpersonationTarget;
   readonly rules: readonly AccessRule[];
   readonly recording: RecordingPolicy;
@@ -35,7 +37,7 @@ export interface Petitioner {
   readonly cluster: string | undefined;
 }
 
-/** A request that needs access. */
+/** A request that needs access on request. */
 export interface Petition extends Petitioner {
   readonly ask: Ask;
   /** All groups that the API server will see. */
@@ -47,7 +49,7 @@ export interface Petition extends Petitioner {
   readonly host: string;
 }
 
-/** Access of one admitted request. */
+/** The granted access with which an admitted request runs. */
 export interface Elevation {
   /** Id of the AccessRequest. */
   readonly id: string;
@@ -59,14 +61,16 @@ export interface Elevation {
   readonly warning: string;
 }
 
-/** Grants of access on request. `src/access` implements it. */
+/** Source of granted access. `src/access` implements it. */
 export interface Elevations {
   /**
-   * Returns the granted access. Without granted access, creates a request.
+   * Returns the granted access. If no access is granted, creates an access request and throws.
    * @throws TailcastError `ACCESS_REQUEST_PENDING`, `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNAVAILABLE`
    */
   elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
-  /** Checks that the access is still granted, by the rules of now. @throws TailcastError as `elevate` */
+  /**
+   * Checks that the access is still granted by the caller's current rules. @throws TailcastError as `elevate`
+   */
   confirm(elevation: Elevation, now: Petitioner, signal: AbortSignal): Promise<void>;
   /**
    * Calls `end` once when the access expires or is revoked.
@@ -94,11 +98,14 @@ export interface Standee extends CallerStanding {
 /** The rights with which a request runs. */
 export interface Elevated extends Omit<CallerStanding, 'access' | 'moderation'> {
   readonly elevation: Elevation | undefined;
-  /** True if the impersonation headers of the client are already judged. */
+  /** True if the client's impersonation headers were already checked here. */
   readonly judged: boolean;
 }
 
-/** Returns the rights of a request, after access on request if it needs some. @throws TailcastError as `elevate` */
+/**
+ * Returns the rights of a request, including granted access if the request needs it. @throws TailcastError as
+ * `elevate`
+ */
 export async function elevate(
   elevations: Elevations | undefined,
   { identity, cluster, access: rules, impersonation: own, recording }: Standee,
@@ -136,7 +143,8 @@ export async function confirmElevation(
 }
 
 /**
- * - `own`: no access on request; `judged` is true if the impersonation headers are already judged
+ * - `own`: the request runs with the caller's own rights; `judged` is true if its impersonation headers
+ *   were already checked
  * - `petition`: the request needs this access
  */
 type Wish =
@@ -146,12 +154,12 @@ type Wish =
 const OWN: Wish = { kind: 'own', judged: false };
 const OWN_JUDGED: Wish = { kind: 'own', judged: true };
 
-/** Name for the caller in `--as`, because kubectl needs `--as` with `--as-group`. */
+/** Value of `--as` that means the caller, because kubectl accepts `--as-group` only together with `--as`. */
 const SELF = 'me';
 /** The group that the API server adds to every authenticated user. */
 const EVERY_USER = 'system:authenticated';
 
-/** The part of a request that a rule about writes needs. */
+/** The parts of a request that determine its needed access. */
 interface AskedRequest {
   readonly rawHeaders: readonly string[];
   readonly info: RequestInfo;
@@ -160,7 +168,8 @@ interface AskedRequest {
 
 /**
  * Returns the access that a request needs.
- * @throws TailcastError `IMPERSONATION_REFUSED` or `HEADER_REFUSED` for headers that no rule can allow
+ * @throws TailcastError `IMPERSONATION_REFUSED` or `HEADER_REFUSED` for impersonation headers that no rule
+ * can allow
  */
 function wishOf(
   { rawHeaders, info, requestClass }: AskedRequest,
@@ -178,14 +187,15 @@ function wishOf(
   const groups = [...named.groups].filter((group) => !known.has(group)).toSorted();
   if (user === undefined && groups.length === 0) return OWN;
   const ask: Ask = { groups, user, writes: false };
-  // the caller's own headers are then refused, as without rules
+  // without a matching rule, the later impersonation check rejects the headers
   if (!rules.some((rule) => covers(rule, ask))) return OWN;
-  // kubectl sends these headers with requests for discovery, and cannot explain their refusal
+  // kubectl sends impersonation headers also with discovery requests, and would not show why they were
+  // rejected
   if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
   return { kind: 'petition', ask, groups: [...named.groups].filter((group) => group !== EVERY_USER) };
 }
 
-/** True if a rule is about this access. One rule must cover all of it. */
+/** True if this rule allows all of the requested access. Access is never combined from several rules. */
 export function covers(rule: AccessRule, { groups, user, writes }: Ask): boolean {
   const isNamed = user !== undefined || groups.length > 0;
   if (rule.writes || writes) return rule.writes && writes && !isNamed;
@@ -207,7 +217,7 @@ function namedIn(rawHeaders: readonly string[]): Named | undefined {
   let groups: Set<string> | undefined;
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const field = rawHeaders[index] ?? '';
-    // most header names start with another letter
+    // a fast check: only names that start with `i` can match
     if ((field.charCodeAt(0) | 0x20) !== 0x69) continue;
     const name = field.toLowerCase();
     if (!name.startsWith('impersonate')) continue;
@@ -229,7 +239,10 @@ const READ_CLASSES: ReadonlySet<RequestClass> = new Set([
   'secretRead',
   'streamUpgrade',
 ]);
-/** Reviews of the caller's own rights change nothing, and kubectl sends them. */
+/**
+ * Resources for reviews of the caller's own rights. They are created, but change nothing, and kubectl sends
+ * them.
+ */
 const SELF_REVIEW = /^selfsubject(?:accessreviews|rulesreviews|reviews)$/;
 
 /** True for a request that changes nothing and starts no program. */
@@ -238,7 +251,10 @@ function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass
   return READ_VERBS.has(verb) || (isResourceRequest && verb === 'create' && SELF_REVIEW.test(resource));
 }
 
-/** Recording policy of a request with access: its event is stored, and a rule may enforce the recording. */
+/**
+ * Returns the recording policy of a request with granted access. A recorder stores an event about the
+ * request, and the rule may enforce the recording.
+ */
 function recordingOf(recording: RecordingPolicy, { enforceRecorder }: Elevation): RecordingPolicy {
   if (recording.mode !== 'off')
     return { ...recording, mode: enforceRecorder ? 'failClosed' : recording.mode, events: true };

@@ -1,9 +1,9 @@
 /**
- * The gate for every request: HTTP/1.1, HTTP/2 and upgrades.
+ * Decides whether a request may pass: HTTP/1.1, HTTP/2 and upgrades.
  *
- * Steps, in order; each may reject the request: method and header limits → canonical target → identity → grants →
- * impersonation target → headers for the API server → class of the request → recording policy → access review, if
- * enabled. The result contains everything that later steps need; later steps make no decisions.
+ * Steps, in order; each may reject the request: method and header limits → canonical target → identity →
+ * grants → impersonation target → headers for the API server → class of the request → recording policy →
+ * access review, if enabled. The result contains all decisions about the request.
  *
  * The gate does not send requests or responses (the caller converts an error to a `metav1.Status`), and does not
  * open recorders.
@@ -51,12 +51,15 @@ import {
   type PolicyClass,
 } from './policy.ts';
 
-/** A request of a client before any check. */
+/** A request as received from a client, not checked yet. */
 export interface InboundRequest {
   readonly method: string;
   /** The request target as received. */
   readonly target: string;
-  /** Flat `[name, value, …]`; for HTTP/2 without pseudo-headers, with `:authority` as `host`. */
+  /**
+   * Flat list `[name, value, …]`. For HTTP/2, `host` contains `:authority`, and the list contains no
+   * pseudo-headers.
+   */
   readonly rawHeaders: readonly string[];
   readonly peer: Peer;
   /** True if the client requests a protocol switch. */
@@ -65,43 +68,51 @@ export interface InboundRequest {
 
 /** An admitted request: identity, class, impersonation, and headers for the API server. */
 export interface Admission {
-  /** Unique per request; in the access log and in every event of the request. */
+  /** Unique id of the request, in the access log and in every event about the request. */
   readonly id: string;
-  /** Id in the API server's audit log; undefined if the client or the API server chooses another id. */
+  /**
+   * Id of the request in the API server's audit log; undefined if the client or the API server chooses the
+   * id.
+   */
   readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;
   readonly target: Target;
   readonly info: RequestInfo;
   readonly requestClass: RequestClass;
-  /** The query, read as that of `pods/exec`. Parsed on each access. */
+  /** Options in the query of `pods/exec`. Each read of this property parses the query. */
   readonly exec: ExecOptions;
-  /** `undefined` in `noauth` mode, where the client's own credentials go to the API server. */
+  /** `undefined` in `noauth` mode, in which the API server gets the client's own credentials. */
   readonly impersonation: ImpersonationTarget | undefined;
-  /** Flat header list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
+  /**
+   * Flat list of the headers for the API server, with Host, Authorization and Impersonate-*, but without
+   * connection, upgrade and framing headers.
+   */
   readonly headers: readonly string[];
   readonly recording: RecordingPolicy;
-  /** `undefined` for ordinary requests. */
+  /** `undefined` for requests that the policy does not cover. */
   readonly policyClass: PolicyClass | undefined;
-  /** True if the session must be recorded; a recorder must accept it first. */
+  /**
+   * True if the session is recorded; a recorder must then accept it before the API server gets the request.
+   */
   readonly record: boolean;
   /** True if a recorder must store an event before the request is forwarded. */
   readonly event: boolean;
-  /** True if the request is rejected when its event would lack the body. */
+  /** True if the request must be rejected when its event cannot contain the body. */
   readonly isBodyRequired?: boolean;
-  /** The access review of the request, which is repeated while the session runs. */
+  /** The access review of the request. The gateway repeats it while the session runs. */
   readonly review?: AccessQuestion;
   /** True if a browser will render the response; headers then come from `browser-pages.ts`. */
   readonly shown: boolean;
   /** The cluster of the request; undefined at a gateway with one cluster. */
   readonly cluster?: GatewayCluster;
-  /** Access on request with which the request runs. */
+  /** Granted access (access on request) with which the request runs. */
   readonly elevation?: Elevation;
   /** Rules of a moderated session. */
   readonly moderation?: readonly ModerationRule[];
 }
 
-/** Identity of the caller, for services of the gateway itself. */
+/** The caller of a service of the gateway itself, such as the portal. */
 export type Caller = Pick<
   Admission,
   'id' | 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster' | 'elevation'
@@ -118,39 +129,51 @@ export interface GateDeps {
   /** `Host` of requests to the API server, with the port unless it is 443. */
   readonly upstreamHost: string;
   /**
-   * Returns the gateway's own credential as a complete header value, e.g. `Bearer …`; called per request in
-   * `auth` mode.
+   * Returns the value of the `Authorization` header with the gateway's own credential, such as `Bearer …`.
+   * Called for each request in `auth` mode.
    */
   authorization(): Promise<string | undefined>;
   /** Default: `DEFAULT_POLICY`. */
   readonly policy?: Policy;
   /** True to send extras for the audit log, see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;
-  /** Groups that may be claimed for a caller; each may end with `*`. An empty list allows any group. */
+  /** Groups that grants may assign to a caller. A name may end with `*`. An empty list allows any group. */
   readonly claimableGroups?: readonly string[];
   /**
    * Called once for each built-in group of Kubernetes, such as `system:masters`, that a grant assigns and
    * `claimableGroups` does not name.
    */
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
-  /** Access reviews before sessions and requests through proxies; only in `auth` mode. Default: none. */
+  /**
+   * Access reviews of sessions and of requests to programs (`/proxy` subresources); only in `auth` mode.
+   * Default: none.
+   */
   readonly reviews?: AccessReviews | undefined;
-  /** Access on request; only in `auth` mode. Default: none, and rules about it have no effect. */
+  /**
+   * Source of access on request; only in `auth` mode. By default, rules about access on request have no
+   * effect.
+   */
   readonly elevations?: Elevations | undefined;
   /**
-   * Token that every request must contain, for listeners that other users of the machine can reach. Default:
-   * none.
+   * Bearer token that every request must contain. Needed for listeners that other users of the machine can
+   * reach. Default: none.
    */
   readonly callerToken?: string | undefined;
   /** Hostnames that `Host` may contain, in lower case and without ports; empty allows any hostname. */
   readonly hostNames?: ReadonlySet<string>;
-  /** Origins of dashboards whose server forwards requests, in lower case. */
+  /** Origins of dashboards whose server forwards requests to the gateway, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
-  /** True if the identity is in request headers; no RBAC of the cluster then limits the groups. */
+  /**
+   * True if the gateway authenticates callers with request headers. RBAC then cannot limit which groups the
+   * gateway assigns.
+   */
   readonly requestHeader?: boolean;
   /** First segments of paths that the gateway refuses. Default: none. */
   readonly refusedSegments?: ReadonlySet<string>;
-  /** The cluster of all requests of this gate: its rules apply, and callers need one. Default: all rules apply. */
+  /**
+   * The cluster of all requests of this gate. Callers then need a rule for this cluster. By default, all
+   * rules of the caller apply.
+   */
   readonly cluster?: GatewayCluster;
   readonly nowMs: () => number;
   readonly createId: () => string;
@@ -164,16 +187,17 @@ export interface Gate {
    */
   admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
   /**
-   * Authenticates a request that the gateway serves itself, or throws. Checks the same limits, browser rules,
-   * identity and grants, but nothing about the API server. Pages of dashboards count as foreign.
-   * @param page true if links of other sites may lead to the requested page
+   * Authenticates a request that the gateway serves itself, or throws. Applies the same limits, browser
+   * rules, identity and grants as `admit`, without the checks for the API server. Pages of dashboards are
+   * rejected as foreign.
+   * @param page true if the response is a page to which other sites may link
    * @throws TailcastError as `admit`
    */
   recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
    * Checks whether an admitted caller would be admitted again: as the same user, with at least the same groups,
    * and without additional recording.
-   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grant or review
+   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants or access reviews
    */
   confirm(
     admission: Pick<
@@ -197,22 +221,26 @@ export const GATE_METHODS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum size of the request target and all header lines together, in bytes. Each line also counts {@link
- * HEADER_LINE_BYTES}. The limit allows about 4,000 groups. The API server accepts 1 MiB (`MaxHeaderBytes` in
- * `k8s.io/apiserver/pkg/server/secure_serving.go`), but the gateway stores heads before it knows their sender.
+ * Maximum size of the request target and all header lines in total, in bytes. Each line counts
+ * {@link HEADER_LINE_BYTES} in addition to its text. The limit allows about 4,000 groups. The API server
+ * accepts 1 MiB (`MaxHeaderBytes` in `k8s.io/apiserver/pkg/server/secure_serving.go`), but the gateway keeps
+ * heads in memory before it knows their sender.
  */
 export const MAX_HEAD_BYTES = 256 * 1024;
-/** Maximum size of a head that is parsed, in bytes. A head between the two limits gets a Status of the gate. */
+/**
+ * Maximum size of a head that the HTTP parsers accept, in bytes. For a head between both limits, the gate
+ * sends a Status.
+ */
 export const MAX_PARSED_HEAD_BYTES = MAX_HEAD_BYTES + 64 * 1024;
 /**
- * Bytes that each header line counts in addition to its name and value (RFC 9113 §6.5.2), which limits the number
- * of lines.
+ * Bytes that each header line counts in addition to its name and value (RFC 9113 §6.5.2). This limits the
+ * number of lines.
  */
 export const HEADER_LINE_BYTES = 32;
 /** Maximum length of a header name, in bytes; far longer than the names that Kubernetes clients send. */
 export const MAX_HEADER_NAME_BYTES = 256;
 
-/** Creates the gate. The result of an identity's grants is computed once per `Identity` object, not per request. */
+/** Creates the gate. It evaluates the grants once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
   const standingOf = createStandings(deps);
   const policy = deps.policy ?? DEFAULT_POLICY;
@@ -229,7 +257,7 @@ export function createGate(deps: GateDeps): Gate {
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
-      // the check runs after authentication, so that other clients cannot probe these paths
+      // this check follows authentication, so that unknown clients cannot probe these paths
       refuseReserved(target, deps.refusedSegments);
       const id = deps.createId();
       const { rawHeaders } = request;
@@ -323,7 +351,10 @@ function requireToken(token: string | undefined, { rawHeaders }: InboundRequest)
   if (token !== undefined && !hasBearerToken(rawHeaders, token)) throw new TailcastError('TOKEN_REQUIRED');
 }
 
-/** Computes the result of each identity once. Throws like `assess`, or for groups that may not be claimed. */
+/**
+ * Evaluates the grants of each identity once. Throws like `assess`, and for groups that `claimableGroups`
+ * does not allow.
+ */
 function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding {
   const standings = new WeakMap<Identity, CallerStanding>();
   const warned = new Set<string>();
@@ -366,7 +397,7 @@ async function allow(
   await deps.reviews?.assertAllowed(question, caller, signal);
 }
 
-/** Returns the standing of an identity: a pure function of its capabilities. */
+/** Evaluates the grants of an identity. Depends only on the arguments. */
 function assess(
   identity: Identity,
   mode: GateDeps['mode'],
@@ -375,7 +406,7 @@ function assess(
   const { capabilities } = identity;
   const rules =
     cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
-  // with several clusters, a name or tag without a rule must not give access to all of them
+  // at a gateway with several clusters, a caller without a rule for this cluster must not get access
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
   const access = mode === 'auth' ? parseAccessRules(capabilities) : [];
   const moderation = parseModerationRules(capabilities);
@@ -413,7 +444,7 @@ export function checkEnvelope({ method, target, rawHeaders }: InboundRequest): B
   return { host, origins, fetchSites };
 }
 
-/** Returns the size of the target and the header lines as {@link MAX_HEAD_BYTES} limits it, in bytes. */
+/** Returns the size of target and header lines in bytes, as counted for {@link MAX_HEAD_BYTES}. */
 export function headBytes({ target, rawHeaders }: Pick<InboundRequest, 'target' | 'rawHeaders'>): number {
   let bytes = target.length + (rawHeaders.length / 2) * HEADER_LINE_BYTES;
   for (const text of rawHeaders) bytes += text.length;
@@ -423,12 +454,17 @@ export function headBytes({ target, rawHeaders }: Pick<InboundRequest, 'target' 
 /** First segment of the gateway's own paths; no Kubernetes path starts with it. */
 const OWN_SEGMENT = '-';
 
-/** Maximum number of warnings, because the tailnet policy may contain any number of group names. */
+/**
+ * Maximum number of warnings about built-in groups. The tailnet policy may contain any number of group names.
+ */
 const MAX_WARNINGS = 100;
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 
-/** Returns the decisions about a request. @throws TailcastError `POLICY_REFUSED` */
+/**
+ * Returns the decisions of the policy and of the moderation rules about a request. @throws TailcastError
+ * `POLICY_REFUSED`
+ */
 function decideSession(
   policy: Policy,
   request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
@@ -474,7 +510,7 @@ function applyPolicy(
   }
   if (policyClass === 'portForward') refusePorts(policy, target);
   if (action === 'record' && !upgrade && recording.mode === 'failClosed') {
-    // the API server would reject it, but another server of such a path may not
+    // the API server rejects an exec without an upgrade, but an aggregated API server might serve it
     throw new TailcastError('POLICY_REFUSED', 'your sessions must be recorded, and only an upgrade can be');
   }
   return {
@@ -491,14 +527,20 @@ const REFUSED_FOR: Readonly<Record<RecordingPolicy['mode'], string>> = {
   off: '',
 };
 
-/** The oldest WebSocket port-forward names its ports in the query; others name them inside the stream. */
+/**
+ * Checks the ports of the oldest WebSocket port-forward, which names them in the query. Other versions name
+ * ports inside the stream.
+ */
 function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
   const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
   const port = refusedPort(policy, ports);
   if (port !== undefined) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
 }
 
-/** In `auth` mode every request has our audit id already. */
+/**
+ * Returns the headers with an audit id, if the gateway chooses it. In `auth` mode the headers already contain
+ * one.
+ */
 function auditNames(
   headers: readonly string[],
   { id, isOurs, record }: { readonly id: string; readonly isOurs: boolean; readonly record: boolean },

@@ -1,5 +1,6 @@
 /**
- * Moderated sessions in the gate: finds the rules of a session, and refuses what no moderator could watch. Pure.
+ * Moderated sessions in the gate: finds the moderation rules of a session, and rejects requests that no
+ * moderator could watch. Pure.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
@@ -8,7 +9,7 @@ import type { RecordingPolicy } from '../../recording/policy.ts';
 import { rulesOfCluster, type ModeratedClass, type ModerationRule } from '../../tailnet/access-rules.ts';
 import type { PolicyClass } from './policy.ts';
 
-/** Requests that could run a command without a recording, or carry any protocol. */
+/** Classes of requests that could run a command without a recording, or carry any protocol. */
 const UNWATCHABLE: ReadonlySet<PolicyClass | undefined> = new Set<PolicyClass>([
   'kubeletExec',
   'kubeletRead',
@@ -26,15 +27,16 @@ export interface ModeratedRequest {
   readonly cluster: string | undefined;
 }
 
-/** The rules of a session, and its recording policy. */
+/** The moderation rules of a session, and its recording policy. */
 export interface ModeratedSession {
-  /** Absent for a request that no rule moderates. */
+  /** Absent if no rule applies to the request. */
   readonly moderation?: readonly ModerationRule[];
   readonly recording: RecordingPolicy;
 }
 
 /**
- * Returns the rules of a session. A moderated session must be recorded, because moderators watch the recording.
+ * Returns the moderation rules of a session. A moderated session must be recorded, because moderators watch
+ * the recording.
  * @throws TailcastError `POLICY_REFUSED` for a session that cannot be watched
  */
 export function moderate(

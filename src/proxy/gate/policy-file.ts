@@ -1,6 +1,6 @@
 /**
- * Parses the policy file: a mapping of optional sections whose values override the defaults. Pure; the caller
- * reads the YAML. All problems are reported together.
+ * Parses the policy file. It consists of optional sections whose values override the defaults. The caller
+ * parses the YAML. The error lists all problems of the file.
  */
 import { TailcastError } from '../../errors.ts';
 import { PROGRAM_PAGES, type ProgramPages } from './browser-pages.ts';
@@ -129,7 +129,7 @@ function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): Session
   };
 }
 
-/** Parses the keys about the start of a terminal session. */
+/** Parses the keys `notice` and `askReason`. */
 function parseStart(
   name: 'notice' | 'askReason',
   value: unknown,

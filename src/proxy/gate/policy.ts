@@ -1,9 +1,9 @@
 /**
- * The policy for each class of requests to programs in the cluster: record, event, allow or refuse. Pure.
+ * The policy: assigns an action (record, event, allow or refuse) to each class of sensitive requests. Pure.
  *
- * The defaults are safe without a file. For callers whose grants enforce recording, a possible shell that cannot
- * be recorded is refused, and every other class causes an event. For all others, exec and attach are recorded if
- * a recorder is named, and everything else is allowed.
+ * Defaults for callers whose grants enforce recording: exec and attach are recorded, other requests that may
+ * open a shell are refused, and most other classes cause an event. Defaults for all other callers: exec and
+ * attach are recorded if the grants name a recorder, and everything else is allowed.
  */
 import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
@@ -14,24 +14,24 @@ import type { ProgramPages } from './browser-pages.ts';
 /**
  * - `exec`, `attach`: sessions that can be recorded
  * - `portForward`: `pods/portforward`
- * - `kubeletExec`: `nodes/…/proxy`, except known read-only paths, because the kubelet runs commands for plain
- *   requests
- * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade; not
- *   logs with a query, for which some nodes run a command
- * - `podProxyUpgrade`, `serviceProxyUpgrade`: an upgraded connection to a program, which may be a terminal
- * - `podProxyRequest`, `serviceProxyRequest`: a request to a program
- * - `otherProxy`: a request to `proxy` of another resource, such as another cluster, or with `proxy` further down
- *   its path
- * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may contain a command
+ * - `kubeletExec`: `nodes/…/proxy`, except known read-only paths. The kubelet can run commands for requests
+ *   without an upgrade
+ * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an
+ *   upgrade. Logs with a query are `kubeletExec`, because some nodes run a command for them
+ * - `podProxyUpgrade`, `serviceProxyUpgrade`: an upgraded connection to a program; it may be a terminal
+ * - `podProxyRequest`, `serviceProxyRequest`: a request to a program, without an upgrade
+ * - `otherProxy`: a request to the `proxy` subresource of another resource, such as a cluster, or with
+ *   `proxy` at a later position of the path
+ * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`; it may contain a command
  * - `accessChange`: a write to RBAC, admission rules, API services, custom resource definitions, certificate
  *   requests, Secrets or tokens of service accounts
- * - `workload`: a create, update or patch of pods, pod templates and workloads of Kubernetes, which contain
+ * - `workload`: a create, update or patch of pods, pod templates and built-in workloads; it contains
  *   commands
- * - `customResource`: a create, update or patch of an object or subresource of an API group that Kubernetes does
- *   not have
+ * - `customResource`: a create, update or patch of an object or subresource in an API group that is not
+ *   built into Kubernetes
  * - `secretRead`: a get, list or watch of Secrets
- * - `unknownSubresource`: a request for a subresource that Kubernetes does not have, or for a path below it; a write
- *   to a path without a resource
+ * - `unknownSubresource`: a request for a subresource that is not built into Kubernetes, or for a path
+ *   below it; also a write to a path without a resource
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade
  */
@@ -58,9 +58,10 @@ export const POLICY_CLASSES = [
 export type PolicyClass = (typeof POLICY_CLASSES)[number];
 
 /**
- * - `record`: with a recording; like `allow` if no recorder is named. Only for `exec` and `attach`
- * - `event`: a recorder stores an event before the request is forwarded; under enforcement the request is
- *   rejected otherwise
+ * - `record`: the session is recorded; without a recorder in the grants, like `allow`. Only for `exec` and
+ *   `attach`
+ * - `event`: a recorder stores an event before the request is forwarded. If no recorder stores it and
+ *   recording is enforced, the request is rejected
  * - `allow`, `refuse`
  */
 export const POLICY_ACTIONS = ['record', 'event', 'allow', 'refuse'] as const;
@@ -68,26 +69,26 @@ export type PolicyAction = (typeof POLICY_ACTIONS)[number];
 
 export type ClassActions = Readonly<Record<PolicyClass, PolicyAction>>;
 
-/** Both ends of the range are included. */
+/** Range of ports, from `first` to `last` inclusive. */
 export interface PortRange {
   readonly first: number;
   readonly last: number;
 }
 
 export interface Policy {
-  /** Actions for callers with a grant that has `enforceRecorder`. */
+  /** Actions for callers whose grants set `enforceRecorder`. */
   readonly enforced: ClassActions;
   /** Actions for all other callers. */
   readonly others: ClassActions;
-  /** Ports that no port-forward may open, for any action. */
+  /** Ports that no port-forward may open, whatever the action of `portForward` is. */
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
   /**
-   * Result for enforced callers if a workload cannot be read from the request body, so that its event would lack
-   * the commands.
+   * Action for callers with enforced recording if the request body of a workload is unreadable. Its event
+   * then lacks the commands.
    */
   readonly unreadableWorkloads: UnreadableWorkloads;
-  /** Response for a browser that requests a page of a pod, a Service, a node or another API. */
+  /** Response to a browser that requests a page of a pod, a Service, a node or an aggregated API. */
   readonly programPages: ProgramPages;
 }
 
@@ -100,9 +101,12 @@ export interface SessionPolicy {
   readonly total: number;
   /** `undefined`: unlimited. */
   readonly maxDurationMs: number | undefined;
-  /** Maximum time without input or output; pings of the protocol do not count for recorded sessions. */
+  /**
+   * Maximum time without input or output. In recorded sessions, pings of the protocol do not count as input
+   * or output.
+   */
   readonly idleMs: number | undefined;
-  /** Line at the start of recorded terminal sessions. */
+  /** Line that the gateway shows at the start of recorded terminal sessions. */
   readonly notice: string | undefined;
   /** True if users of recorded terminal sessions must type a reason before the session starts. */
   readonly askReason: boolean;
@@ -176,7 +180,7 @@ export function policyClassOf(request: {
     : policyClass;
 }
 
-/** Classes without and with an upgrade. */
+/** Policy classes of each request class: without an upgrade, and with one. */
 const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, PolicyClass | undefined]>> = {
   exec: ['exec', 'exec'],
   attach: ['attach', 'attach'],
@@ -197,7 +201,7 @@ const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, 
   plain: [undefined, 'opaqueUpgrade'],
 };
 
-/** First segments of read-only paths of the kubelet's API. Source: `pkg/kubelet/server/server.go`. */
+/** First segments of the kubelet's read-only paths. Source: `pkg/kubelet/server/server.go`. */
 const KUBELET_READS: ReadonlySet<string> = new Set([
   'configz',
   'containerLogs',
@@ -208,7 +212,7 @@ const KUBELET_READS: ReadonlySet<string> = new Set([
   'runningpods',
   'stats',
 ]);
-/** Paths that the kubelet and the gateway read in the same way. */
+/** Paths that the kubelet and the gateway certainly parse alike. */
 const PLAIN_PATH = /^(?:\/[A-Za-z0-9._:-]+)+\/?$/;
 
 function isKubeletRead(
@@ -216,7 +220,7 @@ function isKubeletRead(
   { rawPath, rawQuery }: Pick<Target, 'rawPath' | 'rawQuery'>,
 ): boolean {
   const [, , , first = ''] = parts;
-  // NodeLogQuery: the kubelet runs journalctl, or PowerShell, with words of the query
+  // feature NodeLogQuery: the kubelet runs journalctl or PowerShell with arguments from the query
   if (first === 'logs' && rawQuery !== '') return false;
   return verb === 'get' && KUBELET_READS.has(first) && PLAIN_PATH.test(rawPath);
 }
@@ -224,13 +228,13 @@ function isKubeletRead(
 /** The action for a request. */
 export interface Decision {
   readonly action: PolicyAction;
-  /** The rule that decided, for messages and `tailcast policy explain`. */
+  /** Name of the policy entry that determined the action, for messages and `tailcast policy explain`. */
   readonly because: string;
 }
 
 /**
- * Returns the action for a class. An unknown upgrade may be a shell, so `enforced` applies to it if the caller's
- * grants name a recorder.
+ * Returns the action for a class. Callers with enforced recording get the `enforced` section. Unknown
+ * upgrades may be a shell, so that section applies to them for all callers whose grants name a recorder.
  */
 export function decide(
   policy: Policy,

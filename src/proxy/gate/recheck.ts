@@ -1,8 +1,10 @@
 /**
- * Rechecks every few seconds whether callers with long-lived requests still have access: the node may have left
- * the tailnet, the grant may be gone, or recording may be enforced now. Lost access ends the request.
+ * Rechecks every few seconds whether callers with long-lived requests still have access: the node may have
+ * left the tailnet, the grant may be gone, or recording may be enforced now. The gateway ends the request
+ * when its caller has lost access.
  *
- * If tailscaled or the API server (access reviews) does not respond, the caller keeps access for a limited time.
+ * If tailscaled does not respond, or the API server does not respond to access reviews, the caller keeps
+ * access for a limited time.
  */
 import { TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Peer } from '../../tailnet/identity.ts';
@@ -11,11 +13,13 @@ import type { Caller, Gate } from './gate.ts';
 
 export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
-  /** Source of the end of access on request, which ends a request immediately. */
+  /** Reports the end of granted access (access on request), which ends the request immediately. */
   readonly elevations?: Pick<Elevations, 'watch'> | undefined;
   readonly monotonicMs: () => number;
   readonly everyMs?: number;
-  /** Maximum time without a response, since the last request that got one. */
+  /**
+   * Time for which a caller keeps access if checks get no response, counted from the last successful check.
+   */
   readonly toleranceMs?: number;
 }
 
@@ -36,7 +40,7 @@ interface Entry {
   confirmedAtMs: number;
   askedAtMs: number;
   busy: boolean;
-  /** Reason why the last check got no response. */
+  /** Error of the last check that got no response. */
   lastFailure: TemporaryFailure;
 }
 
@@ -48,8 +52,9 @@ function isTemporary(code: ErrorCode): code is TemporaryFailure {
 }
 
 /**
- * Lost access ends within 15 s, whatever tailscaled does: the last response may have been cached in
- * `tailnet/whois` for 5 s, then the tolerance applies, and one interval later the request ends.
+ * These values end the request of a caller without access within 15 s, even if tailscaled does not respond.
+ * `tailnet/whois` may use a cached response for 5 s. Then the tolerance of 9 s applies, and the next sweep
+ * ends the request up to 1 s later.
  */
 const RECHECK_EVERY_MS = 4_000;
 const RECHECK_TOLERANCE_MS = 9_000;
@@ -69,7 +74,7 @@ export function createRechecks(options: RecheckOptions): Rechecks {
       thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL', undefined, { cause: thrown });
     if (!isTemporary(error.code)) return finish(entry, error);
     entry.lastFailure = error.code;
-    // without a response the check is repeated sooner, and the request ends after the tolerance
+    // the next check follows after half the interval; `look` ends the request when the tolerance is over
     entry.askedAtMs = monotonicMs() - everyMs / 2;
   };
   const look = (entry: Entry): void => {

@@ -1,4 +1,4 @@
-/** The identity with which a request is sent to the API server. */
+/** Determines the identity that the gateway sends to the API server with a request. */
 import type { UpstreamIdentity } from '../../impersonation/apply.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
@@ -16,8 +16,9 @@ interface IdentityDeps {
 /**
  * Returns the identity of a request, with the extras for the audit log.
  *
- * With request headers the API server judges `--as` by the rights of the caller. Access reviews and rules of access on
- * request are about the caller, so `--as` would evade them.
+ * With request headers, the API server itself checks whether the caller may use `--as`. Access reviews and
+ * rules about access on request check the caller and not the `--as` user. Where they apply, the gateway
+ * therefore does not forward `--as`.
  */
 export async function upstreamIdentity(
   deps: IdentityDeps,
