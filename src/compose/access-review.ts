@@ -1,4 +1,4 @@
-/** Access reviews, over separate connections to the API server. */
+/** Opens the access reviews of a gateway, which use separate connections to the API server. */
 import { z } from 'zod';
 import { createApiClient } from '../doctor/api-client.ts';
 import { TailcastError } from '../errors.ts';
@@ -12,7 +12,8 @@ const ANSWER = z.looseObject({
 
 /**
  * @returns undefined if the settings disable reviews
- * @throws TailcastError `CONFIG_INVALID` in noauth mode, where the gateway has no impersonated user to review
+ * @throws TailcastError `CONFIG_INVALID` in noauth mode, in which the gateway impersonates no user whose rights it
+ *   could review
  */
 export function openAccessReviews(
   config: { readonly accessReview: boolean; readonly mode: 'auth' | 'noauth' },

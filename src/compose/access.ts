@@ -17,11 +17,12 @@ import { keyFileOf } from './journals.ts';
 import type { CleanUp } from './clean-up.ts';
 
 /**
- * Creates the stores of access requests. They watch the API server after the first caller with a rule.
+ * Creates the stores of access requests. A store starts to watch the API server when the first caller arrives that has
+ * a rule for access requests.
  *
- * @returns undefined in `noauth` mode, where the gateway does not impersonate, and for several clusters without an API
- *   server of the gateway itself
- * @throws TailcastError `CONFIG_INVALID` for the key file
+ * @returns undefined in `noauth` mode, in which the gateway does not impersonate; also undefined if the gateway serves
+ *   several clusters and has no API server of its own
+ * @throws TailcastError `CONFIG_INVALID` if the key file is missing or invalid
  */
 export async function openAccess(parts: {
   readonly config: GatewayConfig;

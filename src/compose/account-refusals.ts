@@ -1,4 +1,7 @@
-/** Reviews of the gateway's own account, over separate connections. */
+/**
+ * Opens the reviews that detect missing rights of the gateway's own account. They use separate connections to the API
+ * server.
+ */
 import { createApiClient } from '../doctor/api-client.ts';
 import { ACCOUNT_REVIEW, accountRefusal, isMarked } from '../kube/account-refusal.ts';
 import type { ApiServer } from '../kube/api-server.ts';
@@ -6,15 +9,16 @@ import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { createAccountRefusals, type AccountRefusals } from '../proxy/gate/account-refusals.ts';
 
 /**
- * @param auditExtras true if requests have extras; the account then needs the right to set them
- * @param prefix start of the path of a review, such as a workspace of kcp
+ * @param auditExtras true if requests have user extras for the audit log; the account then needs the right to set
+ *   extras
+ * @param prefix start of the path of a review, for example the path of a kcp workspace
  */
 export function openAccountRefusals(
   { auditExtras }: { readonly auditExtras: boolean },
   apiServer: ApiServer,
   prefix = '',
 ): AccountRefusals {
-  // with request headers the gateway has no account of its own
+  // With request headers, the gateway has no account that could lack rights.
   if (apiServer.requestHeader === true) return { find: () => undefined };
   const client = createApiClient(apiServer, Date.now, prefix);
   const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];

@@ -1,4 +1,4 @@
-/** The alerts of a recorder, from their file and the files that it names. */
+/** Reads the alert rules of a recorder from their file, and from the files that this file names. */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { readConfigFile } from '../config/file.ts';
@@ -16,15 +16,17 @@ const MIN_KEY_BYTES = 24;
 const MAX_KEY_BYTES = 64;
 
 export interface AlertSurroundings {
-  /** Rules for viewers. Undefined for a remote recorder, which applies its own rules. */
+  /**
+   * Rules that decide which recordings a viewer may see. Undefined for a remote recorder, which applies its own rules.
+   */
   readonly viewers: readonly ViewRule[] | undefined;
   readonly searchText: RecorderSearchOptions['text'] | undefined;
 }
 
 /**
- * Reads the file of alerts. Relative paths in the file are relative to its directory.
+ * Reads the file with the alert rules. Relative paths in the file are relative to its directory.
  *
- * @throws TailcastError `CONFIG_INVALID` with file, key and advice
+ * @throws TailcastError `CONFIG_INVALID` with the file, the key in the file, and advice
  */
 export async function loadAlerts(
   path: string,
@@ -83,7 +85,7 @@ export async function recorderAlerts(
   return { alerts: loaded };
 }
 
-/** Parses one key per line, with an optional prefix `whsec_`. The first key is for new receivers. */
+/** Parses one signing key per line, with an optional prefix `whsec_`. */
 function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
   const lines = text
     .split('\n')
@@ -99,7 +101,7 @@ function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
   return areKeys && keys.length > 0 ? keys : undefined;
 }
 
-/** Returns the scope of a webhook: the recordings that its viewer may see. */
+/** Returns the recordings about which a webhook receives alerts: those that its `viewer` may see. */
 function scopeFor(
   { viewer }: WrittenWebhook,
   viewers: readonly ViewRule[] | undefined,

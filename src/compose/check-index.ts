@@ -1,4 +1,4 @@
-/** Reads a search index like a recorder does, for the doctor. */
+/** Checks of a search index for `tailcast doctor`, which read the index in the same way as a recorder. */
 import { existsSync } from 'node:fs';
 import { z } from 'zod';
 import { startIndexClient } from '../tsrecorder/search/index-client.ts';
@@ -10,7 +10,7 @@ import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensea
  * Reads the first session of an index in a separate process. Changes nothing.
  *
  * @returns true if there is a session
- * @throws Error with a sentence if this Node has no SQLite, or the index is damaged
+ * @throws Error with a message for users if Node lacks SQLite, or the index is damaged
  */
 export async function checkIndexDirectory(directory: string): Promise<boolean> {
   if (!existsSync(directory)) return false;
@@ -31,7 +31,8 @@ const MAJOR = 2;
 /**
  * Reads the first session of an index on a server. Changes nothing.
  *
- * @throws Error with a sentence if the server is unreachable, is not OpenSearch, or denies the recorder read access
+ * @throws Error with a message for users if the server is unreachable, is not OpenSearch, or denies the recorder read
+ *   access
  */
 export async function checkIndexServer(index: Omit<ServerIndex, 'which' | 'owner'>): Promise<boolean> {
   const server = createSearchServer(await readServerAccess(index));

@@ -2,13 +2,13 @@
 export class CleanUp implements AsyncDisposable {
   #actions: (() => unknown)[] = [];
 
-  /** Registers an action, which may be asynchronous. */
+  /** Registers an action, which may return a promise. */
   defer(action: () => unknown): void {
     this.#actions.push(action);
   }
 
   /**
-   * Runs each deferred action once, even if others fail.
+   * Runs each deferred action once, even if another action fails.
    *
    * @throws the error of the first failing action
    */

@@ -12,7 +12,7 @@ const hostName = z
   .toLowerCase()
   .regex(/^[a-z0-9{}](?:[a-z0-9.{}-]*[a-z0-9{}])?$/, 'a host name is expected');
 
-/** Fields of every entry; `{name}` stands for the name of the cluster. */
+/** Fields that every entry may have. In their values, `{name}` stands for the name of the cluster. */
 const COMMON = {
   hosts: z.array(hostName).default([]).describe('host names that belong to the cluster, without ports'),
   service: z

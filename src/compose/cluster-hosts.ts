@@ -1,4 +1,4 @@
-/** Host names of clusters that the certificate of the gateway does not cover: the gateway refuses and logs them. */
+/** Refuses and logs host names of clusters that the certificate of the gateway does not cover. */
 import { forEachConcurrent } from '../async/for-each-concurrent.ts';
 import { BoundedMap } from '../bounded-map.ts';
 import type { GatewayConfig, TlsKind } from '../config/gateway.ts';
@@ -9,9 +9,9 @@ import type { Clusters } from './clusters.ts';
 import { tlsKindOf } from './tailnet.ts';
 
 const MAX_REPORTED = 1000;
-/** Concurrent requests for certificates at the start; tailscaled may have to issue each of them. */
+/** Maximum concurrent requests for certificates at the start. tailscaled may have to issue each certificate. */
 const MAX_CONCURRENT = 4;
-/** Maximum names in one log line. */
+/** Maximum number of names in one log line. */
 const MAX_LISTED = 20;
 const REMEDIES: Readonly<Record<TlsKind, string>> = {
   'self-signed': 'Add the names to tlsNames and restart the gateway.',
@@ -27,7 +27,10 @@ export interface HostCheckOptions {
   readonly log: Logger;
 }
 
-/** Refuses host names of clusters that no certificate covers. Logs all of them now, and a refused name once. */
+/**
+ * Refuses host names of clusters that no certificate covers. Logs all of these names at the start, and logs a name
+ * again when it is refused for the first time.
+ */
 export function refuseUncoveredHosts(options: HostCheckOptions): CertificateSource {
   const { clusters, config, certificates, log } = options;
   const reported = new BoundedMap<LoadedCertificate>(MAX_REPORTED);

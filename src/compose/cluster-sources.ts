@@ -27,13 +27,16 @@ export interface ClusterSpec {
   readonly identity: ClusterEntry['identity'];
   readonly listen: string | undefined;
   readonly endpoints: readonly EndpointAddress[];
-  /** Context with the credentials. Default: the service account of the pod. */
+  /** Kubeconfig context with server and credentials. Default: the ServiceAccount of the pod. */
   readonly context: KubeconfigContext | undefined;
-  /** False if an API object names the server. */
+  /** False if an API object, and not the configuration of the gateway, determines the server. */
   readonly isTrusted: boolean;
 }
 
-/** Start of paths of the gateway's own requests. A kcp server reviews rights only in a workspace. */
+/**
+ * Returns the prefix for the paths of the gateway's own requests. A kcp server handles access reviews only below the
+ * path of a workspace.
+ */
 export function ownPrefix({ kcp }: Pick<ClusterSpec, 'kcp'>): string {
   return kcp ? '/clusters/root' : '';
 }
@@ -44,15 +47,15 @@ export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
 export interface ClusterSource {
   /** Name for logs and readiness. */
   readonly name: string;
-  /** @throws TailcastError if the complete source cannot be read */
+  /** @throws TailcastError if the source as a whole cannot be read */
   read(signal: AbortSignal): Promise<FoundClusters>;
 }
 
-/** Interval between two lists of API objects, in milliseconds. */
+/** Interval at which API objects are listed again, in milliseconds. */
 const LIST_EVERY_MS = 15_000;
 const MAX_FOUND = 1000;
 
-/** Opens a source for the entries, and one for each discovery. */
+/** Opens one source for the entries in `clusters`, and one for each item of `discover`. */
 export function openSources(
   file: ClusterFile,
   parts: { readonly apiServer: () => Promise<ApiServer>; readonly now: () => number },
@@ -104,7 +107,7 @@ function filesOf(discovery: Extract<Discovery, { directory: string }>): ClusterS
   const { directory } = discovery;
   const list = async (): Promise<readonly string[]> => {
     const entries = await readdir(directory);
-    // mounted volumes contain links such as `..data`
+    // Mounted volumes contain hidden links such as `..data`.
     return entries.filter((entry) => !entry.startsWith('.')).map((entry) => join(directory, entry));
   };
   return followFiles({
@@ -123,7 +126,7 @@ function filesOf(discovery: Extract<Discovery, { directory: string }>): ClusterS
   });
 }
 
-/** Reads again only after a file has changed. */
+/** Returns a source that reads its files again only after one of them has changed. */
 function followFiles(source: {
   readonly name: string;
   readonly files: () => Promise<readonly string[]>;
@@ -209,7 +212,7 @@ function objectsOf(
 }
 
 /**
- * Lists the objects, or reads the named ones. An error is the result of a named object that cannot be read.
+ * Lists the objects, or reads the named objects. If a named object cannot be read, its result is the error.
  *
  * @throws TailcastError if the list cannot be read
  */

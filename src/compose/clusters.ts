@@ -1,8 +1,9 @@
 /**
- * The clusters of a gateway: opens what the sources describe, and replaces the snapshot after a change.
+ * The clusters of a gateway. Opens the clusters that the sources describe, and publishes a new snapshot of all
+ * clusters after a change.
  *
- * An unchanged cluster keeps its object, connections and caches. If a source or one of its clusters cannot be read, its
- * last good state stays. A name is never given to another cluster while the process runs.
+ * An unchanged cluster keeps its connections and caches. If a source or one of its clusters cannot be read, the last
+ * valid state stays in use. A name is never given to another cluster while the process runs.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -28,10 +29,16 @@ import { openRequestHeaders } from './request-headers.ts';
 import { openSources, ownPrefix, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
 
 const RELOAD_EVERY_MS = 1000;
-/** Time in which requests that were admitted before a reload still get a connection, in milliseconds. */
+/**
+ * Time after a reload until the connections of a removed or changed cluster close, in milliseconds. Until then,
+ * requests that were admitted before the reload can use them.
+ */
 const RETIRE_MS = 60_000;
 const CHECK_TIMEOUT_MS = 2_000;
-/** Intervals of health checks: with several API servers, and with one. */
+/**
+ * Intervals of health checks for a cluster with several API servers, and for one with a single API server, in
+ * milliseconds.
+ */
 const CHECK_EVERY_MS = 1_000;
 const CHECK_ONLY_EVERY_MS = 15_000;
 /** Concurrent health checks. */
@@ -43,10 +50,10 @@ export interface ClustersOptions {
   readonly environment: ReadonlyMap<string, string>;
   readonly log: Logger;
   readonly metrics: Pick<Metrics, 'clusterGauges'>;
-  /** API server of the objects that describe clusters. */
+  /** Opens the API server that stores the objects which describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
-  /** Maximum requests of one cluster. */
+  /** Maximum number of in-flight requests to one cluster. */
   readonly maxRequests: number;
   readonly signal: AbortSignal;
 }
@@ -54,12 +61,12 @@ export interface ClustersOptions {
 export interface Clusters {
   readonly current: () => ClusterSnapshot<GatedCluster>;
   readonly file: ClusterFile;
-  /** Addresses of listeners that serve one cluster: `host:port` by name. */
+  /** Addresses of the listeners for a single cluster: `host:port` by the name of the cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
   /** Connections to all API servers. */
   size(): { readonly total: number; readonly idle: number };
-  /** Reads all sources now. Never rejects. */
+  /** Reads all sources immediately. Never rejects. */
   reload(): Promise<void>;
   close(): void;
 }
@@ -74,7 +81,10 @@ interface OpenCluster {
   checkedAtMs: number;
 }
 
-/** The server and the CA of a name: the cluster is another one if both have changed. */
+/**
+ * The server and the CA that belong to the name of a cluster. If both have changed, the name refers to another
+ * cluster.
+ */
 interface Binding {
   readonly id: string;
   readonly server: string;
@@ -127,7 +137,7 @@ class ClusterManager implements Clusters {
   readonly #options: ClustersOptions;
   readonly #bindings = new Map<string, Binding>();
   #sources: readonly ClusterSource[];
-  /** Last good cluster by source and key. */
+  /** Last valid description of each cluster, by source and key. */
   #good = new Map<string, ClusterSpec>();
   #open = new Map<string, OpenCluster>();
   #snapshot: ClusterSnapshot<GatedCluster> = createSnapshot([]);
@@ -213,7 +223,7 @@ class ClusterManager implements Clusters {
     });
   }
 
-  /** An invalid file changes nothing. */
+  /** Reads the file of clusters. If it is invalid, the previous sources stay. */
   async #readFile(problems: Map<string, string>): Promise<void> {
     const { path } = this.#options;
     try {
@@ -258,7 +268,7 @@ class ClusterManager implements Clusters {
   ): Promise<Map<string, OpenCluster>> {
     const next = new Map<string, OpenCluster>();
     const owners = new Map<string, string>();
-    // a cluster that is open stays, whichever source comes first
+    // If two clusters have the same name, one that is already open stays.
     const ordered = [...good].toSorted(([, one], [, other]) => this.#rank(one) - this.#rank(other));
     for (const [key, spec] of ordered) {
       const names = namesOf(spec);
@@ -327,7 +337,7 @@ class ClusterManager implements Clusters {
     return { spec, key, entry, apiServer, endpoints, pool, checkedAtMs: -Infinity };
   }
 
-  /** Logs a warning if the account may not impersonate, or may do more. Never rejects. */
+  /** Logs a warning if the gateway's account may not impersonate, or has additional rights. Never rejects. */
   async #reviewRights(spec: ClusterSpec, apiServer: ApiServer): Promise<void> {
     const { config, log, signal } = this.#options;
     const client = createApiClient(apiServer, Date.now, ownPrefix(spec));
@@ -343,7 +353,7 @@ class ClusterManager implements Clusters {
         );
       }
     } catch {
-      // the gateway is stopping
+      // The gateway is stopping.
     }
   }
 
@@ -379,7 +389,7 @@ class ClusterManager implements Clusters {
     for (const one of due.slice(0, MAX_CHECKS)) {
       one.checkedAtMs = now;
       void one.endpoints.check(CHECK_TIMEOUT_MS);
-      // in mode noauth no other component reloads the CA
+      // In mode noauth, no other component reloads the CA.
       one.apiServer.followAuthorities().catch(() => {});
     }
     this.#measure();
@@ -411,7 +421,10 @@ class ClusterManager implements Clusters {
     metrics.clusterGauges.problems.set(problems.size);
   }
 
-  /** One working cluster is enough: the failed clusters must not take it out of service. */
+  /**
+   * Returns the reason why the gateway is not ready, or undefined. One working cluster is enough, so that failed
+   * clusters do not make the others unavailable.
+   */
   #ready(): string | undefined {
     const remarks = [...this.#problems.values()];
     const states = [...this.#open].map(([name, { endpoints }]) => {
@@ -449,7 +462,7 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** Names that must be unique among clusters, in the words of messages. */
+/** Returns the name, the host names and the addresses of a cluster, which must be unique, as phrases for messages. */
 function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
   return [
     `the name ${name}`,

@@ -14,9 +14,9 @@ import { openApiServer } from './gateway-upstream.ts';
 export interface ClusterDoctorParts extends DoctorOptions {
   readonly config: GatewayConfig;
   readonly path: string;
-  /** Returns a function that reads the grants of callers for one cluster. */
+  /** Returns a function that reads the grants of all callers for one cluster. */
   readonly grantsOf: (scope: GrantScope) => (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
-  /** Throws if tailscaled returns no grants of Services. */
+  /** Throws if tailscaled cannot return grants for Tailscale Services. */
   readonly assertServices: (signal: AbortSignal) => Promise<void>;
   /** Ids of checks that must pass before grants are read. */
   readonly grantNeeds: readonly string[];
@@ -106,7 +106,7 @@ function checksOf(
   const api = apiServerChecks({ open, unixMs: Date.now, prefix: ownPrefix(spec) });
   const own = [
     ...api.checks,
-    // with request headers the gateway has no account
+    // With request headers, the gateway has no account whose rights could be checked.
     ...(spec.identity === 'requestHeader'
       ? []
       : permissionChecks({ client: api.client, mode: config.mode, namespace: 'default' })),

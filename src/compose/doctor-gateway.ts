@@ -36,7 +36,7 @@ import {
 } from './tailnet.ts';
 import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.ts';
 
-/** Space for certificates and a few drafts. */
+/** Minimum free space in the state directory, in bytes: certificates and a few temporary files. */
 const STATE_BYTES = 8 * MIB;
 
 /** The checks of `tailcast doctor gateway`, in the order of an installation. */
@@ -159,13 +159,13 @@ function callerGrants(
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
     whois: (address: string, signal: AbortSignal, service?: string) =>
-      // PROXY headers and kernel networking contain the tailnet address, so the query needs no port
+      // With `proxy-protocol` as source, the address is a tailnet address, so tailscaled does not need the port.
       tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal, service),
   };
   return (signal) => readGrants(facts, signal);
 }
 
-/** Shares one response between two checks. */
+/** Returns a function that loads once, so that two checks share the result. */
 function shareLoad<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
   let result: Promise<T> | undefined;
   return (signal) => (result ??= load(signal));

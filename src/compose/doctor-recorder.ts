@@ -17,7 +17,7 @@ import { searchServer } from './search-settings.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { type DoctorOptions, MIB, openStatus } from './doctor.ts';
 
-/** Equal to the limit of the recorder. */
+/** Minimum free space, in bytes. The recorder has the same limit. */
 const MIN_FREE_BYTES = 64 * MIB;
 
 /** The checks of `tailcast doctor recorder`. */
@@ -65,18 +65,21 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   ];
 }
 
-/** Server for the clock check: the endpoint of the store, or an AWS endpoint. */
+/** Returns the server whose clock the doctor compares: the endpoint of the bucket, or an AWS endpoint. */
 function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
 }
 
-/** Possible spool directories: the directory in the settings, or a directory next to or inside a store directory. */
+/**
+ * Returns the directories that may be the spool: the one in the settings, or otherwise one next to or inside the store
+ * directory.
+ */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];
   return isFolder && store !== undefined ? [defaultSpoolOf(store), spoolInside(store)] : [];
 }
 
-/** Location of the index, and how to read it. */
+/** Location of the search index, and a function that reads it. */
 function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchFacts {
   const { searchUrl, searchName } = config;
   if (searchUrl === undefined) return { place: indexIn(spools), read: checkIndexDirectory };
@@ -91,7 +94,7 @@ function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchF
   };
 }
 
-/** Directory of the index. The directory may not exist yet. */
+/** Returns the directory of the search index, which may not exist yet. */
 function indexIn(spools: readonly string[]): string | undefined {
   const places = spools.map(indexDirectory);
   return places.find((place) => existsSync(place)) ?? places[0];

@@ -4,23 +4,25 @@ import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 
 export interface DoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
-  /** Stops everything. Abort it in the end, because the watch of the tailnet runs until then. */
+  /**
+   * Stops all checks. The caller must abort this signal in the end, because the watch of the tailnet runs until then.
+   */
   readonly signal: AbortSignal;
-  /** Limits the check of the grants to this node. */
+  /** Node to which the check of grants is limited; undefined for all nodes. */
   readonly caller: string | undefined;
 }
 
 /** Bytes of one MiB. */
 export const MIB = 1024 ** 2;
 
-/** The LocalAPI of tailscaled, and its status. */
+/** The LocalAPI of tailscaled, and the status of tailscaled. */
 export interface LocalStatus {
   readonly socketPath: string;
   readonly localApi: LocalApi;
   readonly status: () => ReturnType<LocalApi['status']>;
 }
 
-/** Opens the LocalAPI until `signal` aborts. The status is read once. */
+/** Opens the LocalAPI until `signal` aborts. `status` reads the status once and shares it between checks. */
 export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
   const localApi = createLocalApi({ socketPath: socket ?? '' });
   signal.addEventListener('abort', () => localApi.close(), { once: true });

@@ -8,7 +8,7 @@ import { createLocalApi } from '../tailnet/local-api.ts';
 import { tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
-/** All addresses of the pod. */
+/** The forwarder listens on all addresses of the pod. */
 const HOST = '::';
 
 /**

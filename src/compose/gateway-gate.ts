@@ -11,16 +11,16 @@ import { callerName } from '../tailnet/identity.ts';
 import { openAccessReviews } from './access-review.ts';
 import type { Tailnet } from './tailnet.ts';
 
-/** First segments of the paths that k3s serves to its own nodes on the port of the API server. */
+/** First segments of paths that k3s serves on the port of the API server for its own nodes. */
 const K3S_SEGMENTS: ReadonlySet<string> = new Set(['v1-k3s', 'cacerts', 'static']);
 
 /** Opens the gate of a gateway, or of one of its clusters. */
 export function openGate(parts: {
   readonly config: GatewayConfig;
   readonly policy: Policy;
-  /** Undefined for requests to the gateway itself. */
+  /** Undefined for the gate of requests to the gateway itself. */
   readonly apiServer: ApiServer | undefined;
-  /** The cluster, if there are several. */
+  /** The cluster of this gate; undefined if the gateway serves only one cluster. */
   readonly cluster?: GatewayCluster;
   readonly tailnet: Tailnet;
   readonly log: Logger;
@@ -55,8 +55,8 @@ export function openGate(parts: {
 }
 
 /**
- * Accepted host names. With a static identity every connection has this identity, so a web page must not reach the
- * gateway under a host name of its own.
+ * Accepted host names. With a static identity, every connection has the same identity. The names are therefore
+ * restricted, so that a web page cannot reach the gateway through a host name that the page controls (DNS rebinding).
  */
 function hostNamesOf(
   { hostNames, identity, tlsNames, listen: { host } }: GatewayConfig,

@@ -1,4 +1,4 @@
-/** The policy of a gateway: loads its file, and explains it for one request. */
+/** Loads the policy file of a gateway, and explains how the policy applies to one request. */
 import { readConfigFile } from '../config/file.ts';
 import { TailcastError } from '../errors.ts';
 import { parseTarget } from '../kube/canonical-target.ts';
@@ -23,17 +23,18 @@ export function loadPolicy(path: string | undefined): Policy {
 
 export interface ExplainOptions {
   readonly method: string;
-  /** Request target, with its query. */
+  /** Request target, including the query. */
   readonly target: string;
   readonly upgrade: boolean;
   readonly file: string | undefined;
 }
 
 /**
- * Explains a request line by line: its parsed form, its class, and its handling for callers with and without enforced
- * recording.
+ * Returns lines that explain a request: its parsed form, its class, and the gateway's decision for callers with and
+ * without enforced recording.
  *
- * @throws TailcastError `CONFIG_INVALID` for the file. A rejected request is a normal explanation.
+ * @throws TailcastError `CONFIG_INVALID` if the policy file is invalid; a rejection of the request is part of the
+ *   explanation
  */
 export function explainRequest({ method, target: raw, upgrade, file }: ExplainOptions): readonly string[] {
   const policy = loadPolicy(file);

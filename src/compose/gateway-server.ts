@@ -32,7 +32,7 @@ export interface GatewayOptions {
   readonly config: GatewayConfig;
   readonly environment: ReadonlyMap<string, string>;
   readonly log: Logger;
-  /** Destination of the access log. */
+  /** Receives the lines of the access log. */
   readonly accessSink: LineSink;
   /** Identity to use instead of the identity file in the settings. */
   readonly identity?: Identity;
@@ -149,7 +149,9 @@ function openAccessLog(
   return accessLog;
 }
 
-/** Derives the limits without a setting from the available memory. */
+/**
+ * Returns the limits for concurrent requests. Limits that no setting contains are derived from the available memory.
+ */
 export function requestLimits({ config, userLimits }: GatewayOptions): {
   readonly requests: number;
   readonly users: UserLimits;

@@ -25,7 +25,7 @@ const FOLLOW_EVERY_MS = 1000;
 export interface GatewayUpstream extends Omit<ClusterUpstream, 'enter'> {
   readonly gate: Gate;
   readonly check: ReadinessCheck;
-  /** Undefined with one cluster. */
+  /** Undefined if the gateway serves only one cluster. */
   readonly clusters: Clusters | undefined;
   describe(): string;
 }
@@ -38,9 +38,9 @@ export interface UpstreamParts {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly callerToken: string | undefined;
-  /** Access on request; undefined in `noauth` mode. */
+  /** Rights that callers get on request; undefined in `noauth` mode. */
   readonly elevations: Elevations | undefined;
-  /** Maximum requests of one cluster, if there are several. */
+  /** Maximum number of in-flight requests to each cluster, if there are several clusters. */
   readonly maxRequests: number;
   /** Aborts when the gateway closes. */
   readonly signal: AbortSignal;
@@ -56,12 +56,13 @@ export async function openUpstream(parts: UpstreamParts): Promise<GatewayUpstrea
 async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
   const { config, environment, log, signal } = parts;
   const apiServer = await openApiServer(config, environment, {
-    // an API server prefers a client certificate to the credentials of a request
+    // In noauth mode, clients send their own credentials. With a client certificate of the gateway, an API server
+    // would ignore these credentials.
     anonymous: config.mode === 'noauth',
     onUnusable: (error) =>
       log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
   });
-  // in this mode and before the first request, no other code checks for new certificates
+  // In noauth mode, and before the first request, no other code checks for new certificates.
   const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
   signal.addEventListener('abort', () => clearInterval(following), { once: true });
   const connector = createUpstreamConnector(apiServer);
@@ -78,7 +79,10 @@ async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
   };
 }
 
-/** Every request has its own cluster, so the upstream of the gateway itself refuses connections. */
+/**
+ * Opens several clusters. Each request uses the upstream of its own cluster, so the gateway's general upstream refuses
+ * connections.
+ */
 async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayUpstream> {
   const { config, environment, log, metrics, tailnet, maxRequests, signal } = parts;
   const clusters = await openClusters({

@@ -34,17 +34,17 @@ import {
 } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
-/** Connections above the limit that still get a response. */
+/** Number of connections above the limit that still get an error response. */
 const SURPLUS_CONNECTIONS = 256;
 
 export interface RunningGateway {
   readonly host: string;
   readonly port: number;
-  /** CA certificate for clients, if the gateway's certificate is self-signed. */
+  /** CA certificate that clients need if the gateway's certificate is self-signed. */
   readonly caPem: string | undefined;
   readonly apiServer: string;
   readonly opsAddress: { readonly host: string; readonly port: number } | undefined;
-  /** Drains for at most `limitMs`, then closes everything. */
+  /** Waits up to `limitMs` until sessions and requests have finished, then closes everything. */
   close(limitMs: number): Promise<void>;
 }
 
@@ -73,7 +73,7 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
 }
 
 /**
- * Starts all parts. If the start fails, closes the parts that were already open.
+ * Starts the gateway. If the start fails, closes all parts that were already open.
  *
  * @throws TailcastError with the cause and the fix
  */
@@ -185,12 +185,12 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   }
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const tailnet = createLocalTailnet(config, { log, signal });
-  // Report a missing socket now instead of at the first request.
+  // A missing socket is reported here instead of at the first request.
   for (const readiness of tailnet.checks) await readiness.check(AbortSignal.timeout(10_000));
   return tailnet;
 }
 
-/** Opens the listener of the settings, and one for each cluster that has its own. */
+/** Opens the gateway's listener, and the separate listeners of clusters with `listen`. */
 async function listenAll(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,

@@ -1,4 +1,4 @@
-/** Builds the role that serves Ingresses with their own certificates. */
+/** Builds the ingress role, which serves Ingresses with their own certificates. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { IngressConfig } from '../config/ingress.ts';
 import { errorReason, TailcastError } from '../errors.ts';
@@ -17,7 +17,7 @@ import { SmallRole } from './small-role.ts';
 /** Maximum time for requests in flight after `signal` aborts, in milliseconds. */
 const DRAIN_MS = 10_000;
 /**
- * The target of tailscaled's HTTP forwarding. The operator writes it to the serve configuration
+ * Listen address for plain HTTP. The operator configures tailscaled to forward port 80 to this address
  * (`operator/ingress/table.ts`).
  */
 const HTTP_LISTEN: ListenAddress = { host: '127.0.0.1', port: 8080 };
@@ -40,7 +40,7 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
   const { requests } = createIngressMetrics(registry, () => opened.server?.inFlight ?? 0);
   const server = createIngressServer({
     table: () => file.current,
-    // the policy decides about users of other tailnets
+    // The tailnet policy decides whether users of other tailnets have access.
     identities: createWhois({ localApi, allowShared: true }),
     upstreams,
     onEnd: (outcome) => requests.inc({ outcome }),

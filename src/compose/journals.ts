@@ -1,4 +1,7 @@
-/** Opens the journal directory, in which output survives a restart of the gateway until a recorder has it. */
+/**
+ * Opens the journal directory. Output stays in it, also during a restart of the gateway, until a recorder has stored
+ * it.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GatewayConfig } from '../config/gateway.ts';
@@ -32,7 +35,7 @@ export function journalPlace(
   };
 }
 
-/** Returns the file of the key that gateways of a cluster share. */
+/** Returns the path of the key file that the gateways of a cluster share. */
 export function keyFileOf(
   { lateKeyFile }: Pick<GatewayConfig, 'lateKeyFile'>,
   stateDirectory: string,
@@ -48,8 +51,8 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
 }
 
 /**
- * Returns undefined if journals are disabled, or if the default directory is unusable. The gateway logs the second case
- * once, and keeps output in memory.
+ * Returns undefined if journals are disabled, or if the default directory is unusable. If the default directory is
+ * unusable, the gateway logs that once, and keeps output in memory.
  *
  * @throws TailcastError `CONFIG_INVALID` if a directory in the settings is unusable
  */

@@ -1,6 +1,6 @@
 /**
- * `tailcast gateway --k3s`: prepares a gateway on a k3s server. Logs the node in with the string of k3s' `--vpn-auth`,
- * creates an account that may only impersonate, and renews the token of the account.
+ * `tailcast gateway --k3s`: prepares a gateway on a k3s server. Logs the node in to the tailnet with the value of k3s'
+ * `--vpn-auth`, creates a ServiceAccount that may only impersonate, and renews the token of this account.
  *
  * The admin kubeconfig of k3s is read once. Afterwards the gateway uses its own account from the state directory.
  */
@@ -27,7 +27,7 @@ const CONFIG_PATH = '/etc/rancher/k3s/config.yaml';
 const ADMIN_PATH = '/etc/rancher/k3s/k3s.yaml';
 const NAMESPACE = 'tailcast';
 const ACCOUNT = 'tailcast-gateway';
-/** Requested lifetime of a token, and the interval of the checks for its renewal. */
+/** Requested lifetime of a token, in seconds. */
 const TOKEN_SECONDS = 30 * 86_400;
 const RENEW_EVERY_MS = 3_600_000;
 const REQUEST_MS = 15_000;
@@ -39,7 +39,7 @@ export function k3sKubeconfig(stateDirectory: string): string {
 
 /**
  * Returns the settings with the kubeconfig of the gateway's account and, unless `listen` is set, the address of the
- * node. A second call changes nothing.
+ * node. Repeated calls have no further effect.
  *
  * @throws TailcastError `CONFIG_INVALID`, `TAILNET_UNAVAILABLE`
  */
@@ -75,7 +75,10 @@ export async function prepareK3s(
   return { config: { ...config, kubeconfig, context: undefined, listen }, nodeName: node?.name };
 }
 
-/** Returns the settings of k3s: its environment, then `config.yaml.d`, then `config.yaml`. */
+/**
+ * Returns the settings of k3s. The environment takes precedence over `config.yaml.d`, and this directory over
+ * `config.yaml`.
+ */
 async function readK3sSettings(
   environment: ReadonlyMap<string, string>,
 ): Promise<ReadonlyMap<string, unknown>> {
@@ -111,7 +114,7 @@ function textOf(settings: ReadonlyMap<string, unknown>, key: string): string | u
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** Returns the node; undefined with a static identity. */
+/** Logs the node in, if necessary. Returns the node; undefined with a static identity. */
 async function joinedNode(
   config: GatewayConfig,
   k3s: ReadonlyMap<string, unknown>,
@@ -128,7 +131,10 @@ async function joinedNode(
   }
 }
 
-/** A value that begins with a slash is a file. In the settings of k3s, the file wins. */
+/**
+ * Returns the value for `--vpn-auth`. A value that begins with a slash is the path of a file. In the settings of k3s,
+ * `vpn-auth-file` takes precedence over `vpn-auth`.
+ */
 async function vpnAuthText(
   own: string | undefined,
   k3s: ReadonlyMap<string, unknown>,
@@ -150,7 +156,7 @@ async function isFile(path: string): Promise<boolean> {
 
 const TOKEN_PATH = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${ACCOUNT}/token`;
 
-/** Creates namespace, account and rights with the admin kubeconfig, and stores the account. */
+/** Creates the namespace, the account and its rights with the admin kubeconfig. Stores a kubeconfig for the account. */
 async function createAccount(
   admin: string,
   { claimableGroups, auditExtras }: GatewayConfig,
@@ -175,7 +181,7 @@ async function createAccount(
   for (const object of objects) {
     const path = collectionOf(object);
     const { status } = await client.post(path, object, limited(signal));
-    // an object of an earlier run
+    // 409: the object exists from an earlier run.
     if (status === 201 || status === 409) continue;
     throw new TailcastError('CONFIG_INVALID', `k3s: the API server responded to POST ${path} with ${status}`);
   }
@@ -201,7 +207,10 @@ async function createAccount(
   await replaceFile(k3sKubeconfig(stateDirectory), text);
 }
 
-/** The account may create tokens of itself, because the gateway does not read the admin kubeconfig again. */
+/**
+ * Right of the account to create its own tokens. The gateway needs this right because it does not read the admin
+ * kubeconfig again.
+ */
 const TOKEN_RIGHTS = [
   {
     apiVersion: 'rbac.authorization.k8s.io/v1',
@@ -262,7 +271,7 @@ async function renew(client: ApiClient, stateDirectory: string, signal: AbortSig
   await replaceFile(tokenFile(stateDirectory), found.data.status.token);
 }
 
-/** Opens the stored account, and renews its token after half of the lifetime. */
+/** Opens the stored kubeconfig of the account, and renews its token after half of the token's lifetime. */
 async function openTokens(
   stateDirectory: string,
   signal: AbortSignal,

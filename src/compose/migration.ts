@@ -26,15 +26,17 @@ export interface MigrationOptions {
   readonly signal: AbortSignal;
 }
 
-/** Result of a check. */
+/** Result of `tailcast migrate check`. */
 export interface MigrationReport {
   readonly items: readonly MigrationItem[];
-  /** One sentence for each kind that could not be read. The report is incomplete if there are any. */
+  /**
+   * One sentence for each kind of object that could not be read. If the list is not empty, the report is incomplete.
+   */
   readonly unreadable: readonly string[];
 }
 
 /**
- * Reads everything once and changes nothing.
+ * Reads all objects once. Changes nothing.
  *
  * @throws TailcastError `CONFIG_INVALID` if a file cannot be used, `UPSTREAM_UNAVAILABLE` if the API server cannot be reached
  */
@@ -84,7 +86,7 @@ function readFiles(paths: readonly string[]): ClusterObjects {
   };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` for invalid YAML, which the parser would otherwise read in part */
+/** @throws TailcastError `CONFIG_INVALID` for invalid YAML, of which the parser would otherwise return a part */
 function contentOf(document: Document, path: string): unknown {
   try {
     const [problem] = document.errors;
@@ -95,7 +97,10 @@ function contentOf(document: Document, path: string): unknown {
   }
 }
 
-/** Returns one object, or the objects of a `List` as `kubectl get --output=yaml` writes it. */
+/**
+ * Returns the objects in a document: one object, or the items of a `List` that `kubectl get --output=yaml` has
+ * written.
+ */
 function objectsIn(value: unknown, path: string): readonly KubeObject[] {
   if (value === null || value === undefined) return [];
   if (typeof value === 'object' && 'items' in value && Array.isArray(value.items))

@@ -9,7 +9,7 @@ import type { ServiceChoices } from '../operator/service/reconcile.ts';
 export type OperatorChoices = ServiceChoices &
   IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
 
-/** Returns the choices of the settings. @throws TailcastError `CONFIG_INVALID` */
+/** Derives these values from the operator's settings. @throws TailcastError `CONFIG_INVALID` */
 export function choicesOf(config: OperatorConfig, namespace: string): OperatorChoices {
   const { defaultProxyClass: defaultClass = '', clusterDomain } = config;
   const { proxyGroups, services, ingresses } = reconciledBy(config);

@@ -48,7 +48,7 @@ export interface OperatorParts {
   readonly control: TailnetControl;
   readonly metrics: OperatorMetrics;
   readonly options: SpecOptions;
-  /** True if reconcilers must delete all their objects. */
+  /** True during an uninstallation: reconcilers must then delete all objects that they have created. */
   readonly leaving?: boolean;
 }
 
@@ -86,7 +86,7 @@ export function controllersOf(
   const specs = new Map([
     ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
-  // Classes come first, because a dry run also prints the objects that depend on them.
+  // Classes come first, because a dry run visits the controllers in this order, and other resources depend on classes.
   if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
     specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
   if (reconciled.connectors)

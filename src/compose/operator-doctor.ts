@@ -18,7 +18,7 @@ import { createControl, kubeconfigOf } from './operator-peers.ts';
 /**
  * Returns the checks in the order of an installation.
  *
- * @param signal stops everything; abort it in the end, because connections stay open until then
+ * @param signal stops all checks; the caller must abort it in the end, because connections stay open until then
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function operatorChecks(

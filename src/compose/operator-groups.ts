@@ -13,7 +13,10 @@ import {
 } from '../operator/controllers.ts';
 import type { OperatorChoices } from './operator-choices.ts';
 
-/** Controllers for ProxyGroups of all types. Unsupported groups get a condition with the reason. */
+/**
+ * Returns the controllers for ProxyGroups of all types. A group whose type is disabled gets a condition with the
+ * reason.
+ */
 export function groupControllers(
   deps: ReconcilerDeps,
   choices: OperatorChoices,

@@ -1,4 +1,4 @@
-/** Clients of the operator from its settings: the API server and the control server. */
+/** Creates the operator's clients for the API server and the control server from its settings. */
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as 
 /** Login server of Tailscale's control plane. */
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
-/** Files of a kubeconfig list. Undefined for the pod's own account. */
+/** Returns the paths of the kubeconfig files; undefined if the operator uses the ServiceAccount of its pod. */
 export function kubeconfigOf(
   { kubeconfig }: OperatorConfig,
   environment: ReadonlyMap<string, string>,
@@ -63,15 +63,15 @@ export function createControl(config: OperatorConfig, client: Pick<KubeClient, '
   });
 }
 
-/** Directory of the credentials. */
+/** Returns the directory with the credentials of the control server. */
 function directoryOf({ control, credentials }: OperatorConfig): string {
   return credentials ?? DEFAULT_CREDENTIALS[control];
 }
 
 /**
- * Reads a credential. Repeated for each use, because mounted Secrets change under a running pod.
+ * Reads a credential. The file is read for each use, because a mounted Secret may change while the pod runs.
  *
- * @param fallback value of a missing file; default: an error
+ * @param fallback result if the file is missing; without it, a missing file is an error
  */
 async function readSecret(config: OperatorConfig, name: string, fallback?: string): Promise<string> {
   const path = join(directoryOf(config), name);
@@ -85,7 +85,7 @@ async function readSecret(config: OperatorConfig, name: string, fallback?: strin
   }
 }
 
-/** Returns a URL of an origin without its trailing slash. */
+/** Returns the text of a URL without the trailing slash. */
 function address(url: URL): string {
   return url.href.replace(/\/+$/, '');
 }

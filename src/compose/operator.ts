@@ -23,19 +23,22 @@ import type { SpecOptions } from '../operator/workload/workload.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
-/** Maximum duration of `--cleanup`. The limit covers the grace period of pods and retries of the control server. */
+/**
+ * Maximum duration of `--cleanup`. This is enough for the grace period of pods, and for retries of requests to the
+ * control server.
+ */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
 
 /** Maximum number of resources that are reconciled at the same time. */
 const WORKERS = 16;
 
-/** Time after which an unchanged resource is reconciled again. */
+/** Interval at which unchanged resources are reconciled again. */
 const RESYNC_MS = 600_000;
 
 /**
  * `tailcast operator`: runs until `signal` aborts. With `dryRun`, prints its plan and exits.
  *
- * @param image default image of nodes: the image of this version
+ * @param image tailcast image for the pods that the operator deploys, unless the settings name another one
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function runOperator(
@@ -116,7 +119,8 @@ async function serve(parts: OperatorParts, signal: AbortSignal): Promise<void> {
           checks: [
             {
               name: 'api server',
-              // Every response proves the connection, so this sends the cheapest request.
+              // Every response, even an error, proves that the API server is reachable, so this check sends the
+              // cheapest request.
               check: async (use) =>
                 void (await client.get(
                   KINDS.lease,
@@ -169,7 +173,7 @@ function cleanUp(parts: OperatorParts, signal: AbortSignal): Promise<void> {
   return whileLeading(parts, lead, signal);
 }
 
-/** Prints the plan for every existing resource. */
+/** Prints the planned changes for each existing resource. */
 async function printAll(
   parts: OperatorParts,
   print: (text: string) => void,
@@ -198,7 +202,7 @@ async function printAll(
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // A login server from the adapter of the control server replaces this default for each Recorder.
+    // Default only: the login server of the control server's adapter replaces this value for each resource.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

@@ -5,7 +5,7 @@ import { capacityOf, readMemory } from '../memory/capacity.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elastic-buffers.ts';
 
-/** Maximum pending output in files for all sessions of the process, as a multiple of the maximum of one session. */
+/** Maximum total size of pending output in files, as a multiple of the maximum for one session. */
 const SESSIONS_ON_DISK = 4;
 
 /** Opens the buffers of pending output, and their metrics. */

@@ -34,7 +34,7 @@ export async function openPortal(
 }
 
 /**
- * Returns the recorders of a caller for the portal, as `ip:port`, in order of preference.
+ * Returns a function that finds the recorders that the portal uses for a caller: `ip:port`, in order of preference.
  *
  * @throws TailcastError `CONFIG_INVALID` with the invalid recorder
  */
@@ -44,8 +44,8 @@ export function createRecorderChoice(
 ): PortalDeps['recordersFor'] {
   const named = splitRecorders(config.portalRecorders);
   return async (caller) => {
-    // addresses in the settings belong to the listener for viewers; addresses from grants and tags belong to the
-    // listener for uploads
+    // Addresses in the settings are those of the listener for viewers. Addresses from grants and tags are those of the
+    // listener for uploads.
     const exact = named?.addresses ?? [];
     const asked = named === undefined ? recordersOf(caller) : { recorders: [], recorderTags: named.tags };
     const uploads = await findRecorders(asked, directory, new AbortController().signal);
@@ -73,7 +73,7 @@ function withPort(address: string, port: number | undefined): string {
   return port === undefined ? address : address.replace(/:\d+$/, `:${port}`);
 }
 
-/** Recorders in the caller's grants, which have the caller's own sessions. */
+/** Returns the recorders in the caller's grants, which store the caller's own sessions. */
 function recordersOf({ recording }: Pick<Caller, 'recording'>): Parameters<typeof findRecorders>[0] {
   return recording.mode === 'off' ? { recorders: [], recorderTags: [] } : recording;
 }

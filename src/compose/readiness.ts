@@ -14,7 +14,7 @@ export function tailscaledCheck(localApi: LocalApi): ReadinessCheck {
   return { name: 'tailscaled', check: (signal) => assertRunning(localApi, signal) };
 }
 
-/** Readiness check: the file was read once. */
+/** Readiness check: the mounted file was read at least once. */
 export function fileCheck(name: string, path: string, file: FollowedFile<unknown>): ReadinessCheck {
   return {
     name,

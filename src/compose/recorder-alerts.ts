@@ -31,7 +31,8 @@ export async function openRecorderAlerts(
     now: () => clock.monotonic(),
     async order({ id }, rule, action) {
       const orders = (await catalog.find(id))?.live?.orders;
-      // Another recorder receives the session and has the same rules.
+      // `orders` is undefined if another recorder receives the session. That recorder has the same rules, and gives
+      // the order.
       await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },

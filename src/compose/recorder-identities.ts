@@ -1,4 +1,4 @@
-/** Identities of uploaders and viewers of a recorder, from its settings. */
+/** Creates the identification of a recorder's uploaders and viewers from its settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
@@ -10,11 +10,14 @@ import { createWhois } from '../tailnet/whois.ts';
 import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 
-/** Maximum concurrent requests to tailscaled for uploaders. tailscaled accepts 8 in all. */
+/**
+ * Maximum concurrent requests to tailscaled that identify uploaders. tailscaled accepts 8 concurrent requests in
+ * total.
+ */
 const UPLOADER_QUESTIONS = 4;
 const VIEWER_QUESTIONS = 2;
 
-/** Accepts uploads only from this machine, all as one node. */
+/** Accepts uploads only from this machine, and identifies all of them as the same node. */
 export function loopbackUploader(node: {
   readonly nodeId: string;
   readonly nodeName: string;
@@ -44,7 +47,10 @@ export function assertLoopbackRecorder({
   }
 }
 
-/** Returns the identification of uploaders and viewers: by tailscaled, or as all callers on this machine. */
+/**
+ * Returns functions that identify uploaders and viewers. Depending on the settings, they query tailscaled, or treat
+ * all callers on this machine as one identity.
+ */
 export function openIdentities(
   config: Pick<
     RecorderConfig,
@@ -63,7 +69,7 @@ export function openIdentities(
     return { identify, identifyViewer, checks: [] };
   }
   const localApi = createLocalApi({ socketPath: config.socket ?? '' });
-  // separate queues, so that viewers cannot delay recording
+  // Uploaders and viewers have separate queues, so that queries for viewers cannot delay recording.
   const uploaders = createWhois({ localApi, maxConcurrent: UPLOADER_QUESTIONS });
   const viewers = createWhois({ localApi, maxConcurrent: VIEWER_QUESTIONS });
   const identify: IdentifyUploader = async (peer, signal) => {
@@ -80,7 +86,10 @@ export function openIdentities(
   return { identify, identifyViewer, checks: [{ name: 'tailscaled', check }] };
 }
 
-/** @param mustKnow true if viewers without an identity are rejected; without rules for viewers they are accepted */
+/**
+ * @param mustKnow true to reject viewers without an identity; false if there are no rules for viewers, so that all
+ * viewers are accepted
+ */
 function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
   return async ({ address, port }, signal) => {
     try {

@@ -1,4 +1,4 @@
-/** The part of a recorder that owns one spool: accepts sessions, moves them to the store, and lists them. */
+/** The part of a recorder that owns one spool. It accepts sessions, moves them to the store, and lists recordings. */
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
 import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
@@ -30,18 +30,20 @@ export interface Intake {
   readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
-  /** Keys of trusted recorders, by id. Includes the key of this recorder. */
+  /** Public keys of trusted recorders, including this one, by key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: RecorderEvents;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
   readonly shared: SharedBucket | undefined;
-  /** Free bytes in the store or in the spool; 0 while the store exceeds its limit. */
+  /**
+   * Returns the free bytes in the store or in the spool, whichever is less; 0 while the store exceeds its size limit.
+   */
   readonly freeBytes: () => Promise<number | undefined>;
-  /** Receivers of notifications about stored recordings. Set after the recorder listens. */
+  /** Parts that are notified about stored recordings. They are set after the recorder has started to listen. */
   readonly listeners: {
     search?: RecorderSearch;
-    /** Result of the last retention run. */ isOverQuota?: boolean;
+    /** True if the store exceeded its size limit in the last retention run. */ isOverQuota?: boolean;
   };
 }
 
@@ -127,7 +129,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   return { ...parts, metrics, issueTime, shared, freeBytes, listeners };
 }
 
-/** Keys of this recorder and of the recorders in the settings. */
+/** Returns the public keys of this recorder and of the recorders in the settings. */
 function trustedKeys(
   { recorderKeys = [] }: SettledOptions,
   { key }: SessionEvidence,

@@ -1,4 +1,4 @@
-/** Parts, limits, timeouts and clocks of a recorder. */
+/** Options of a recorder: storage, identities, limits, timeouts and clocks. */
 import type { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -23,39 +23,47 @@ export interface RecorderOptions {
   readonly readListen?: ListenAddress;
   /**
    * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With
-   * `bucket`, the path is used only to place the spool.
+   * `bucket`, this path only determines the default location of the spool.
    */
   readonly directory: string;
   /** Bucket as the store instead of the directory. Several recorders may share it. */
   readonly bucket?: Bucket;
   /**
-   * Directory of uploads that are not in the store yet. Each recorder needs its own. On the file system of `directory`,
-   * uploads move to the store without a copy. Default: see `spool-place.ts`.
+   * Directory of uploads that are not in the store yet. Each recorder needs its own. If it is on the file system of
+   * `directory`, finished uploads are moved to the store without a copy. Default: see `spool-place.ts`.
    */
   readonly spoolDirectory?: string;
   /** File of the private key that signs the evidence. Created if missing. Default: a file in the spool directory. */
   readonly evidenceKey?: string;
-  /** Public keys of other recorders with the same store. Default: none, so that only this recorder's key is trusted. */
+  /**
+   * Public keys of other recorders with the same store, which this recorder trusts in addition to its own key.
+   * Default: none.
+   */
   readonly recorderKeys?: readonly PublicKey[];
   /** Directory of the built player. Default: no player. */
   readonly playerDirectory?: string;
-  /** Host names of page and API, in addition to loopback and the address of the connection. */
+  /**
+   * Host names under which the page and the API are served, in addition to loopback and the address of the connection.
+   */
   readonly hostNames?: readonly string[];
-  /** Identifies uploaders: returns the node of the address, or a refusal. */
+  /** Identifies uploaders. Returns the node that has the address, or a refusal. */
   readonly identify: IdentifyUploader;
   /** Identifies viewers. Default: every viewer is accepted without identification. */
   readonly identifyViewer?: IdentifyViewer;
   /** Rules for viewers; see `viewing.ts`. Default: every viewer may see all recordings. */
   readonly viewers?: readonly ViewRule[];
-  /** Tags and stable node IDs of gateways whose portal may name the viewer. Default: none. */
+  /** Tags and stable node IDs of trusted gateways, whose portal may name the viewer. Default: none. */
   readonly trustedGateways?: readonly string[];
   /** Retention policy. Default: keep everything. */
   readonly retention?: RetentionPolicy;
-  /** Searchable text of recordings in the catalogue. Default: no catalogue, so that each list scans the store. */
+  /**
+   * Kind of text that the search index contains. Default: no index and no catalogue, so that each list scans the
+   * store.
+   */
   readonly searchText?: RecorderSearchOptions['text'];
   /** True if viewers may search. Default: true if there is a catalogue. */
   readonly isSearchable?: boolean;
-  /** Server of the search index. Default: files in the spool. */
+  /** OpenSearch server for the search index. Default: the index consists of files in the spool. */
   readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
   /** Alert rules for incoming sessions. Alerts need an index. Default: none. */
   readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
@@ -69,42 +77,41 @@ export interface RecorderOptions {
   readonly registry?: Registry;
   /** Format of new recordings. Default: plain. */
   readonly archive?: ArchiveFormat;
-  /** Keys that open sealed recordings, and seal new ones if `archive` says so. */
+  /** Keys that decrypt sealed recordings. With a suitable `archive`, they also encrypt new ones. */
   readonly sealKeys?: SealKeys;
-  /** Replacement of the directory store, for example a failing store in a test. */
+  /** Store to use instead of the directory, for example a failing store in a test. */
   readonly store?: RecordingStore;
 }
 
 export interface RecorderLimits {
-  /** Maximum size of one session, in bytes, over all its connections. */
+  /** Maximum size of one session, in bytes, in total for all its connections. */
   readonly maxSessionBytes: number;
   /** Maximum length of a line in a cast, in bytes. */
   readonly maxLineBytes: number;
   /**
-   * Maximum bytes of one session that wait for the disk. The uploader then waits. NOTE: with 8 MiB, fewer and later
-   * acknowledgements reduced the display rate of a flood to 0.75.
+   * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
+   * the upload. NOTE: with 8 MiB, fewer and later acknowledgements reduced the display rate of bulk output to 0.75.
    */
   readonly maxPendingBytes: number;
-  /** Maximum bytes of all sessions that wait for the disk. */
+  /** Maximum bytes of all sessions that are received but not written to disk. */
   readonly maxTotalPendingBytes: number;
   /**
-   * Maximum number of sessions that are open, resumable or waiting for the store. One node may use as many slots as
-   * are free.
+   * Maximum number of sessions that are open, resumable or not yet in the store. A single node may use all free slots.
    */
   readonly maxSessions: number;
-  /** Maximum number of connections per listener. One address may use as many connections as are free. */
+  /** Maximum number of connections per listener. A single address may use all free connections. */
   readonly maxConnections: number;
-  /** Maximum number of live views. One viewer may use as many slots as are free. */
+  /** Maximum number of live views. A single viewer may use all free slots. */
   readonly maxViewers: number;
   readonly maxEventBytes: number;
-  /** Maximum bytes of events in memory. Events of one node may use as many bytes as are free. */
+  /** Maximum bytes of events in memory. Events of a single node may use all free bytes. */
   readonly maxTotalEventBytes: number;
   /** Minimum free space in the store for a new session, in bytes. */
   readonly minFreeBytes: number;
   /** HTTP/2 flow control windows. */
   readonly streamWindowBytes: number;
   readonly connectionWindowBytes: number;
-  /** Maximum number of descriptions of recordings in memory. */
+  /** Maximum number of recordings whose descriptions are cached in memory. */
   readonly maxCachedRecordings: number;
   /** Maximum size of the play indexes in the spool, in bytes. Play indexes let the player seek. */
   readonly maxPlayIndexBytes: number;
@@ -113,9 +120,9 @@ export interface RecorderLimits {
 export interface RecorderTiming {
   /** Maximum time from the receipt of bytes to the next fsync. */
   readonly commitWindowMs: number;
-  /** Maximum time between two ack frames. */
+  /** Maximum time between two acknowledgement frames. */
   readonly idleAckMs: number;
-  /** Time in which an interrupted upload with a session id can be resumed. */
+  /** Time after an interruption in which the gateway can resume an upload that has a session id. */
   readonly resumeGraceMs: number;
   readonly identifyTimeoutMs: number;
   /** Maximum time from the start of an upload to the end of its header line. */
@@ -126,30 +133,33 @@ export interface RecorderTiming {
   readonly headTimeoutMs: number;
   /** Maximum idle time of a connection without a request. */
   readonly idleTimeoutMs: number;
-  /** Maximum delay until recordings of other writers of the store are listed. */
+  /** Maximum delay until recordings that other recorders have written to the store appear in lists. */
   readonly listRefreshMs: number;
-  /** Delay before a retry after a failure of the store; doubles up to `maxStoreRetryMs`. */
+  /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
   readonly storeRetryMs: number;
   readonly maxStoreRetryMs: number;
-  /** Maximum delay until an entry of the evidence log is published to a working store. */
+  /** Maximum delay until an entry of the evidence log is copied to the store, if the store works. */
   readonly publishMs: number;
-  /** Interval of log entries with the durable length of all open sessions, if a session has grown. */
+  /**
+   * Interval of log entries with the durable lengths of all open sessions. No entry is written if no session has
+   * grown.
+   */
   readonly markMs: number;
   readonly markAllMs: number;
-  /** Interval of log entries with the heads of other recorders' logs. */
+  /** Interval of log entries that contain the heads of other recorders' logs. */
   readonly witnessMs: number;
-  /** Time in which a batch of events accepts more events. */
+  /** Time in which further events are added to a batch before it is stored. */
   readonly eventBatchMs: number;
   /** Interval of the retention policy. */
   readonly retentionMs: number;
-  /** Time that `close` waits for connections before it destroys them. */
+  /** Time after which `close` destroys connections that are still open. */
   readonly closeGraceMs: number;
   /**
-   * Maximum delay until new bytes of an open session are copied to a shared bucket. After a loss of this machine, later
-   * bytes are lost.
+   * Maximum delay until new bytes of an open session are copied to a shared bucket. If this machine is lost, bytes
+   * after the last copy are lost.
    */
   readonly checkpointMs: number;
-  /** Time after which another recorder adopts the sessions and alerts of a silent recorder. */
+  /** Time without a lease renewal after which another recorder takes over the sessions and alerts of a recorder. */
   readonly leaseMs: number;
   /** Age at which unfinished multipart uploads in the bucket are aborted. */
   readonly staleUploadMs: number;
@@ -199,7 +209,7 @@ const DEFAULT_TIMING: RecorderTiming = {
   pingMs: 30_000,
 };
 
-/** Clocks of the recorder. */
+/** Wall clock and monotonic clock of the recorder. */
 export interface RecorderClock {
   /** Milliseconds since the epoch, possibly with a fraction. */
   now(): number;
@@ -209,7 +219,7 @@ export interface RecorderClock {
 
 /** The clocks of this machine. */
 export const SYSTEM_CLOCK: RecorderClock = {
-  // random fractions, so that recorders with a shared store do not choose the same key in the same millisecond
+  // A random fraction prevents that recorders with a shared store choose the same object key in the same millisecond.
   now: () => Date.now() + Math.random(),
   monotonic: () => performance.now(),
 };
@@ -232,7 +242,7 @@ export type SettledOptions = RecorderOptions &
     readonly timing: RecorderTiming;
   };
 
-/** Applies the defaults. No other module applies defaults. */
+/** Applies all defaults, so that other modules need none. */
 export function settleOptions(given: RecorderOptions, spoolDirectory: string): SettledOptions {
   return {
     ...DEFAULTS,

@@ -41,12 +41,12 @@ import {
 export interface RunningRecorder {
   /** Address for uploads. */
   readonly address: ListenAddress;
-  /** Address for uploads as `http://host:port`. */
+  /** URL for uploads, `http://host:port`. */
   readonly url: string;
-  /** Address for viewers; equal to `url` without a separate listener. */
+  /** URL for viewers. Equal to `url` if there is no separate listener. */
   readonly readUrl: string;
   readonly catalog: Catalog;
-  /** Ends uploads with an error frame, stores them or leaves them in the spool, and stops listening. */
+  /** Ends uploads with an error frame, and stops listening. The uploads are stored, or stay in the spool. */
   close(): Promise<void>;
 }
 
@@ -153,7 +153,7 @@ async function serve(
     metrics,
     log,
   }).catch(async (error: unknown) => {
-    // NOTE: the process of the index and timers would keep the recorder alive.
+    // NOTE: the index process and timers would prevent the exit of the recorder.
     viewers.close();
     await closeSearch(parts, search, alerts);
     await closeLogs(parts);
@@ -177,7 +177,7 @@ async function serve(
   };
 }
 
-/** Ends all uploads, and stores as many as possible. */
+/** Ends all uploads, and stores as many of them as possible. */
 async function closeUploads({ ingest, group, finisher }: Parts): Promise<void> {
   await ingest.close();
   await group.flush();
@@ -213,7 +213,7 @@ function openSearch(
         ? indexDirectory(spoolDirectory)
         : { ...searchServer, owner: ownerOf(spoolDirectory) },
     text: searchText,
-    // recorders of one index may trust different keys
+    // Recorders that share an index server may trust different keys, so the keys are not part of the index.
     ...(searchServer === undefined ? { trusted: namesOf(trusted) } : {}),
     catalog,
     live: () => ingest.live(),
@@ -224,7 +224,7 @@ function openSearch(
   });
 }
 
-/** Returns a name for a set of keys. */
+/** Returns a digest that identifies a set of keys. */
 function namesOf(keys: ReadonlyMap<string, unknown>): string {
   return createHash('sha256')
     .update([...keys.keys()].toSorted().join('\n'))
@@ -232,7 +232,7 @@ function namesOf(keys: ReadonlyMap<string, unknown>): string {
     .slice(0, 16);
 }
 
-/** Id of this recorder among the writers of one index. Stable across restarts. */
+/** Returns the id of this recorder among the recorders that write to the same index. Stable across restarts. */
 function ownerOf(spoolDirectory: string): string {
   return createHash('sha256')
     .update(`${hostname()}\0${resolve(spoolDirectory)}`)

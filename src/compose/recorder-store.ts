@@ -26,7 +26,10 @@ export interface BucketAddress {
   readonly prefix: string;
 }
 
-/** Parses `s3://bucket/prefix`. Returns undefined for a directory. @throws TailcastError `CONFIG_INVALID` */
+/**
+ * Parses `s3://bucket/prefix`. Returns the bucket of a store setting; undefined if the store is a directory. @throws
+ * TailcastError `CONFIG_INVALID`
+ */
 export function parseBucketAddress(store: string): BucketAddress | undefined {
   if (!store.startsWith('s3://')) return undefined;
   const [, bucket = '', path = ''] = /^s3:\/\/([^/]*)\/?(.*)$/.exec(store) ?? [];
@@ -40,7 +43,7 @@ export function parseBucketAddress(store: string): BucketAddress | undefined {
   return { bucket, prefix: prefix === '' ? '' : `${prefix}/` };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` without a store, or for a bucket without a spool */
+/** @throws TailcastError `CONFIG_INVALID` if no store is set, or if a bucket is set without a spool */
 export function assertStoreNamed({
   store,
   spool,
@@ -71,8 +74,8 @@ export interface OpenedStore {
 }
 
 /**
- * Opens the store. An unreachable bucket is accepted, so that the recorder can take sessions. A bucket that denies
- * access is an error.
+ * Opens the store. If the bucket is unreachable, this succeeds, so that the recorder can accept sessions. If the
+ * bucket denies access, it throws.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
@@ -102,8 +105,8 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
 }
 
 /**
- * Opens the store for a tool, for example `verify`. Opening never writes. The tool needs the right to write only with
- * `change`.
+ * Opens the store for a tool, for example `verify`. Opening never writes. Only a tool that sets `change` needs the
+ * right to write.
  *
  * @throws TailcastError `USAGE` if the directory does not exist, `CONFIG_INVALID` with the name of the setting
  */
@@ -136,7 +139,7 @@ export async function openSealKeys({
   return sealKeys === undefined ? undefined : loadSealKeys(sealKeys);
 }
 
-/** Reason why a bucket is not writable. `final`: only another configuration fixes it. */
+/** Reason why a bucket is not writable. `final`: true if only a change of the configuration fixes the problem. */
 interface Refusal {
   readonly reason: string;
   readonly final: boolean;
@@ -146,14 +149,14 @@ interface Refusal {
 export interface ExaminedBucket {
   /** Object-lock retention of new recordings, in days. */
   readonly retentionDays: number;
-  /** Writes and removes a test object. @returns the reason of a failure, or undefined */
+  /** Writes and removes a test object. @returns the reason if this fails, otherwise undefined */
   write(): Promise<string | undefined>;
   rules(): Promise<BucketRules>;
 }
 
 /**
- * Returns the operations on a bucket. Each call opens the bucket again, so nothing needs to be closed. Calls reject
- * with `CONFIG_INVALID`.
+ * Returns the operations on a bucket. Each call opens and closes the bucket. Rejections are TailcastErrors with
+ * `CONFIG_INVALID`.
  */
 export function examineBucket(config: StoreConfig, address: BucketAddress): ExaminedBucket {
   return {
@@ -177,7 +180,7 @@ async function openBucket(
   config: StoreConfig,
   address: BucketAddress,
 ): Promise<{ readonly bucket: S3Bucket; readonly probe: () => Promise<Refusal | undefined> }> {
-  // the SDK is large, so it is loaded on demand
+  // The S3 SDK is large, so it is loaded on demand.
   const [s3Bucket, s3Client] = await Promise.all([
     import('../tsrecorder/store/s3-bucket.ts'),
     import('../tsrecorder/store/s3-client.ts'),

@@ -34,7 +34,8 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   const fatalErrors = openFatalErrors({ log, stop: context.signal, registry });
   const { signal } = fatalErrors;
   const { checks, ...identities } = openIdentities(config);
-  // an unresponsive store must not block the exit; a partial start is recovered like a crash
+  // An unresponsive store must not block the exit. After an interrupted start, the next start recovers as after a
+  // crash.
   const starting = startRecorder(config, { ...identities, log, registry });
   const recorder = await Promise.race([starting, once(signal, 'abort').then(() => undefined)]);
   if (recorder === undefined) {
@@ -46,7 +47,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks }).catch(
           async (error: unknown) => {
-            // open listeners would keep the process alive
+            // Open listeners would keep the process running.
             await recorder.close();
             fatalErrors.close();
             throw error;
@@ -76,7 +77,7 @@ export function assertViewersNamed({
   throw new TailcastError('CONFIG_INVALID', detail);
 }
 
-/** Logs the checks that fail at the start. The recorder does not wait for them. */
+/** Logs the checks that fail at the start. The recorder does not wait for these checks. */
 async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
   for (const problem of await failuresOf(checks, START_CHECK_MS))
     log.warn({ problem }, 'sessions are refused until this is fixed');

@@ -1,7 +1,8 @@
 /**
- * Clusters with `identity: requestHeader`: the API server believes the user in `X-Remote-*` headers, if the
- * connection has a client certificate of `--requestheader-client-ca-file`. No RBAC limits such a certificate, so unsafe
- * settings are refused, and no request is sent before a probe has passed.
+ * Clusters with `identity: requestHeader`. The API server accepts the user in `X-Remote-*` headers if the client
+ * certificate of the connection is from the CA in `--requestheader-client-ca-file`. RBAC does not limit which users
+ * such a certificate can name. Unsafe settings are therefore refused, and no request is sent before a probe has
+ * passed.
  */
 import { stat } from 'node:fs/promises';
 import { z } from 'zod';
@@ -18,7 +19,7 @@ const PROBE = {
   extra: [[AUDIT_EXTRA.node, 'tailcast:probe']],
 } as const;
 const PROBE_MS = 5_000;
-/** Time after which a failed probe is repeated by the next request. */
+/** Time after a failed probe before the next request repeats it. */
 const RETRY_MS = 2_000;
 const PATH = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
 const REVIEW = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
@@ -34,7 +35,8 @@ const ANSWER = z.object({
 const ANONYMOUS = 'system:anonymous';
 
 /**
- * Returns an API server that gets the caller in request headers. `authorization()` rejects until the probe has passed.
+ * Returns an API server that receives the caller's identity in request headers. `authorization()` rejects until the
+ * probe has passed.
  *
  * @throws TailcastError `CONFIG_INVALID` for unsafe settings
  */
@@ -99,8 +101,9 @@ async function refuseUnsafe(
 }
 
 /**
- * Proves that the API server believes the headers with our certificate, and not without it. A kcp server refuses the
- * review of an unknown user, but names the user in the refusal; groups and extras stay unchecked there.
+ * Verifies that the API server accepts the headers with the gateway's certificate, and ignores them without it. A kcp
+ * server refuses the review of an unknown user, but its refusal contains the user's name. Groups and extras cannot be
+ * checked there.
  */
 async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   const fail = (problem: string): never => {
@@ -131,7 +134,7 @@ async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   if (!isRefused(stranger)) fail('the API server trusts these headers without a certificate');
 }
 
-/** Requires that the API server read our group and extra headers. */
+/** Fails unless the API server has read the group and extra headers of the gateway. */
 function requireHeaders(
   { groups, extra }: z.output<typeof ANSWER>['status']['userInfo'],
   fail: (problem: string) => never,
@@ -149,7 +152,7 @@ function isRefused(answer: ApiAnswer): boolean {
   return isForbidden(answer, ANONYMOUS);
 }
 
-/** True if the API server refused this user. */
+/** True if the response is a 403 that names this user. */
 function isForbidden({ status, body }: ApiAnswer, user: string): boolean {
   return status === 403 && JSON.stringify(body ?? '').includes(`User \\"${user}\\"`);
 }

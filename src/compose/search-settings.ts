@@ -16,8 +16,8 @@ export type SearchSettings = Pick<
 const SHARDS = 1;
 
 /**
- * Returns the search server; undefined for an index in files. Reads the named files once, so that mistakes are reported
- * at the start. Each index process reads the files again.
+ * Returns the search server; undefined for an index in files. The files in the settings are read once here, so that
+ * errors are reported at the start. Each index process reads them again.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
@@ -41,7 +41,7 @@ export async function searchServer(
   return server;
 }
 
-/** @throws TailcastError `CONFIG_INVALID` for contradictory settings of a search server */
+/** @throws TailcastError `CONFIG_INVALID` if the settings of the search server contradict each other */
 export function assertSearchServer({
   search,
   searchUrl: url,

@@ -31,7 +31,7 @@ export async function openSettingDirectory(setting: string, path: string): Promi
   }
 }
 
-/** Does the same for each of the settings that has a value. */
+/** Calls {@link openSettingDirectory} for each of the settings that has a value. */
 export async function openSettingDirectories<Key extends string>(
   config: Readonly<Record<Key, string | undefined>>,
   settings: readonly Key[],

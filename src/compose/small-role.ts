@@ -1,4 +1,4 @@
-/** Common parts of roles without sessions: log, metrics, exception handler and operations port. */
+/** Common parts of roles that handle no sessions: log, metrics, exception handler and operations port. */
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { ListenAddress } from '../listen.ts';
@@ -14,7 +14,7 @@ interface SmallRoleConfig {
   readonly opsListen: ListenAddress | undefined;
 }
 
-/** Use with `await using`: disposal closes the opened resources and runs the deferred actions. */
+/** A role that is declared with `await using`. Its disposal closes the open resources and runs the deferred actions. */
 export class SmallRole extends CleanUp {
   readonly log: Logger;
   readonly registry = new Registry();

@@ -22,13 +22,13 @@ import { tailscaledCheck } from './readiness.ts';
 
 const KEEP_ALIVE_MS = 30_000;
 
-/** Functions of the tailnet for a gateway. */
+/** Functions that a gateway needs from the tailnet. */
 export interface Tailnet {
   readonly identities: IdentitySource;
   /** Undefined with a static identity. */
   readonly localApi: LocalApi | undefined;
   readonly checks: readonly ReadinessCheck[];
-  /** Returns `ip:port` of the recorders with one of the tags. */
+  /** Returns the `ip:port` of each recorder that has one of the tags. */
   readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
   /** Returns true if the node with the address of an `ip:port` has one of the tags. */
   readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
@@ -43,7 +43,10 @@ export interface TailnetContext {
   readonly signal: AbortSignal;
 }
 
-/** One identity for all callers on this machine. Tags cannot be resolved, and recorders are dialled directly. */
+/**
+ * A replacement of the tailnet with one identity for all callers on this machine. It resolves no tags, and dials
+ * recorders directly.
+ */
 export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
   assertLoopbackListener(listenHost);
   return {
@@ -51,14 +54,14 @@ export function createStaticTailnet(identity: Identity, listenHost: string): Tai
     localApi: undefined,
     checks: [],
     resolveRecorderTags: () => Promise.resolve([]),
-    // there are no tags on this machine
+    // Without a tailnet there are no tags, so every address is accepted.
     carriesTag: () => Promise.resolve(true),
     dialRecorder: dialDirectly,
     nodeOf: (address) => address,
   };
 }
 
-/** Identities, tags and, if requested, connections from tailscaled. */
+/** Reads identities and tags from tailscaled, and dials through tailscaled if the settings request it. */
 export function createLocalTailnet(
   config: Pick<GatewayConfig, 'socket' | 'recorderDial'>,
   { log, signal }: TailnetContext,
@@ -93,7 +96,7 @@ export function createLocalTailnet(
  * forwards each permitted tailnet port to the same port of 127.0.0.1. Through such a port, peers could bypass
  * `tailscale serve` and send a forged identity in a PROXY header.
  *
- * @throws TailcastError `CONFIG_INVALID` with an address that only this machine can reach
+ * @throws TailcastError `CONFIG_INVALID`, whose message suggests an address that only this machine can reach
  */
 export function assertPrivateProxyListener(host: string): void {
   const address = normaliseAddress(host);
@@ -104,10 +107,13 @@ export function assertPrivateProxyListener(host: string): void {
   );
 }
 
-/** Targets of tailscaled's forwarding, including `localhost`. */
+/** Addresses to which tailscaled forwards. The name `localhost` resolves to them. */
 const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
-/** Returns the source of the certificate. With identities from tailscaled, its certificate is the default. */
+/**
+ * Returns the source of the gateway's certificate. If tailscaled identifies callers, tailscaled's certificate is the
+ * default.
+ */
 export function tlsKindOf({ tls, identity }: Pick<GatewayConfig, 'tls' | 'identity'>): TlsKind {
   return tls ?? (identity === 'tailscale' ? 'tailscale' : 'self-signed');
 }
@@ -143,7 +149,8 @@ export async function openCertificates(
         throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
       }
       const certificates = createLocalApiCertificates({ localApi, log, signal });
-      // The first issue may take a minute, so wait here instead of in the first handshake.
+      // Issuing the first certificate may take a minute, so the gateway waits here instead of during the first
+      // handshake.
       await certificates.certificate(undefined);
       return certificates;
     }
@@ -178,8 +185,8 @@ function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
 }
 
 /**
- * Follows the node of each address, because all addresses of a node are one recorder. After a failure the last map
- * stays.
+ * Keeps a map from addresses to nodes, because all addresses of a node belong to the same recorder. If an update
+ * fails, the previous map stays.
  */
 async function rememberNodes(
   localApi: LocalApi,

@@ -7,7 +7,7 @@ export interface ForwarderMetrics {
   readonly ended: Counter<'outcome'>;
 }
 
-/** @param open returns the number of open connections */
+/** @param open function that returns the number of open connections */
 export function createForwarderMetrics(registry: Registry, open: () => number): ForwarderMetrics {
   const { gauge, labelled } = createMakers(registry);
   gauge('tailcast_forwarder_open_connections', 'Open connections.', open);

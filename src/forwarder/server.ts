@@ -1,6 +1,6 @@
 /**
- * Listens on ports and forwards each connection to the same port of one target, which `dial` connects to.
- * Back-pressure stops the sender while the other end is slow.
+ * Listens on ports, and forwards each connection to the same port of one target. `dial` opens the connection to the
+ * target. If one end reads slowly, back-pressure stops the other end.
  */
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -8,22 +8,25 @@ import { errorText } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 
-/** Result of a connection. */
+/** Result of a forwarded connection. */
 export type ForwardOutcome = 'done' | 'broken' | 'unreachable' | 'refused';
 
 export interface ForwarderOptions {
   readonly host: string;
   readonly ports: readonly number[];
-  /** Connects to a port of the target. Ending the stream ends both directions. */
+  /**
+   * Connects to a port of the target. Ending the returned stream closes both directions, because it does not support
+   * half-closed connections.
+   */
   readonly dial: (port: number, signal: AbortSignal) => Promise<Duplex>;
   readonly onEnd: (outcome: ForwardOutcome) => void;
   readonly log: Logger;
-  /** Maximum concurrent connections; one more is reset. */
+  /** Maximum concurrent connections. Further connections are reset. */
   readonly maxConnections?: number;
 }
 
 export interface Forwarder {
-  /** Bound ports, in the order of `ports`. */
+  /** Ports on which the forwarder listens, in the order of the `ports` option. */
   readonly ports: readonly number[];
   readonly open: number;
   close(): Promise<void>;
@@ -56,7 +59,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     sockets.add(socket);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.setNoDelay(true);
-    // An error without a listener would end the process.
+    // Without an error listener, an error would terminate the process.
     socket.on('error', () => undefined);
     const disconnected = new AbortController();
     socket.once('close', () => {
@@ -101,16 +104,15 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
 }
 
 /**
- * Relays both directions. A client that has ended its direction still expects the response, but ending the
- * direction to the target would also end the response. The target therefore gets the end after it has been silent
- * for `LINGER_MS`.
+ * Relays both directions. A client that has sent its last byte still expects the response. Ending the stream to the
+ * target would also stop the response, so the stream is ended only after the target has sent nothing for `LINGER_MS`.
  */
 function carry(client: Socket, target: Duplex, onEnd: (outcome: ForwardOutcome) => void): void {
   let isComplete = true;
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
-    // a target with back-pressure from its client is not silent
+    // A target that must wait because its client reads slowly is not silent.
     linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), LINGER_MS);
   };
   target.on('data', () => {
@@ -126,7 +128,7 @@ function carry(client: Socket, target: Duplex, onEnd: (outcome: ForwardOutcome) 
   };
   client.once('error', fail);
   target.once('error', fail);
-  // The remote end may have been closed before all of its data arrived.
+  // The remote end may have closed the connection before all of its data arrived.
   target.once('close', () => {
     clearTimeout(linger);
     if (!target.readableEnded) fail();

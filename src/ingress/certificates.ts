@@ -1,4 +1,4 @@
-/** The certificates of a routing table, by SNI hostname. An unknown hostname gets no certificate. */
+/** Selects the certificates of a routing table by SNI hostname. For an unknown hostname, the TLS handshake fails. */
 import { TailcastError } from '../errors.ts';
 import {
   canonicalHost,
@@ -10,7 +10,7 @@ import { matchesHost, type IngressTable, type TableCertificate } from '../wire/i
 
 export interface TableCertificates extends CertificateSource {
   /**
-   * Uses the certificates of another table; if one is invalid, the previous table stays.
+   * Replaces the certificates by those of another table. If one of them is invalid, the previous certificates stay.
    *
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
@@ -22,14 +22,14 @@ interface Loaded {
   readonly certificate: LoadedCertificate;
 }
 
-/** Serves no certificate before `use`. */
+/** Creates the selection, which contains no certificates before the first `use`. */
 export function createTableCertificates(): TableCertificates {
   let loaded: readonly Loaded[] = [];
   let known = new Map<string, LoadedCertificate>();
 
   function load(entry: TableCertificate, next: Map<string, LoadedCertificate>): Loaded {
     const key = `${entry.certificatePem}\n${entry.keyPem}`;
-    // An unchanged certificate keeps its context and so the TLS sessions of its clients.
+    // An unchanged certificate keeps its TLS context, so that clients can resume their TLS sessions.
     const certificate = known.get(key) ?? loadCertificate(entry, `the certificate of ${namesOf(entry)}`);
     next.set(key, certificate);
     return { hosts: entry.hosts, certificate };
@@ -39,7 +39,7 @@ export function createTableCertificates(): TableCertificates {
     const exact = loaded.find(({ hosts }) => hosts.includes(name));
     const wide = loaded.find(({ hosts }) => hosts.some((pattern) => matchesHost(pattern, name)));
     const open = exact ?? wide ?? loaded.find(({ hosts }) => hosts.length === 0);
-    // clients without SNI get the first certificate if none is for all hosts
+    // Clients without SNI get the certificate for all hosts, or otherwise the first certificate.
     const found = open ?? (serverName === undefined ? loaded[0] : undefined);
     if (found !== undefined) return found.certificate;
     throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(name)}`);

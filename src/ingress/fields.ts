@@ -14,9 +14,9 @@ const HOP_BY_HOP = new Set([
   'http2-settings',
 ]);
 /**
- * Headers about the caller that only this server may set. Many programs treat `x-real-ip` as the same, and
- * authenticating proxies use `x-forwarded-user` and similar names. Names are compared as CGI passes them on,
- * which replaces all characters except letters and digits.
+ * Headers about the caller that only this server may set. `x-real-ip` is on the list because many programs read the
+ * client's address from it, and `x-forwarded-user` and similar names because authenticating proxies set them. Names
+ * are compared in the form of CGI variables, in which all characters except letters and digits are replaced.
  */
 const OURS = /^(?:tailscale-.*|forwarded|x-forwarded-.*|x-real-ip|expect|content-length|host|-.*)$/;
 const isOurs = (name: string): boolean => OURS.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));
@@ -32,7 +32,7 @@ export interface RequestFacts {
   readonly identity: Identity;
 }
 
-/** Returns the headers for a Service, without framing. Headers of the client about its own identity are removed. */
+/** Returns the headers for a Service, without framing. Identity headers that the client has sent are removed. */
 export function fieldsForService({ raw, authority, secure, peer, identity }: RequestFacts): FieldList {
   const trailers = /\btrailers\b/i.test(objectOf(raw)['te'] ?? '') ? ['te', 'trailers'] : [];
   const own = endToEnd(raw).filter(([name]) => !isOurs(name));
@@ -44,7 +44,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** Identity headers as tailscaled writes them: for users, not for tagged nodes. */
+/** Returns the same identity headers as tailscaled would set. Tagged nodes get none. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({
@@ -54,7 +54,7 @@ function identityFields(identity: Identity): FieldList {
   }).flat();
 }
 
-/** Encodes non-ASCII text (RFC 2047). */
+/** Encodes text for a header; non-ASCII text is encoded as in RFC 2047. */
 function encoded(text: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text;
   return `=?utf-8?b?${Buffer.from(text).toString('base64')}?=`;
@@ -74,7 +74,7 @@ export function fieldsForClient(status: number, raw: FieldList): FieldList {
     .flat();
 }
 
-/** Returns the trailers for a client, without headers about the length. */
+/** Returns the trailers for a client, without headers that describe the length. */
 export function trailersForClient(raw: FieldList): FieldList {
   return endToEnd(raw)
     .filter(([name]) => !name.startsWith(':') && !isLength(name))
@@ -83,7 +83,7 @@ export function trailersForClient(raw: FieldList): FieldList {
 
 const isLength = (name: string): boolean => name.toLowerCase() === 'content-length';
 
-/** Removes hop-by-hop headers and those that `Connection` names. */
+/** Removes hop-by-hop headers, and headers that `Connection` lists. */
 function endToEnd(raw: FieldList): readonly (readonly [name: string, value: string])[] {
   const pairs = pairsOf(raw);
   const named = pairs

@@ -1,4 +1,4 @@
-/** Requests and responses, the same for HTTP/1.1 and HTTP/2. */
+/** Common functions for requests and responses of HTTP/1.1 and HTTP/2. */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 import { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import { pipeline } from 'node:stream/promises';
@@ -10,7 +10,7 @@ import type { ServiceAnswer } from './upstreams.ts';
 export type ClientRequest = IncomingMessage | Http2ServerRequest;
 export type ClientResponse = ServerResponse | Http2ServerResponse;
 
-/** Returns `Host` or `:authority` as received; empty if it is missing or contradictory. */
+/** Returns `Host` or `:authority` as received. Empty if it is missing, or if several values differ. */
 export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): string {
   const ownHeaders = rawHeaders.filter(
     (_, index) => AUTHORITY.test(rawHeaders[index - 1] ?? '') && index % 2 === 1,
@@ -27,7 +27,10 @@ export function usesHttp2(upstream: string, request: ClientRequest): boolean {
   return upstream.startsWith('h2c:') || isGrpc;
 }
 
-/** Returns the body and its length header; HTTP/2 frames bodies of unknown length itself. */
+/**
+ * Returns whether the request has a body, and the headers for its length. HTTP/2 needs no header for an unknown
+ * length.
+ */
 export function bodyOf(
   request: ClientRequest,
   http2: boolean,
@@ -43,7 +46,7 @@ export function bodyOf(
   return { present: false, fields: usual ? ['content-length', '0'] : [] };
 }
 
-/** Relays a response to its end. Rejects if either side breaks off. */
+/** Relays a response completely. Rejects if the Service or the client closes the connection early. */
 export async function passOn(
   answer: ServiceAnswer,
   response: ClientResponse,
@@ -55,7 +58,7 @@ export async function passOn(
     response.end();
     return;
   }
-  // Clients of event streams need the head immediately, and HTTP/2 sends heads immediately.
+  // Clients of event streams need the response headers immediately. HTTP/2 always sends headers immediately.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
   if (!answer.isComplete()) throw new Error('the Service closed the connection');
@@ -69,13 +72,13 @@ function addTrailers(response: ClientResponse, trailers: Record<string, string |
   response.addTrailers(flat);
 }
 
-/** @param fields as in Node's raw lists */
+/** @param fields alternating names and values, as in Node's raw lists */
 export function writeHead(response: ClientResponse, status: number, fields: FieldList): void {
   if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(http2Fields(fields)));
   else response.writeHead(status, [...fields]);
 }
 
-/** Sends an error response, or closes a response that has started. */
+/** Sends an error response. If a response has already started, aborts it instead. */
 export function refuseWith(response: ClientResponse, status: number, message: string): void {
   if (response.headersSent || response.destroyed) return cut(response);
   const body = `${message}\n`;
@@ -88,13 +91,13 @@ export function refuseWith(response: ClientResponse, status: number, message: st
   response.end(body);
 }
 
-/** Closes the connection or stream, so that the client sees an incomplete response. */
+/** Resets the connection or stream, so that the client detects that the response is incomplete. */
 export function cut(response: ClientResponse): void {
   if (response instanceof Http2ServerResponse) response.stream?.close(2);
   else response.destroy();
 }
 
-/** Returns a response for a socket without a response object. */
+/** Returns the text of a response, for a socket without a response object. */
 export function rawAnswer(status: number, message: string): string {
   const body = `${message}\n`;
   const head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`;
@@ -104,7 +107,7 @@ export function rawAnswer(status: number, message: string): string {
   );
 }
 
-/** Returns the response for a client without an identity. */
+/** Returns the error response for a client that cannot be identified. */
 export function identityFailure(error: unknown): [status: number, message: string] {
   return error instanceof TailcastError && error.code === 'IDENTITY_UNAVAILABLE'
     ? [503, 'the caller cannot be identified at the moment']

@@ -16,7 +16,7 @@ const OUTCOMES = [
   'overloaded',
 ] as const satisfies readonly RequestOutcome[];
 
-/** @param open returns the number of in-flight requests */
+/** @param open function that returns the number of in-flight requests */
 export function createIngressMetrics(registry: Registry, open: () => number): IngressMetrics {
   const { gauge, labelled } = createMakers(registry);
   gauge('tailcast_ingress_open_requests', 'Requests in flight, including WebSockets.', open);

@@ -34,12 +34,12 @@ const tableSchema = z.object({
 export function parseTable(text: string): IngressTable {
   const table = tableSchema.safeParse(jsonOrUndefined(text));
   if (table.success) return table.data;
-  // Values are not shown, because they include private keys.
+  // The message contains no values of the table, because some of them are private keys.
   const fields = table.error.issues.map((issue) => issue.path.join('.') || 'the file');
   throw new TailcastError('CONFIG_INVALID', `table: not understood: ${[...new Set(fields)].join(', ')}`);
 }
 
-/** The facts of a request that decide its route. */
+/** The properties of a request that determine its route. */
 export interface RouteQuery {
   /** `Host` or `:authority` as received. */
   readonly authority: string;
@@ -55,8 +55,9 @@ export type IngressRoute =
   | { readonly kind: 'refused'; readonly status: number; readonly message: string };
 
 /**
- * Returns the route: the most specific host, then the exact path, then the longest prefix of complete path
- * segments. A path with dot segments is rejected, because a Service could read it as another path.
+ * Returns the route of a request. The most specific host is selected first, then an exact path, then the longest
+ * prefix of complete path segments. A path with dot segments is rejected, because a Service could read it as another
+ * path.
  */
 export function routeOf(table: IngressTable, { authority, target, secure }: RouteQuery): IngressRoute {
   const host = hostOf(authority);
@@ -70,7 +71,7 @@ export function routeOf(table: IngressTable, { authority, target, secure }: Rout
   return answerOf(upstreamOf(entry, path), secure, location);
 }
 
-/** Dot segments, also between encoded slashes, backslashes, and before a semicolon. */
+/** Matches dot segments, including those that are encoded, between backslashes, or in front of a semicolon. */
 const DOTS = /(?:\/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:\/|\\|%2f|%5c|;|%3b|$)/i;
 
 function secureEntry(table: IngressTable, host: string): TableHost | Refused {
@@ -79,8 +80,8 @@ function secureEntry(table: IngressTable, host: string): TableHost | Refused {
 }
 
 /**
- * Hosts of HTTPS are served over HTTP only as `plain` says; other hosts only if a rule names them, unless `plain`
- * says otherwise.
+ * Returns the routes of a host for plain HTTP. `plain` in the table determines them. Without `plain`, HTTPS hosts are
+ * redirected or refused, and other hosts are served if a rule names them.
  */
 function plainEntry(
   table: IngressTable,
@@ -104,7 +105,7 @@ function answerOf(upstream: string | undefined, secure: boolean, location: strin
   if (upstream === REFUSED) return refused(500, 'this backend is not available');
   const status = redirectStatusOf(upstream);
   if (status === undefined) return { kind: 'found', upstream };
-  // An HTTPS request must not be redirected to its own address.
+  // A redirect to HTTPS would send an HTTPS request to its own URL.
   return secure ? NOTHING : { kind: 'redirect', location, status };
 }
 

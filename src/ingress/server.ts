@@ -1,9 +1,9 @@
 /**
- * Serves Ingresses with their own certificates, next to a tailscaled that forwards connections:
+ * Serves Ingresses with their own certificates. A tailscaled in the same pod forwards connections to this server:
  *
  *   connection ─► PROXY header, TLS (`tailnet/listener`) ─► HTTP/1.1 or HTTP/2 ─► route ─► whois ─► Service
  *
- * Only tailscaled identifies callers; a request of an unknown caller is rejected.
+ * tailscaled identifies callers. Requests of unknown callers are rejected.
  */
 import { createServer as createPlainServer, type IncomingMessage, type Server } from 'node:http';
 import { createServer, type Http2Server } from 'node:http2';
@@ -44,16 +44,19 @@ export interface IngressServerOptions {
   readonly upstreams: Upstreams;
   readonly onEnd: (outcome: RequestOutcome) => void;
   readonly log: Logger;
-  /** Maximum in-flight requests, including upgraded connections; one more gets 503. */
+  /** Maximum in-flight requests, including upgraded connections. Further requests get 503. */
   readonly maxRequests?: number;
   /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
-  /** Maximum time without a byte of a request body before the response, in milliseconds. gRPC calls have no limit. */
+  /**
+   * Maximum time between two parts of a request body until the response arrives, in milliseconds. gRPC calls have no
+   * limit.
+   */
   readonly bodyStallMs?: number;
 }
 
 export interface IngressServer {
-  /** Handler for HTTPS connections or for plain connections. */
+  /** Returns the connection handler for HTTPS, or for plain HTTP. */
   handler(secure: boolean): ConnectionHandler;
   readonly inFlight: number;
   /** Ends in-flight requests. */
@@ -79,7 +82,7 @@ interface Caller {
   readonly identity: Identity;
 }
 
-/** A kind of connection: HTTPS or plain HTTP. */
+/** The HTTP/1.1 server and the HTTP/2 server for one kind of connection: HTTPS, or plain HTTP. */
 interface Door {
   readonly plain: Server;
   readonly http2: Http2Server;
@@ -109,8 +112,8 @@ class Serving implements IngressServer {
   handler(secure: boolean): ConnectionHandler {
     return (socket, alpn) => {
       if (this.#over.signal.aborted) return void socket.destroy();
-      // TLS, listener, server, session and pipeline each listen for the close event, which exceeds Node's leak
-      // warning of ten.
+      // TLS, listener, server, session and pipeline listen for the close event. Together they need more than the ten
+      // listeners after which Node warns of a leak.
       socket.setMaxListeners(20);
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
@@ -143,14 +146,14 @@ class Serving implements IngressServer {
       connectionsCheckingInterval: 5000,
       insecureHTTPParser: false,
       requireHostHeader: true,
-      // Other upgrades are handled as plain requests.
+      // Requests for other upgrades are handled like requests without an upgrade.
       shouldUpgradeCallback: ({ method, headers }) =>
         method === 'GET' && headers.upgrade?.toLowerCase() === 'websocket',
     });
     plain.on('request', guarded);
     plain.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head, secure));
-    // NOTE: Node starts `headersTimeout` when a server starts to listen; this server receives its connections
-    // instead
+    // NOTE: Node enforces `headersTimeout` only after the event `listening`. This server does not listen, because it
+    // gets connections from another listener.
     plain.emit('listening');
     const http2 = createServer({
       settings: { maxConcurrentStreams: MAX_STREAMS, enableConnectProtocol: false, enablePush: false },
@@ -180,7 +183,7 @@ class Serving implements IngressServer {
   }
 
   async #take(request: ClientRequest, response: ClientResponse, secure: boolean): Promise<void> {
-    // An error without a listener would end the process.
+    // Without an error listener, an error would terminate the process.
     response.on('error', () => undefined);
     request.on('error', () => undefined);
     joinSmallChunks('stream' in request ? request.stream : request);
@@ -245,13 +248,13 @@ class Serving implements IngressServer {
       : routeOf(table, query);
   }
 
-  /** Rejects if the caller is unknown. */
+  /** Rejects if tailscaled cannot identify the caller. */
   async #whois(request: ClientRequest, signal: AbortSignal): Promise<Caller> {
     const peer = peerOf(request.socket);
     return { peer, identity: await this.#options.identities.whois(peer, signal) };
   }
 
-  /** @returns a function that releases the slot, or undefined if the caller has used all of its slots */
+  /** @returns a function that releases the slot, or undefined if the caller has no free slot */
   #enter(identity: Identity): (() => void) | undefined {
     const name = callerName(identity);
     if (this.#callers.usedBy(name) >= (this.#options.maxPerCaller ?? MAX_PER_CALLER)) return undefined;
@@ -321,11 +324,12 @@ class Serving implements IngressServer {
 }
 
 /**
- * Calls `onStall` if no byte of a request body arrives for `limitMs`. Waiting for the Service does not count.
+ * Calls `onStall` if no part of a request body arrives for `limitMs`. Time in which the Service does not read is not
+ * counted.
  * @returns a function that stops the watch
  */
 function watchBody(request: ClientRequest, limitMs: number, onStall: () => void): () => void {
-  // A gRPC client may be silent for a long time.
+  // A gRPC client may send nothing for a long time.
   if (!bodyOf(request, false).present || usesHttp2('', request)) return () => undefined;
   const timer = setTimeout(() => {
     if (request.isPaused()) timer.refresh();

@@ -1,4 +1,4 @@
-/** The routing table of the operator, a mounted Secret. */
+/** Reads the routing table that the operator writes, from a mounted Secret. */
 import type { Timer } from '../async/timer.ts';
 import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -13,7 +13,7 @@ export function openTableFile({
   ...options
 }: {
   readonly path: string;
-  /** Called with each table before it becomes current; an error keeps the previous table. */
+  /** Called with each new table before it becomes current. If the function throws, the previous table stays. */
   readonly use: (table: IngressTable) => void;
   readonly log: Logger;
   readonly timer?: Timer;

@@ -6,15 +6,18 @@ import { fieldsForClient, isFinalStatus, type FieldList } from './fields.ts';
 
 export interface Switch {
   readonly client: Duplex;
-  /** Bytes of the client after its request. */
+  /** Bytes that the client sent directly after its request. */
   readonly head: Buffer;
-  /** Request to the backend, which is not sent yet. */
+  /** Request to the backend that has not been sent yet. */
   readonly request: ClientRequest;
   readonly unreachable: (error: unknown) => void;
   readonly onEnd: (outcome: 'served' | 'broken') => void;
 }
 
-/** Takes over both ends. A refusal of the Service is relayed to the client. */
+/**
+ * Sends the upgrade request, and then relays bytes between client and Service. If the Service refuses the upgrade, the
+ * client gets its response.
+ */
 export function switchProtocols({ client, head, request, unreachable, onEnd }: Switch): void {
   let answered = false;
   client.once('close', () => request.destroy());
@@ -55,7 +58,7 @@ export function switchProtocols({ client, head, request, unreachable, onEnd }: S
   request.end();
 }
 
-/** Passes the end of one direction to the other side, which may still send. */
+/** Relays bytes in both directions. If one side ends its direction, the other side may still send. */
 function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
   client.pipe(service);
   service.pipe(client);
@@ -70,7 +73,7 @@ function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
   });
 }
 
-/** Returns the body without framing. A body that breaks off has no end. */
+/** Returns the body in chunked encoding. The last chunk is missing if the body is incomplete. */
 async function* inChunks(body: IncomingMessage): AsyncGenerator<Buffer> {
   const pieces: AsyncIterable<Buffer> = body;
   for await (const piece of pieces)

@@ -1,4 +1,4 @@
-/** Connections to Services: keep-alive connections for HTTP/1.1, and as few sessions as possible for HTTP/2. */
+/** Connections to Services. HTTP/1.1 uses keep-alive connections, and HTTP/2 as few sessions as possible. */
 import { Agent, request as plainRequest, type ClientRequest } from 'node:http';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
@@ -15,26 +15,29 @@ export interface ServiceQuestion {
   readonly fields: FieldList;
   /** Undefined if there is no body. */
   readonly body: Readable | undefined;
-  /** True for HTTP/2, as gRPC needs. */
+  /** True to use HTTP/2, which gRPC needs. */
   readonly http2: boolean;
 }
 
-/** Response of a Service. */
+/** Response from a Service. */
 export interface ServiceAnswer {
   readonly status: number;
   readonly fields: FieldList;
   readonly body: Readable;
-  /** Returns the trailers, after the body has ended. */
+  /** Returns the trailers. Call it after the end of the body. */
   trailers(): FieldList;
-  /** Returns true if the body is complete, after it has ended. Node also ends the body of a broken stream. */
+  /**
+   * Returns true if the body was complete. Call it after the end of the body, because Node also ends the body of a
+   * broken stream.
+   */
   isComplete(): boolean;
 }
 
 export interface Upstreams {
   /**
-   * Sends a request; rejects if there is no response. A request without a body is sent once more over another
-   * connection if it is safe and its keep-alive connection was closed, or if the Service reports over HTTP/2 that
-   * it was not processed. Aborting also ends the response.
+   * Sends a request. Rejects if there is no response. A request without a body is repeated once over another
+   * connection in two cases: if its method is safe and its keep-alive connection was closed, or if the Service reports
+   * over HTTP/2 that it has not processed the request. The signal also aborts the response.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
   /** Opens a separate connection for an upgrade. */
@@ -53,15 +56,18 @@ const IDLE_MS = 600_000;
 const MAX_HEAD_BYTES = 128 * 1024;
 /** Maximum idle time of an HTTP/2 session, in milliseconds. */
 const SESSION_IDLE_MS = 60_000;
-/** Maximum requests per session, if the Service allows as many; more would be queued. */
+/**
+ * Maximum concurrent requests in one session, if the Service does not set a lower limit. Node would queue further
+ * requests.
+ */
 const STREAMS_PER_SESSION = 100;
 
 interface Session {
   readonly session: ClientHttp2Session;
   streams: number;
-  /** True after a response. */
+  /** True after a response has arrived in this session. */
   used: boolean;
-  /** Last stream that the Service processes after GOAWAY. */
+  /** Highest stream id that the Service processes, according to its GOAWAY frame. */
   lastStream: number;
 }
 
@@ -79,7 +85,7 @@ export function createUpstreams({
     const { hostname, port, secure } = placeOf(upstream);
     const common = { hostname, port, method, path, headers: [...fields], maxHeaderSize: MAX_HEAD_BYTES };
     const request = secure
-      ? // Certificates of pods do not match addresses.
+      ? // Certificates of pods are not verified, because they are not issued for IP addresses.
         secureRequest({ ...common, agent: kept ? agents.https : false, rejectUnauthorized: false })
       : plainRequest({ ...common, agent: kept ? agents.http : false });
     request.once('socket', (socket) => limitConnect(socket, connectMs));
@@ -118,7 +124,7 @@ export function createUpstreams({
     },
     open(question) {
       const request = begin(question, false);
-      // Timeout until the protocol switch.
+      // The timeout applies until the protocol switch.
       request.setTimeout(idleMs, () => request.destroy(new Error(`silent for ${idleMs} ms`)));
       return request;
     },
@@ -131,7 +137,7 @@ export function createUpstreams({
 }
 
 interface Sessions {
-  /** Returns a session with capacity, and opens one if necessary. */
+  /** Returns a session with capacity for another request. Opens a session if necessary. */
   to(upstream: string, except?: Session): Session;
   close(): void;
 }
@@ -149,7 +155,7 @@ function createSessions(connectMs: number): Sessions {
         maxHeaderListPairs: 256,
         settings: { enablePush: false },
       });
-      // Each stream reports the error itself.
+      // The streams of the session report the error, so this listener only closes the session.
       session.on('error', () => session.destroy());
       session.setTimeout(SESSION_IDLE_MS, () => session.close());
       const opened: Session = { session, streams: 0, used: false, lastStream: Infinity };
@@ -209,7 +215,7 @@ function answerTo(
     answered.reject(new Error('it switched protocols without a request'));
   });
   request.once('response', (response) => {
-    // The reader of the body gets the error.
+    // The reader of the body receives this error, so it is ignored here.
     response.on('error', () => undefined);
     answered.resolve({
       status: response.statusCode ?? 502,
@@ -225,7 +231,7 @@ function answerTo(
 
 interface Asked {
   readonly answer: Promise<ServiceAnswer>;
-  /** True after a rejection if the Service did not process the request. */
+  /** Returns true if the request failed before the Service processed it. */
   isUnprocessed(): boolean;
 }
 
@@ -276,7 +282,8 @@ function askStream(
   return {
     answer: answered.promise,
     isUnprocessed() {
-      // RFC 9113 §8.7: a refused stream, or one after the last stream of a GOAWAY, was not processed
+      // RFC 9113 §8.7: the Service has not processed a refused stream, or a stream whose id is higher than the last
+      // one in GOAWAY.
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
       if ((stream.id ?? 0) > opened.lastStream) return true;
       return isRecent() && wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
@@ -284,7 +291,10 @@ function askStream(
   };
 }
 
-/** Sends the body. A client that disconnects during its body cancels the request; an early response does not. */
+/**
+ * Sends the body. If the client disconnects before the end of its body, the request is cancelled. An early response
+ * does not cancel it.
+ */
 function send(
   body: Readable | undefined,
   sink: NodeJS.WritableStream & { destroy(error?: Error): unknown },

@@ -1,14 +1,14 @@
 /**
- * Recognises the API server's refusal of the gateway's own right to impersonate. Kubernetes answers such a
- * request with 403, as if the caller had no right, and clients treat a 403 as final.
+ * Detects that the API server refused a request because the gateway's own account may not impersonate. Kubernetes
+ * responds to such a request with 403, as if the caller lacked a right. Clients treat a 403 as final.
  *
- * The response is no proof, because a pod, a kubelet or an aggregated API may have written it. The gateway
- * therefore sends a review as the same caller, to which only the API server responds.
+ * The 403 does not prove this cause, because a pod, a kubelet or an aggregated API may have sent it. The gateway
+ * therefore sends an access review as the same caller, to which only the API server responds.
  */
 import { z } from 'zod';
 import type { RequestInfo } from './request-info.ts';
 
-/** The review request of the gateway. Every authenticated user may create it. */
+/** The access review that the gateway sends. Every authenticated user may create such a review. */
 export const ACCOUNT_REVIEW = {
   path: '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
   body: {
@@ -19,8 +19,8 @@ export const ACCOUNT_REVIEW = {
 } as const;
 
 /**
- * Returns true if a response may be such a refusal. The impersonation filter runs before priority and fairness,
- * which marks all later responses.
+ * Returns true if a response may be such a refusal. Such a refusal lacks the headers of API Priority and Fairness,
+ * because the impersonation filter runs before it.
  *
  * @param headers flat list
  */
@@ -29,7 +29,7 @@ export function mayBeAccountRefusal(status: number, headers: readonly string[]):
 }
 
 /**
- * True if priority and fairness of the API server marked a response.
+ * True if a response has the headers of the API server's Priority and Fairness.
  *
  * @param headers flat list
  */
@@ -38,7 +38,7 @@ export function isMarked(headers: readonly string[]): boolean {
 }
 
 /**
- * True if priority and fairness marks all responses to a request. It skips requests that may last long.
+ * True if API Priority and Fairness adds its headers to all responses to this request. It skips long-running requests.
  * Source: `BasicLongRunningRequestCheck` in `k8s.io/apiserver/pkg/endpoints/filters`.
  */
 export function isAlwaysMarked({ verb, subresource }: Pick<RequestInfo, 'verb' | 'subresource'>): boolean {
@@ -48,12 +48,12 @@ export function isAlwaysMarked({ verb, subresource }: Pick<RequestInfo, 'verb' |
 const UNMARKED_SUBRESOURCES: ReadonlySet<string> = new Set(['attach', 'exec', 'log', 'portforward', 'proxy']);
 
 /**
- * Returns the API server's sentence about the gateway's account, such as `users "alice" is forbidden: User
- * "gateway" cannot impersonate …`; undefined for every other response. A caller without the right to create the
- * review gets a 403 as well, which says `cannot create`.
+ * Returns the API server's message about the gateway's account, such as `users "alice" is forbidden: User "gateway"
+ * cannot impersonate …`; undefined for every other response. A caller who may not create the review gets a 403 as
+ * well, but its message contains `cannot create`.
  *
- * @param status of the response to {@link ACCOUNT_REVIEW}
- * @param body of the response, as parsed JSON
+ * @param status status of the response to {@link ACCOUNT_REVIEW}
+ * @param body body of this response, as parsed JSON
  */
 export function accountRefusal(status: number, body: unknown): string | undefined {
   const refusal = status === 403 ? REFUSAL.safeParse(body).data : undefined;

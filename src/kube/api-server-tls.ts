@@ -8,11 +8,11 @@ import { TailcastError, errorText } from '../errors.ts';
 import { pathInKubeconfig } from './kubeconfig.ts';
 import { createReloadedFile } from './token.ts';
 
-/** Options of `tls.connect` other than host, port and server name. */
+/** Options for `tls.connect`, except host, port and server name. */
 export interface ApiServerTls {
   /** CAs as PEM. Default: Node's root certificates. */
   readonly ca: string | undefined;
-  /** PEM of a client certificate and its key; both or neither. */
+  /** Client certificate and its key in PEM. Both are set, or neither. */
   readonly cert: string | undefined;
   readonly key: string | undefined;
   readonly rejectUnauthorized: boolean;
@@ -33,19 +33,19 @@ export interface TlsSources {
 }
 
 export interface FollowedTls {
-  /** The last usable settings; the same object until a part changes. */
+  /** The last valid settings. The object stays the same until one of them changes. */
   readonly current: ApiServerTls;
-  /** Reads all sources again. @throws errors of a source */
+  /** Reads all sources again. @throws the error of a source that cannot be read */
   reload(): Promise<void>;
   /** Reads only the CAs again, without running a credential plugin. */
   reloadAuthorities(): Promise<void>;
 }
 
 /**
- * Reads the sources once before it resolves, and later on request.
+ * Reads all sources before it resolves. The caller requests each further read.
  *
  * @param about.where name of the source in errors
- * @param about.onUnusable called once for each replacement that cannot be used
+ * @param about.onUnusable called once for each new version of a source that is invalid
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function followTls(
@@ -69,7 +69,7 @@ export async function followTls(
       refused = undefined;
     } catch (error) {
       if (!(error instanceof TailcastError)) throw error;
-      // a certificate and its key are two files, which change one after the other
+      // A certificate and its key are two files that change one after the other, so they may not match for a moment.
       refused = next;
       about.onUnusable?.(error);
     }
@@ -96,8 +96,8 @@ function isSame(one: ApiServerTls, other: ApiServerTls): boolean {
 }
 
 /**
- * Loads the settings now instead of at the first connection. OpenSSL accepts a CA file without certificates and
- * then trusts no server.
+ * Loads the TLS settings immediately, so that errors do not appear only at the first connection. OpenSSL would accept
+ * a CA file without certificates, and then trust no server.
  */
 function checked(tls: ApiServerTls, where: string): ApiServerTls {
   try {
@@ -119,16 +119,17 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
 }
 
 /**
- * Returns the PEM text of a kubeconfig, or of a reloaded file; undefined if neither is configured.
+ * Returns a function that returns the PEM text from the kubeconfig, or from a file that it reads again after changes.
+ * Returns undefined if neither is configured.
  *
  * @param from.what name of the text in errors
- * @throws TailcastError `CONFIG_INVALID`; the function throws the same until the file was readable once
+ * @throws TailcastError `CONFIG_INVALID`; the returned function also throws it until the file was readable once
  */
 export function pemSource(from: {
   /** Base64. */
   readonly data: string | undefined;
   readonly path: string | undefined;
-  /** Kubeconfig that contains the path. */
+  /** Kubeconfig in which the path is configured. */
   readonly file?: string;
   readonly what: string;
   readonly now: () => number;

@@ -20,8 +20,8 @@ export interface ApiServer {
   readonly host: string;
   readonly port: number;
   /**
-   * Name for SNI and the certificate check. Empty if the host is an address: then the address is checked, without
-   * SNI.
+   * Name for SNI and the certificate check. If it is empty, the host is an address, which the certificate must
+   * contain, and no SNI is sent.
    */
   readonly serverName: string;
   /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. The path never ends with a slash. */
@@ -32,9 +32,11 @@ export interface ApiServer {
   readonly open?: OpenTunnel | undefined;
   /** Resolver of `host`. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
-  /** True if the API server believes the identity in `X-Remote-*` headers of our client certificate. */
+  /**
+   * True if the API server accepts the identity in `X-Remote-*` headers because of the gateway's client certificate.
+   */
   readonly requestHeader?: boolean;
-  /** True for HTTP without TLS on this machine, if that is allowed. */
+  /** True for unencrypted HTTP to an API server on this machine. */
   readonly plain?: boolean;
   /** The object stays the same until a certificate changes, so that a `SecureContext` can be cached per object. */
   readonly tls: ApiServerTls;
@@ -47,9 +49,12 @@ export interface ApiServer {
   authorization(): Promise<string | undefined>;
   /** Reloads a changed CA file, for callers that do not use `authorization()`. */
   followAuthorities(): Promise<void>;
-  /** Reports a 401 response to our own credential; the next `authorization()` gets a new one. */
+  /**
+   * Called after the API server responded with 401 to the gateway's own credential. The next `authorization()` gets a
+   * new credential.
+   */
   refused(): void;
-  /** Description in one line for users, without secrets. */
+  /** Returns a description of the API server for users, in one line and without secrets. */
   describe(): string;
 }
 
@@ -58,27 +63,27 @@ export interface InCluster {
   readonly host: string;
   /** `KUBERNETES_SERVICE_PORT` */
   readonly port: string;
-  /** Mount directory of the service account. Default: that of Kubernetes. */
+  /** Directory in which the ServiceAccount is mounted. Default: the standard directory of Kubernetes. */
   readonly directory?: string | undefined;
 }
 
 export interface ApiServerOptions {
-  /** A resolved context; takes precedence over `kubeconfig`. */
+  /** A context that was already read. It takes precedence over `kubeconfig`. */
   readonly resolved?: KubeconfigContext | undefined;
-  /** Kubeconfig files; takes precedence over `inCluster`. */
+  /** Paths of kubeconfig files. They take precedence over `inCluster`. */
   readonly kubeconfig?: readonly string[] | undefined;
-  /** Resolver of host names, which may reject addresses. Default: that of the OS. */
+  /** Resolver of host names, which may reject addresses. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
   /** Default: `current-context` of the kubeconfig. */
   readonly context?: string | undefined;
   readonly inCluster?: InCluster | undefined;
   /** True to allow an `http:` address of this machine, such as that of `kubectl proxy`. */
   readonly allowPlainLoopback?: boolean;
-  /** True to use no credentials: neither a client certificate nor `Authorization`. */
+  /** True to connect without credentials of its own: without a client certificate, and without `Authorization`. */
   readonly anonymous?: boolean;
-  /** Called once for each replaced certificate that cannot be used; the last usable one stays. */
+  /** Called once for each new certificate that is invalid. The last valid certificate stays in use. */
   readonly onUnusable?: (error: TailcastError) => void;
-  /** Environment of credential plugins. */
+  /** Environment variables for credential plugins. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
@@ -91,7 +96,7 @@ const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost'
 export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
- * Reads everything once, so that errors appear at start, including the first credentials.
+ * Reads all files and the first credentials, so that errors appear at the start.
  *
  * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */
@@ -217,8 +222,8 @@ const ANONYMOUS: Credentials = {
 };
 
 /**
- * Returns the credentials with the precedence of client-go: token file, token, basic, plugin, OpenID Connect;
- * each may have a client certificate in addition.
+ * Returns the credentials. The order of precedence is that of client-go: token file, token, basic authentication,
+ * credential plugin, OpenID Connect. A client certificate may be used in addition to any of them.
  */
 async function createCredentials(
   context: KubeconfigContext,

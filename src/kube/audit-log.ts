@@ -1,5 +1,6 @@
 /**
- * Sessions in the API server's audit log (audit.k8s.io/v1, one JSON object per line, level Metadata or more). Pure.
+ * Finds sessions in the API server's audit log (audit.k8s.io/v1, one JSON object per line, level Metadata or higher).
+ * Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -7,20 +8,20 @@ import { AUDIT_EXTRA } from './audit-extras.ts';
 
 /** A session that the API server allowed. */
 export interface AuditedSession {
-  /** Audit id. If a gateway sent the request, its logs and recordings contain the same id. */
+  /** Audit id. Audit ID of the request. If a gateway sent the request, its logs and recordings contain the same id. */
   readonly auditId: string;
   /** Time in RFC 3339 format. */
   readonly time: string;
   /** The (impersonated) user. */
   readonly user: string;
-  /** The impersonating user, if different. */
+  /** The impersonating user, if there was one. */
   readonly impersonatedBy: string | undefined;
   /**
-   * `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`; for other upgrades their subresource, if
-   * any.
+   * Subresource: `exec`, `attach`, `portforward`, `proxy` or `ephemeralcontainers`. Other upgrades have another
+   * subresource, or none.
    */
   readonly subresource: string;
-  /** Empty for an upgrade of a path without a resource; `name` is then the path. */
+  /** Empty for an upgrade request to a path without a resource. `name` then contains the path. */
   readonly resource: string;
   readonly namespace: string;
   readonly name: string;
@@ -53,11 +54,11 @@ const SWITCHING = 101;
 const SWITCHING_IN_JSON = '"code":101';
 
 /**
- * Returns the session of an audit event; `undefined` for other events, refused requests, and invalid lines. A
- * session has several events with the same id.
+ * Returns the session that an audit event describes; `undefined` for other events, refused requests, and invalid
+ * lines. Several events with the same id may describe one session.
  */
 export function parseAuditedSession(line: string): AuditedSession | undefined {
-  // a fast check, because most lines are about other requests
+  // This fast check skips most lines, because they are about other requests.
   if (!line.includes('"subresource"') && !line.includes(SWITCHING_IN_JSON)) return undefined;
   const parsed = EVENT.safeParse(jsonOrUndefined(line));
   if (!parsed.success) return undefined;
@@ -78,8 +79,8 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
 }
 
 /**
- * True if a line is a complete audit event. An invalid line may hide any number of sessions, so a search for
- * missing sessions must not skip it.
+ * True if a line is a complete audit event. A search for unrecorded sessions must not skip an invalid line, because
+ * this line may have contained sessions.
  */
 export function isAuditEvent(line: string): boolean {
   return MARKED_EVENT.safeParse(jsonOrUndefined(line)).success;
@@ -90,11 +91,11 @@ function happened(
   verb: string,
   code: number,
 ): boolean {
-  // a refused upgrade has an error status; API servers up to 1.33 wrote 200 for a successful one
+  // A refused upgrade has an error status. API servers up to version 1.33 log a successful upgrade with status 200.
   if (STREAMS.has(subresource)) return code === SWITCHING || code === 200;
   if (subresource === 'proxy') return code !== 403 && code !== 0;
   if (subresource === 'ephemeralcontainers') return WRITES.has(verb) && code >= 200 && code < 300;
-  // any other upgrade may be a session, except one-way streams
+  // Any other upgrade may be a session, unless it is a one-way stream.
   const isOneWay = (verb === 'watch' && subresource === '') || (resource === 'pods' && subresource === 'log');
   return code === SWITCHING && !isOneWay;
 }

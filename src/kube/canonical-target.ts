@@ -1,14 +1,15 @@
 /**
  * The parser of request targets.
  *
- * All decisions about a request (classification, policy, events) use the result of this file, and the raw target
- * is forwarded unchanged. Every program between the gateway and the API server must therefore read the same
- * target. A target that some parser could read differently is refused, not repaired.
+ * All decisions about a request (classification, policy, events) are based on the result of this parser, but the
+ * original target is forwarded unchanged. Every program between the gateway and the API server must therefore
+ * interpret the target in the same way. A target that some parser could interpret differently is refused instead of
+ * normalized.
  *
- * A target has two zones. The *judged* part names the Kubernetes resource; legal names need no encoded slash,
- * percent sign, `;` or empty segment, so these are refused. The *app* part follows
- * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy: encoded slashes,
- * double slashes and `;` are allowed, and only dot segments that could leave the app part are refused.
+ * A target has up to two parts. The *judged* part names the Kubernetes resource. Encoded slashes, percent signs, `;`
+ * and empty segments are refused in it, because no valid name contains them. The *app* part follows
+ * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy: encoded slashes, double
+ * slashes and `;` are allowed, and only dot segments that could leave the app part are refused.
  */
 import { TailcastError } from '../errors.ts';
 
@@ -20,22 +21,25 @@ export interface Target {
   readonly rawPath: string;
   /** `raw` after the first `?`; empty without a query. */
   readonly rawQuery: string;
-  /** `rawPath`, percent-decoded exactly once. Keeps a trailing slash, as Go's `URL.Path` does. */
+  /** `rawPath`, percent-decoded exactly once. A trailing slash is kept, as in Go's `URL.Path`. */
   readonly path: string;
-  /** `path` without slashes at both ends, split at slashes, as in Kubernetes' RequestInfo. */
+  /** Segments of `path` without leading and trailing slashes, as in Kubernetes' RequestInfo. */
   readonly segments: readonly string[];
-  /** Decoded pairs in order, parsed like Go's `url.ParseQuery`, which drops some pairs. */
+  /** Decoded name-value pairs in order. Like Go's `url.ParseQuery`, the parser drops invalid pairs. */
   readonly query: TargetQuery;
 }
 
 /** Decoded name-value pairs of a query string, in order, with repeated names. */
 export type TargetQuery = readonly (readonly [name: string, value: string])[];
 
-/** Maximum length of path and query. The limit for target and headers together is equal. */
+/** Maximum length of path and query together. The limit for the target with all headers has the same value. */
 export const MAX_TARGET_LENGTH = 256 * 1024;
 /** Maximum length of the path. */
 export const MAX_PATH_LENGTH = 16 * 1024;
-/** Maximum pairs of the query. With more than 10,000 pairs Go returns none, so the limit must be lower. */
+/**
+ * Maximum number of pairs in the query. Go returns no pairs at all if there are more than 10,000, so the limit must be
+ * lower.
+ */
 export const MAX_QUERY_PARAMETERS = 4096;
 
 const SLASH = 0x2f;
@@ -61,7 +65,7 @@ export function refuseLongTarget(raw: string): void {
   if (raw.length > MAX_TARGET_LENGTH) throw new TailcastError('TARGET_TOO_LONG', 'it is over 256 KiB');
 }
 
-/** Returns the first value of `name`, which Kubernetes reads for a single-valued option. */
+/** Returns the first value of `name`, which is the value that Kubernetes uses for a single-valued option. */
 export function firstQueryValue(query: TargetQuery, name: string): string | undefined {
   for (const pair of query) if (pair[0] === name) return pair[1];
   return undefined;
@@ -73,12 +77,13 @@ export function queryValues(query: TargetQuery, name: string): readonly string[]
 }
 
 /**
- * Returns a boolean option as the API server reads it: the first value counts, and every value except `0` and
- * `false` (any case) is true, including the empty string. Source: apimachinery `Convert_Slice_string_To_bool`.
+ * Returns a boolean option as the API server interprets it. The API server uses the first value. `0` and `false` (in
+ * any case) are false, and all other values are true, including the empty string. Source: apimachinery
+ * `Convert_Slice_string_To_bool`.
  */
 export function queryFlag(query: TargetQuery, name: string): boolean {
   const value = firstQueryValue(query, name);
-  // Go's strings.EqualFold folds the long s to s, toLowerCase does not
+  // Go's strings.EqualFold treats the long s as s; toLowerCase does not.
   return value !== undefined && value !== '0' && value.replace('ſ', 's').toLowerCase() !== 'false';
 }
 
@@ -95,8 +100,8 @@ function splitPath(path: string): readonly string[] {
 }
 
 /**
- * Rejects spaces, controls, bytes outside ASCII and fragments anywhere, and backslashes in the path, which WHATWG
- * parsers convert to slashes.
+ * Rejects spaces, control characters, non-ASCII bytes and fragments in the target. Rejects backslashes in the path,
+ * because WHATWG parsers convert them to slashes.
  */
 function refuseOddCharacters(raw: string, pathLength: number): void {
   for (let index = 0; index < raw.length; index++) {
@@ -119,7 +124,7 @@ function needsCheck(rawPath: string): boolean {
   return false;
 }
 
-/** Decodes a path segment by segment, and rejects characters that its zone forbids. */
+/** Decodes the path segment by segment. Rejects characters that are forbidden in its part of the target. */
 function checkPath(rawPath: string): string {
   const rawSegments = rawPath.slice(1).split('/');
   const checked: string[] = [];
@@ -127,7 +132,7 @@ function checkPath(rawPath: string): string {
     if (startsAppPart(checked)) {
       return `/${checked.join('/')}/${checkAppPart(rawSegments.slice(index).join('/'))}`;
     }
-    // only the last segment may be empty, which is a trailing slash
+    // Only the last segment may be empty; the path then ends with a slash.
     if (rawSegment === '' && (index === 0 || index < rawSegments.length - 1)) {
       if (rawPath === '/') return rawPath;
       refuse('its path holds an empty segment');
@@ -137,10 +142,7 @@ function checkPath(rawPath: string): string {
   return `/${checked.join('/')}`;
 }
 
-/**
- * Returns true if the path after the checked segments belongs to a program behind a proxy subresource of the core
- * API.
- */
+/** Returns true if the next segments belong to a program behind a proxy subresource of the core API. */
 function startsAppPart(checked: readonly string[]): boolean {
   if (checked.at(-1) !== 'proxy' || checked[0] !== 'api') return false;
   if (checked.length === 5) return checked[2] === 'nodes';
@@ -166,13 +168,13 @@ function checkAppPart(rawRest: string): string {
   return rest;
 }
 
-/** Maximum percent-encodings of an app part; more are refused. */
+/** Maximum number of percent-encoded bytes in an app part. */
 const MAX_DECODINGS = 4;
 const ENCODED_SEPARATOR_OR_DOT = /%(?:25|2e|2f|5c|3b)/gi;
 
 /**
- * True if any parser could see a dot segment, for any number of decodings, any slash, and with or without
- * `;params`.
+ * True if any parser could find a dot segment: after any number of decodings, with slashes or backslashes, and with or
+ * without `;params`.
  */
 function climbs(decoded: string): boolean {
   let text = decoded;
@@ -187,7 +189,10 @@ function climbs(decoded: string): boolean {
   return true;
 }
 
-/** Decodes percent-encoding once. Rejects bad escapes, invalid UTF-8 (also overlong forms) and control characters. */
+/**
+ * Decodes percent-encoding once. Decodes a segment. Rejects invalid escapes, invalid UTF-8 including overlong forms,
+ * and control characters.
+ */
 function decodeOnce(raw: string): string {
   let decoded: string;
   try {
@@ -203,8 +208,9 @@ function decodeOnce(raw: string): string {
 }
 
 /**
- * Parses like Go's `url.ParseQuery` without its error: pairs are split at `&`, a pair with a `;` or a bad escape
- * is dropped, `+` is a space. Invalid UTF-8 becomes U+FFFD, which no option name or valid value contains.
+ * Parses a query like Go's `url.ParseQuery`, but without errors. Pairs are separated by `&`, a pair with a `;` or an
+ * invalid escape is dropped, and `+` is a space. Invalid UTF-8 becomes U+FFFD, which no option name or valid value
+ * contains.
  */
 function parseQuery(rawQuery: string): TargetQuery {
   if (rawQuery === '') return [];
@@ -223,7 +229,7 @@ function parseQuery(rawQuery: string): TargetQuery {
 
 const BAD_ESCAPE = /%(?![0-9a-f]{2})/i;
 
-/** Returns undefined if Go would reject the escape. */
+/** Decodes percent-encoding. Returns undefined if Go would reject an escape. */
 function unescapeQuery(raw: string): string | undefined {
   const text = raw.includes('+') ? raw.replaceAll('+', ' ') : raw;
   if (!text.includes('%')) return text;
@@ -231,8 +237,8 @@ function unescapeQuery(raw: string): string | undefined {
   try {
     return decodeURIComponent(text);
   } catch {
-    // NOTE: Go accepts this, because its strings are bytes; only displayed text is lossy, and the raw target is
-    // forwarded
+    // NOTE: Go accepts invalid UTF-8, because its strings consist of bytes. Only the displayed text loses information,
+    // because the original target is forwarded.
     return decodeLossy(text);
   }
 }

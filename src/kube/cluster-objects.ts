@@ -1,8 +1,8 @@
 /**
- * Clusters that objects of the API describe: Secrets of Cluster API and Argo CD, and ClusterProfiles. Pure.
+ * Clusters that Kubernetes objects describe: Secrets of Cluster API and Argo CD, and ClusterProfiles. Pure.
  *
- * A writer of such an object chooses the server and the credentials of a cluster. The object must therefore not
- * make the gateway run a command, read a file, use a proxy, or connect to an address of its own machine.
+ * The author of such an object chooses the server and the credentials of a cluster. The gateway therefore refuses
+ * objects that would make it run a command, read a file, use a proxy, or connect to an address of its own machine.
  */
 import { BlockList, isIP } from 'node:net';
 import { z } from 'zod';
@@ -15,14 +15,14 @@ export type ClusterFormat = (typeof CLUSTER_FORMATS)[number];
 /** Maximum number of objects that a configuration may name. */
 export const MAX_NAMED_OBJECTS = 200;
 
-/** Selectors of the objects of each format. */
+/** Label selector for the objects of each format. */
 export const FORMAT_LABELS: Readonly<Record<ClusterFormat, string>> = {
   capi: 'cluster.x-k8s.io/cluster-name',
   argocd: 'argocd.argoproj.io/secret-type=cluster',
   clusterProfile: '',
 };
 
-/** A cluster of an object. */
+/** A cluster that an object describes. */
 export interface DescribedCluster {
   readonly name: string;
   readonly context: KubeconfigContext;
@@ -72,14 +72,14 @@ const FOREIGN_USER = [
 ] as const;
 const FOREIGN_ARGOCD = ['execProviderConfig', 'awsAuthConfig', 'proxyUrl'] as const;
 
-/** Largest kubeconfig in an object, in characters. */
+/** Maximum size of a kubeconfig in an object, in characters. */
 const MAX_LENGTH = 256 * 1024;
 
 /**
  * Returns the cluster of an object; undefined if the object describes none.
  *
- * @param users for ClusterProfiles: the kubeconfig user of each access provider
- * @throws TailcastError `CONFIG_INVALID` that names the object
+ * @param users kubeconfig user for each access provider; only ClusterProfiles need it
+ * @throws TailcastError `CONFIG_INVALID`, whose message names the object
  */
 export function describeCluster(
   format: ClusterFormat,
@@ -153,7 +153,10 @@ function fromArgo(
   };
 }
 
-/** A profile has no credentials; the configuration of the gateway names them by access provider. */
+/**
+ * A ClusterProfile contains no credentials. The configuration of the gateway contains the credentials for each access
+ * provider.
+ */
 function fromProfile(
   object: unknown,
   users: ReadonlyMap<string, KubeconfigContext['user']>,
@@ -199,7 +202,7 @@ for (const [network, bits] of [
   ['169.254.0.0', 16],
   ['224.0.0.0', 4],
   ['255.255.255.255', 32],
-  // the resolver and web server of tailscaled
+  // The DNS resolver and web server of tailscaled.
   ['100.100.100.100', 32],
 ] as const) {
   FOREIGN.addSubnet(network, bits, 'ipv4');
@@ -209,9 +212,9 @@ for (const [network, bits] of [
   ['fe80::', 10],
   ['ff00::', 8],
   ['fd7a:115c:a1e0::53', 128],
-  // metadata of cloud machines
+  // Metadata services of cloud providers.
   ['fd00:ec2::', 32],
-  // IPv4 in IPv6, in which an IPv4 address could be hidden
+  // Networks whose IPv6 addresses contain an IPv4 address, which could be a refused one.
   ['64:ff9b::', 96],
   ['2002::', 16],
 ] as const) {
@@ -221,7 +224,7 @@ for (const [network, bits] of [
 /** True for loopback, link-local, multicast and unspecified addresses, and for names of this machine. */
 export function isForeignHost(host: string): boolean {
   const family = isIP(host);
-  // Node compares IPv4-mapped addresses with the IPv4 networks
+  // Node compares IPv4-mapped addresses with the IPv4 networks.
   if (family !== 0) return FOREIGN.check(host, family === 4 ? 'ipv4' : 'ipv6');
   return /^(?:.*\.)?(?:localhost|localdomain)\.?$/i.test(host) || host === '';
 }

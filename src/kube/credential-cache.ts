@@ -13,17 +13,20 @@ export interface TimedCredential extends Credential {
 }
 
 export interface CredentialSource {
-  /** Returns the cached credential while it is valid; otherwise requests one, once for all waiting callers. */
+  /**
+   * Returns the cached credential while it is valid. Otherwise requests a new credential, with a single request for
+   * all waiting callers.
+   */
   credential(): Promise<Credential>;
-  /** Drops the cached credential, after the API server refused it. */
+  /** Called after the API server refused the cached credential, to discard it. */
   forget(): void;
 }
 
-/** A credential is replaced this long before it expires. */
+/** Time before the expiry at which a credential is replaced. */
 const EXPIRY_MARGIN_MS = 5_000;
 
 /**
- * Caches what `issue` returns or throws.
+ * Creates a cache for the results and errors of `issue`.
  *
  * @param wallClock milliseconds since 1970
  * @param minIntervalMs minimum time between two calls of `issue`, also after a failed call

@@ -1,23 +1,26 @@
 /**
- * Parses the query of `pods/exec` and `pods/attach` with the rules of the API server, so that the recording names
- * the command that runs. Source: `PodExecOptions` and `PodAttachOptions` of Kubernetes' core v1 API, and
- * apimachinery's query conversions.
+ * Parses the query of `pods/exec` and `pods/attach` like the API server, so that the recording contains the command
+ * that actually runs. Source: `PodExecOptions` and `PodAttachOptions` of Kubernetes' core v1 API, and apimachinery's
+ * query conversions.
  */
 import { firstQueryValue, queryFlag, queryValues, type Target } from './canonical-target.ts';
 
 export interface ExecOptions {
-  /** Undefined if the API server chooses (the pod's only container). */
+  /** Undefined if the request names no container; the API server then uses the pod's only container. */
   readonly container: string | undefined;
-  /** Words of the command: one element per `command` parameter, so arguments stay separate. Empty for attach. */
+  /** The command and its arguments, one element for each `command` parameter. Empty for attach. */
   readonly command: readonly string[];
   readonly stdin: boolean;
   readonly stdout: boolean;
-  /** The value is never true with a terminal, because a terminal has only one output. */
+  /** Never true together with `tty`, because a terminal has only one output. */
   readonly stderr: boolean;
   readonly tty: boolean;
 }
 
-/** Parses the options of an exec or attach target. `parseTarget` limits counts and sizes. */
+/**
+ * Parses the options of an exec or attach target. `parseTarget` has already limited the number and size of the
+ * options.
+ */
 export function parseExecOptions(target: Pick<Target, 'query'>): ExecOptions {
   const { query } = target;
   const container = firstQueryValue(query, 'container');

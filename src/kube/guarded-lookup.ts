@@ -1,9 +1,9 @@
-/** Name resolution for servers that an API object names. */
+/** Name resolution for servers whose address comes from a Kubernetes object. */
 import { lookup } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { isForeignHost } from './cluster-objects.ts';
 
-/** Resolves like `dns.lookup`, and fails if a name resolves to an address of this machine or its link. */
+/** Resolves like `dns.lookup`, but fails if a name resolves to a loopback or link-local address. */
 export const guardedLookup: LookupFunction = (hostname, options, callback) => {
   lookup(hostname, { ...options, all: true }, (error, found) => {
     if (error !== null) return callback(error, []);

@@ -1,4 +1,4 @@
-/** Looks up fields in a flat list of header lines, `[name, value, name, value, …]`, in which nothing was joined. */
+/** Searches headers in a flat list, `[name, value, name, value, …]`, in which repeated headers are separate. */
 /** Returns every value of the header `name` (lower case). */
 export function headerLines(rawHeaders: readonly string[], name: string): readonly string[] {
   const lines: string[] = [];
@@ -8,10 +8,7 @@ export function headerLines(rawHeaders: readonly string[], name: string): readon
   return lines;
 }
 
-/**
- * Returns the value of the header `name` (lower case) if it occurs once; the meaning of several values is
- * ambiguous.
- */
+/** Returns the value of the header `name` (lower case) if it occurs once. Several values would be ambiguous. */
 export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
   const [value, ...more] = headerLines(rawHeaders, name);
   return more.length === 0 ? value : undefined;

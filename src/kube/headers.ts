@@ -1,6 +1,7 @@
 /**
- * Headers as flat lists `[name, value, name, value, …]`, the form of Node's `rawHeaders`, without joining,
- * dropping or renaming. Families are matched by prefix, so an unknown header is treated like its family.
+ * Functions for headers in flat lists `[name, value, name, value, …]`, the format of Node's `rawHeaders`, in which no
+ * header is joined, dropped or renamed. Prefixes determine the family of a header, so an unknown header is treated
+ * like the other headers with the same prefix.
  */
 import { TailcastError } from '../errors.ts';
 
@@ -8,16 +9,16 @@ import { TailcastError } from '../errors.ts';
 export type RawHeaders = readonly string[];
 
 /**
- * - `hopByHop`: ends at this proxy (RFC 9110 section 7.6.1), whatever `Connection` says
- * - `framing`: length of the body; the sender of the message sets it again
+ * - `hopByHop`: never forwarded (RFC 9110 section 7.6.1), even if `Connection` does not list it
+ * - `framing`: length of the body; set again when the message is sent
  * - `credential`, `cookie`: credentials of the client for the API server
  * - `impersonation`: `Impersonate*`
  * - `identity`: identity headers of other proxies: `X-Remote*`, `Tailscale*`
  * - `forwarded`: origin headers of other proxies
  * - `subprotocol`: may contain a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
- * - `auditId`: the API server would trust the client's value
- * - `trace`: ids of requests in other logs; a client could imitate another request
+ * - `auditId`: removed, because the API server would trust the client's value
+ * - `trace`: request ids that appear in other logs; a client could use the id of another request
  */
 export type HeaderFamily =
   | 'ordinary'
@@ -81,8 +82,8 @@ function headerFamily(name: string): HeaderFamily {
 }
 
 /**
- * Returns the family of a name as received. Rejects a name that is not a token, or that some server could convert
- * to a protected name (`Impersonate_User`, `X.Remote.User`).
+ * Returns the family of a header that a client has sent. Rejects an invalid name, and a name that some server could
+ * convert to a protected name (`Impersonate_User`, `X.Remote.User`).
  *
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
@@ -101,7 +102,7 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
 function oddNameFamily(name: string): HeaderFamily {
   if (!TOKEN.test(name)) throw new TailcastError('HEADER_REFUSED', 'a header name is malformed');
   const family = headerFamily(name);
-  // the suffix of an extra is percent-encoded by design
+  // The suffix of an extra may contain percent-encoded characters.
   if (family !== 'ordinary' && (family !== 'impersonation' || name.startsWith('impersonate-extra-')))
     return family;
   const dashed = name.replaceAll(/[^a-z0-9-]/g, '-');
@@ -126,7 +127,7 @@ export function checkHeaderValue(value: string, name: string): void {
   }
 }
 
-/** Adds the lower-case tokens of a `Connection` value, without the spaces around them. */
+/** Adds the tokens of a `Connection` value in lower case, without surrounding spaces. */
 export function addConnectionTokens(value: string, tokens: Set<string>): void {
   for (const part of value.split(',')) {
     const token = part.trim().toLowerCase();
@@ -134,7 +135,7 @@ export function addConnectionTokens(value: string, tokens: Set<string>): void {
   }
 }
 
-/** Returns the list without the headers in `names` (lower case); the same list if it has none of them. */
+/** Returns the list without the headers in `names` (lower case). Returns the same list if it contains none of them. */
 export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): RawHeaders {
   const kept: string[] = [];
   for (let index = 0; index < headers.length; index += 2) {
@@ -144,10 +145,10 @@ export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): R
   return kept.length === headers.length ? headers : kept;
 }
 
-/** Tokens that name no header to remove: connection options, and headers that never pass this proxy. */
+/** Tokens of `Connection` that need no removal: connection options, and headers that are never forwarded. */
 const PLAIN_CONNECTION_TOKENS: ReadonlySet<string> = new Set(['close', 'keep-alive', 'upgrade', 'te']);
 
-/** True if a token names a header that would otherwise be forwarded. */
+/** True if one of the tokens names a header that would otherwise be forwarded. */
 export function namesFields(tokens: ReadonlySet<string>): boolean {
   for (const token of tokens) if (!PLAIN_CONNECTION_TOKENS.has(token)) return true;
   return false;
@@ -156,8 +157,8 @@ export function namesFields(tokens: ReadonlySet<string>): boolean {
 const BEARER_SUBPROTOCOL = 'base64url.bearer.authorization.k8s.io';
 
 /**
- * Returns a `Sec-WebSocket-Protocol` value without the bearer token that browsers put there: the same value
- * without a token, the empty string if no protocol remains. Source:
+ * Returns a `Sec-WebSocket-Protocol` value without the bearer token that browsers send in it. Returns the same value
+ * if it contains no token, and the empty string if no protocol remains. Source:
  * `k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go`.
  */
 export function withoutBearerSubprotocol(value: string): string {
@@ -177,7 +178,10 @@ export function bearerSubprotocols(value: string): readonly string[] {
     .filter((protocol) => protocol.toLowerCase().startsWith(BEARER_SUBPROTOCOL));
 }
 
-/** Headers that `assertStripped` rejects; written independently of `headerFamily` on purpose. */
+/**
+ * Headers that `assertStripped` rejects. The list is independent of `headerFamily` on purpose, so that one error does
+ * not affect both.
+ */
 const NEVER_UPSTREAM_PREFIXES = ['impersonate', 'proxy-', 'tailscale', 'x-forwarded', 'x-remote'] as const;
 const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
   'authorization',
@@ -194,9 +198,10 @@ const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Checks before our own headers are added: no header may carry an identity of the client or be hop-by-hop.
+ * Checks the headers before the gateway adds its own. Fails if a header is hop-by-hop, or contains an identity that
+ * the client has sent.
  *
- * @param except prefixes and names that the mode passes on
+ * @param except prefixes and names of headers that the gateway forwards in its current mode
  * @throws TailcastError `INTERNAL`
  */
 export function assertStripped(headers: RawHeaders, except: readonly string[] = []): void {
@@ -212,7 +217,7 @@ export function assertStripped(headers: RawHeaders, except: readonly string[] = 
 }
 
 /**
- * @param user the written value, never empty
+ * @param user value that the gateway has written, never empty
  * @param field name of the header with the user, in lower case
  * @throws TailcastError `INTERNAL` unless the list names exactly this user, once
  */
@@ -226,7 +231,7 @@ export function assertImpersonates(headers: RawHeaders, user: string, field = 'i
   if (found !== 1 || user === '') throw new TailcastError('INTERNAL', 'the request names no user');
 }
 
-/** Response headers that end at this proxy. `Trailer` stays, because trailers are relayed. */
+/** Response headers that are not forwarded. `Trailer` is forwarded, because trailers are relayed. */
 const RESPONSE_HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
   'http2-settings',
@@ -238,18 +243,18 @@ const RESPONSE_HOP_BY_HOP: ReadonlySet<string> = new Set([
   'transfer-encoding',
   'upgrade',
 ]);
-/** Headers that would apply to this proxy's hostname. */
+/** Response headers that would apply to the hostname of the gateway instead of the API server. */
 const RESPONSE_HOST_BOUND: ReadonlySet<string> = new Set(['alt-svc', 'set-cookie', 'set-cookie2']);
 
-/** Lengths of the names above, for a fast check. */
+/** Lengths of the names above. A fast check compares the length first. */
 const RESPONSE_LENGTHS: ReadonlySet<number> = new Set(
   [...RESPONSE_HOP_BY_HOP, ...RESPONSE_HOST_BOUND].map((name) => name.length),
 );
 
 /**
  * Returns response headers for the client without hop-by-hop headers, headers named by `Connection` and, unless
- * `keepCookies`, cookies. `Content-Length` stays even if named, because the relay depends on it. Returns the same
- * list if no header is removed.
+ * `keepCookies`, cookies. `Content-Length` stays even if `Connection` lists it, because the relay needs it. Returns
+ * the same list if no header is removed.
  */
 export function cleanResponseHeaders(
   headers: RawHeaders,
@@ -282,7 +287,7 @@ function endsHere(name: string, keepCookies: boolean): boolean {
   return RESPONSE_HOST_BOUND.has(name) && !(keepCookies && name.startsWith('set-cookie'));
 }
 
-/** Headers of a handshake response that a browser stores, whatever happens to the connection. */
+/** Headers of a handshake response that a browser stores even if the handshake fails. */
 const KEPT_OF_HANDSHAKES: ReadonlySet<string> = new Set([
   'alt-svc',
   'clear-site-data',

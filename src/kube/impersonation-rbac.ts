@@ -1,4 +1,4 @@
-/** The RBAC objects of a gateway's account, which may only impersonate. Pure. */
+/** The RBAC objects for a gateway's account that may only impersonate. Pure. */
 import { AUDIT_EXTRA } from './audit-extras.ts';
 
 export interface ImpersonationRights {
@@ -8,7 +8,7 @@ export interface ImpersonationRights {
   readonly groups: readonly string[];
   /** True for constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
   readonly constrained: boolean;
-  /** True if requests have extras for the audit log. */
+  /** True if the gateway adds user extras for the audit log to requests. */
   readonly auditExtras: boolean;
   readonly namespace: string;
   /** Name of the service account. */
@@ -19,14 +19,14 @@ type KubernetesObject = Readonly<Record<string, unknown>>;
 
 const RBAC = 'rbac.authorization.k8s.io';
 const AUTHENTICATION = 'authentication.k8s.io';
-/** Verbs of an impersonated user. A `*` would also give all rights to the account itself. */
+/** Verbs that an impersonated user may need. A `*` would also grant all rights to the account itself. */
 const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection'] as const;
-/** Verbs of requests for paths without a resource. */
+/** Verbs for paths without a resource. */
 const PATH_VERBS = ['get', 'head', 'post'] as const;
 
 /**
- * Returns service account, cluster role and binding. A role that names users and groups limits the account to
- * them.
+ * Returns the ServiceAccount, ClusterRole and ClusterRoleBinding. If users and groups are named, the account may
+ * impersonate only these.
  */
 export function impersonationRbac(rights: ImpersonationRights): readonly KubernetesObject[] {
   const { account, namespace, constrained } = rights;

@@ -1,6 +1,6 @@
 /**
- * Classifies requests that can carry a session. The list may be incomplete, because an upgrade of anything else
- * is `opaqueUpgrade`, never "plain".
+ * Classifies requests that can carry a session. An upgrade that this list does not contain is classified as
+ * `opaqueUpgrade` and never as "plain", so an incomplete list is safe.
  */
 import { TailcastError } from '../errors.ts';
 import type { RequestInfo } from './request-info.ts';
@@ -10,23 +10,23 @@ import type { RequestInfo } from './request-info.ts';
  * - `portForward`: `pods/portforward`
  * - `nodeProxy`: `nodes/<name>/proxy`, a path to the kubelet's own exec, run and attach, with and without an
  *   upgrade
- * - `podProxy`, `serviceProxy`: a program of a pod or Service; the caller also checks `upgrade`
+ * - `podProxy`, `serviceProxy`: a request to a program in a pod or behind a Service; the caller also checks `upgrade`
  * - `otherProxy`: `proxy` of another resource, or `proxy` further down the path: a request to another API
  *   (cluster, node), which the gateway cannot parse
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
- * - `accessChange`: a write of credentials, rights or admission rules, which can open ways around a gateway:
- *   Secrets (type `service-account-token` receives a token), tokens, certificates, RBAC, webhooks, admission
- *   policies, custom resource definitions (which name conversion webhooks), and API services
- * - `workload`: a create, update or patch of a Kubernetes object with a pod template, and so with commands
- * - `customResource`: a create, update or patch of an object of an API group that Kubernetes does not have, or of
- *   a subresource of it; its controller may start programs
+ * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway:
+ *   Secrets (Kubernetes adds a token to the type `service-account-token`), tokens, certificates, RBAC, webhooks,
+ *   admission policies, custom resource definitions (which name conversion webhooks), and API services
+ * - `workload`: a create, update or patch of a Kubernetes object with a pod template, which contains commands
+ * - `customResource`: a create, update or patch of an object (or its subresource) in an API group that is not part of
+ *   Kubernetes; the controller of the object may start programs
  * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
- * - `unknownSubresource`: a request for a subresource that Kubernetes does not have, which may do anything (connect,
- *   run, start); any path below such a subresource; a write to a path without a resource. Reads of container logs
- *   and of custom metrics are excluded
+ * - `unknownSubresource`: a request for a subresource that is not part of Kubernetes, or for any path below one, or a
+ *   write to a path without a resource. Such requests may have any effect, such as starting a program. Reads of
+ *   container logs and custom metrics are not in this class
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
- * - `longRunning`: no session, and no time limit
+ * - `longRunning`: a request without a session and without a time limit
  */
 export type RequestClass =
   | 'exec'
@@ -70,7 +70,7 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
 
 /** Classifies a request for a resource without a session and without an upgrade. */
 function classOfPlain(info: RequestInfo): RequestClass {
-  // a resource, or its object, may have the name `proxy`
+  // The first two segments are not checked, because a resource or an object may have the name `proxy`.
   if (info.parts.includes('proxy', 2)) return 'otherProxy';
   if (EPHEMERAL_WRITES.has(info.verb) && isPod(info) && info.subresource === 'ephemeralcontainers') {
     return 'ephemeralContainers';
@@ -83,7 +83,7 @@ function classOfPlain(info: RequestInfo): RequestClass {
   return info.verb === 'watch' || info.subresource === 'log' ? 'longRunning' : 'plain';
 }
 
-/** Classifies a create, update or patch of an object that may start programs. */
+/** Returns the class of a create, update or patch of an object that may start programs; otherwise undefined. */
 function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
   if (!EPHEMERAL_WRITES.has(info.verb)) return undefined;
   if (isWorkload(info)) return info.subresource === '' ? 'workload' : undefined;
@@ -93,7 +93,7 @@ function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
 
 const EPHEMERAL_WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
 const WRITES: ReadonlySet<string> = new Set([...EPHEMERAL_WRITES, 'delete', 'deletecollection']);
-/** API groups in which every object is about access rights. */
+/** API groups in which every object affects access rights. */
 const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'admissionregistration.k8s.io',
   'apiextensions.k8s.io',
@@ -124,7 +124,10 @@ function isWorkload(info: RequestInfo): boolean {
   return WORKLOADS.get(info.apiGroup)?.has(resourceName(info)) === true;
 }
 
-/** API groups of kube-apiserver 1.36, and `extensions` of older versions. Other groups count as custom. */
+/**
+ * API groups of kube-apiserver 1.36, and `extensions` of older versions. All other groups are treated as groups of
+ * custom resources.
+ */
 const KUBERNETES_GROUPS: ReadonlySet<string> = new Set([
   ...ACCESS_GROUPS,
   'apps',
@@ -156,7 +159,7 @@ function resourceName({ resource }: RequestInfo): string {
   return resource.split(':', 1)[0] ?? '';
 }
 
-/** HTTP methods that only read a path without a resource, in lower case as in `RequestInfo`. */
+/** HTTP methods that only read, for paths without a resource; in lower case as in `RequestInfo`. */
 const READ_METHODS: ReadonlySet<string> = new Set(['get', 'head', 'options']);
 const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
 
@@ -180,17 +183,17 @@ function isUnknownSubresource({ verb, apiGroup, subresource, parts }: RequestInf
   if (subresource === '') return false;
   if (parts.length > 3) return true;
   if (KNOWN_SUBRESOURCES.has(subresource)) return false;
-  // the subresource of a custom metric is the name of the metric
+  // Requests for custom metrics have the name of the metric as subresource.
   return !READS.has(verb) || (subresource !== 'log' && apiGroup !== 'custom.metrics.k8s.io');
 }
 
-/** Returns the class of a subresource, with and without an upgrade. */
+/** Returns the class of a request for a subresource; the class is the same with and without an upgrade. */
 function classOfSubresource(info: RequestInfo): RequestClass | undefined {
   const { apiPrefix, subresource } = info;
   const resource = resourceName(info);
   if (subresource === 'exec' || subresource === 'attach') return subresource;
   if (subresource === 'portforward') return resource === 'pods' ? 'portForward' : undefined;
-  // in another API group, `proxy` may have any meaning
+  // In other API groups, `proxy` may have any meaning.
   if (subresource !== 'proxy' || apiPrefix !== 'api') return undefined;
   switch (resource) {
     case 'nodes':
@@ -205,8 +208,8 @@ function classOfSubresource(info: RequestInfo): RequestClass | undefined {
 }
 
 /**
- * True if a request with a safe method only reads stored objects of the API server, or a container log. Such a
- * request may be repeated. Programs behind a proxy or an unknown subresource may act on any request.
+ * True if a request with a safe method only reads objects that the API server stores, or a container log. Only such a
+ * request may be repeated, because programs behind a proxy or an unknown subresource may act on any request.
  */
 export function isPureRead({ subresource }: RequestInfo, requestClass: RequestClass): boolean {
   if (!PURE_READS.has(requestClass)) return false;

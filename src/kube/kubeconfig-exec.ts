@@ -1,6 +1,6 @@
 /**
- * Credential plugins: a kubeconfig names a command that prints an `ExecCredential`.
- * Source: `client.authentication.k8s.io` v1 and v1beta1, `k8s.io/client-go/plugin/pkg/client/auth/exec`.
+ * Runs credential plugins: commands that a kubeconfig names, and that print an `ExecCredential`. Source:
+ * `client.authentication.k8s.io` v1 and v1beta1, `k8s.io/client-go/plugin/pkg/client/auth/exec`.
  */
 import { execFile } from 'node:child_process';
 import { sep } from 'node:path';
@@ -11,7 +11,7 @@ import { pathInKubeconfig, type KubeconfigCluster, type KubeconfigExec } from '.
 
 export interface ExecCredentialOptions {
   readonly spec: KubeconfigExec;
-  /** The kubeconfig of the spec; relative commands are relative to it. */
+  /** Path of the kubeconfig that contains the spec. Relative paths of commands are relative to it. */
   readonly file: string;
   readonly userName: string;
   /** Returns the cluster information for plugins with `provideClusterInfo`; called before each run. */
@@ -69,7 +69,7 @@ async function runPlugin(options: ExecCredentialOptions): Promise<TimedCredentia
         else reject(pluginError(options, command, error, stderr));
       },
     );
-    // a plugin that reads its input gets the end of it instead of waiting
+    // The input is closed, so that a plugin that reads it does not wait.
     child.stdin?.on('error', () => {});
     child.stdin?.end();
   });

@@ -1,6 +1,6 @@
 /**
- * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged; an
- * expired token is refreshed in a thread and written to the kubeconfig, as kubectl does. Source:
+ * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged. An expired
+ * token is refreshed in a worker thread, and the new token is written to the kubeconfig, as by kubectl. Source:
  * `k8s.io/client-go/plugin/pkg/client/auth/oidc`.
  */
 import { once } from 'node:events';
@@ -15,7 +15,10 @@ import { writeOidcTokens } from './kubeconfig-write.ts';
 export interface OidcCredentialOptions {
   /** `auth-provider.config` of the user. */
   readonly config: Readonly<Record<string, string>>;
-  /** The kubeconfig that contains the user: relative paths are relative to it, and new tokens are written to it. */
+  /**
+   * Path of the kubeconfig that contains the user. Relative paths are relative to it, and new tokens are written to
+   * it.
+   */
   readonly file: string;
   readonly userName: string;
   /** Milliseconds since 1970. */
@@ -31,16 +34,16 @@ const THREAD = new URL(
 const TIMEOUT_MS = 30_000;
 /** A refresh takes about 0.5 s of CPU. */
 const MIN_INTERVAL_MS = 10_000;
-/** Limits of the thread: an endless response of a provider ends the thread, not the process. */
+/** Memory limits of the thread. An endless response from a provider then terminates the thread, but not the process. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb: 32 };
 
 const tokensSchema = z.object({ 'id-token': z.string(), 'refresh-token': z.string().optional() });
 const claimsSchema = z.object({ exp: z.number() });
 
-/** Returns the source of ID tokens. The `credential()` of this source throws TailcastError `CONFIG_INVALID`. */
+/** Returns the source of ID tokens. Its `credential()` may throw TailcastError `CONFIG_INVALID`. */
 export function createOidcCredentialSource(options: OidcCredentialOptions): CredentialSource {
   let { 'id-token': token = '', 'refresh-token': refreshToken = '' } = options.config;
-  // a second request for a credential means that the first token is expired or refused
+  // A second request for a credential indicates that the first token is expired or was refused.
   let isIssued = false;
   return cacheCredential(
     async () => {
@@ -48,7 +51,7 @@ export function createOidcCredentialSource(options: OidcCredentialOptions): Cred
         const tokens = await refresh(refreshToken, options);
         token = tokens['id-token'];
         refreshToken = tokens['refresh-token'] ?? refreshToken;
-        // if this fails, the caller gets the error once and the new tokens stay in use
+        // If writing fails, the caller gets the error once, and later calls return the new token.
         await writeOidcTokens(options.file, options.userName, {
           'id-token': token,
           'refresh-token': refreshToken,
@@ -62,7 +65,7 @@ export function createOidcCredentialSource(options: OidcCredentialOptions): Cred
   );
 }
 
-/** Returns the expiry time of a JSON Web Token, in milliseconds since 1970; 0 if the text has none. */
+/** Returns the expiry time of a JSON Web Token, in milliseconds since 1970; 0 if it names none. */
 function expiresAtMs(token: string): number {
   const claims = jsonOrUndefined(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
   const { data } = claimsSchema.safeParse(claims);
@@ -83,7 +86,7 @@ async function refresh(
   if (!URL.canParse(issuer) || clientId === '' || refreshToken === '') {
     fail('a refresh needs idp-issuer-url, client-id and refresh-token; log in again');
   }
-  // KubeConfig does not send the secret, so the provider would refuse the refresh
+  // KubeConfig does not send the client secret, so the provider would refuse the refresh.
   if ((config['client-secret'] ?? '') !== '') {
     fail('a client with client-secret is not supported; run kubectl to refresh it, or use an exec plugin');
   }

@@ -37,13 +37,13 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
 }
 
 /**
- * Merges entries into the file and makes the context of the first entry current. The file gets mode 0600, its
- * directory 0755; the write is atomic. `<path>.lock` prevents concurrent writes of kubectl.
+ * Merges entries into the file, and makes the context of the first entry current. The write is atomic, and the file
+ * has mode 0600. `<path>.lock` prevents concurrent writes by kubectl.
  *
- * @param options.force replaces entries of other programs, see {@link foreignEntries}
+ * @param options.force true to replace entries that other programs have written, see {@link foreignEntries}
  * @param options.keepCurrent true to leave the current context unchanged, if there is one
  * @returns true if the file changed
- * @throws TailcastError `CONFIG_INVALID`; `USAGE` if an entry of another program has one of the names
+ * @throws TailcastError `CONFIG_INVALID`; `USAGE` if another program has written an entry with one of the names
  */
 export function writeKubeconfig(
   path: string,
@@ -57,7 +57,7 @@ export function writeKubeconfig(
 }
 
 /**
- * Writes the refreshed tokens of an `auth-provider` to the file, like `writeKubeconfig`.
+ * Writes the refreshed tokens of an `auth-provider` to the file, in the same way as {@link writeKubeconfig}.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -83,7 +83,7 @@ async function replaceKubeconfig(
 ): Promise<{ readonly changed: boolean }> {
   try {
     await makeDirectories(dirname(path), 0o755);
-    // a symbolic link stays, and its target is replaced
+    // If the path is a symbolic link, the link stays and its target is replaced.
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
       const text = await ifPresent(readFile(file, 'utf8'));
@@ -105,7 +105,7 @@ async function replaceKubeconfig(
   }
 }
 
-/** Holds the lock of client-go. */
+/** Holds client-go's lock file while it runs a function. */
 async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   const lock = `${file}.lock`;
   try {
@@ -125,7 +125,7 @@ async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** @throws TailcastError `USAGE` that names the entries of other programs */
+/** @throws TailcastError `USAGE`, whose message names the entries of other programs */
 function refuseForeign(text: string | undefined, entries: readonly KubeconfigEntry[], path: string): void {
   const document = parseOrCreate(text, path);
   const found = new Set(entries.flatMap((entry) => foreignEntries(document, entry)));
@@ -140,9 +140,9 @@ function refuseForeign(text: string | undefined, entries: readonly KubeconfigEnt
 }
 
 /**
- * Returns the entries with the names of `entry` that neither this program nor Tailscale's client wrote. Our
- * entries are a context with the cluster of the same name and the user of `entry`, that cluster, and a user that
- * has only the token of `entry`.
+ * Returns the entries with the names of `entry` that neither this program nor Tailscale's client wrote. Entries of
+ * this program are a context with the user and the cluster of `entry`, this cluster, and a user that has only the
+ * token of `entry`.
  */
 function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
   const { name, userName, token } = entry;
@@ -174,7 +174,7 @@ function valueOf(
 }
 
 /**
- * Returns the text with `entry`; the same text if it already contains it.
+ * Returns the text with `entry` added. Returns the same text if it already contains the entry.
  *
  * @param text undefined or blank for a new file
  * @param path only for errors
@@ -222,8 +222,8 @@ interface Edit {
 }
 
 /**
- * Changes only the lines of our entries, so that all others stay unchanged byte for byte. Undefined if the file is in
- * flow style, such as JSON, or has an empty list.
+ * Changes only the lines of the edited entries, so that all other bytes stay unchanged. Returns undefined if the file
+ * is in flow style, such as JSON, or contains an empty list.
  */
 function spliceEdits(text: string, edits: readonly Edit[], current: string | undefined): string | undefined {
   let changed: string | undefined = text.endsWith('\n') ? text : `${text}\n`;
@@ -263,7 +263,7 @@ function spliceEntry(text: string, { list, kind, name, value }: Edit): string | 
 }
 
 /**
- * Returns the text with all entries and the context of the first one as current; undefined without entries.
+ * Returns the text with all entries, in which the context of the first entry is current.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -278,7 +278,7 @@ export function mergeKubeconfigs(
     text,
   );
   const [first] = entries;
-  // Merging an existing entry again only makes it current.
+  // The first entry is merged a second time, which only makes its context current.
   return first === undefined ? text : mergeKubeconfig(merged, first, path, keepCurrent);
 }
 
@@ -321,7 +321,7 @@ function upsert(document: Document, { list, kind, name, value }: Edit): boolean 
   if (!isSeq(entries)) return false;
   const known = findByName(entries, name);
   if (known === undefined) {
-    // a list written as `[]` would get the new entry inside braces
+    // Without this change, a list that is written as `[]` would stay in flow style.
     if (entries.items.length === 0) entries.flow = false;
     entries.add(document.createNode({ [kind]: value, name }));
     return true;

@@ -1,6 +1,6 @@
 /**
- * Reads kubeconfig files like client-go: files are merged, the first file with a cluster, user, context or
- * current context wins, and relative paths are relative to their file.
+ * Reads kubeconfig files like client-go. The files are merged. If several files define the same cluster, user, context
+ * or current context, the first file wins. Relative paths are relative to the file that contains them.
  */
 import { readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
@@ -64,13 +64,13 @@ export type KubeconfigCluster = z.infer<typeof clusterSchema>;
 export type KubeconfigUser = z.infer<typeof userSchema>;
 export type KubeconfigExec = z.infer<typeof execSchema>;
 
-/** An entry with its file. */
+/** An entry, and the file that contains it. */
 interface Located<T> {
   readonly value: T;
   readonly file: string;
 }
 
-/** A context with its cluster and user. */
+/** A context, and its cluster and user. */
 export interface KubeconfigContext {
   readonly name: string;
   readonly clusterName: string;
@@ -92,7 +92,7 @@ export function kubeconfigPaths(variable: string | undefined, homeDirectory: str
 }
 
 /**
- * Reads and merges `paths` and resolves one context. Missing files in a list of several are skipped.
+ * Reads and merges `paths` and resolves one context. If there are several paths, missing files are skipped.
  *
  * @param contextName default: `current-context`
  * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
@@ -191,7 +191,7 @@ function parseKubeconfig(text: string, path: string): Config {
   if (text.length > MAX_KUBECONFIG_BYTES) fail(path, `is larger than ${MAX_KUBECONFIG_BYTES} bytes`);
   let document: unknown;
   try {
-    // warnings would print lines of the file, including tokens
+    // Warnings would print lines of the file, which may contain tokens.
     document = parse(text, { logLevel: 'error' });
   } catch (cause) {
     fail(path, `is not YAML: ${errorText(cause).split('\n', 1)[0]}`, cause);
@@ -202,7 +202,9 @@ function parseKubeconfig(text: string, path: string): Config {
   fail(path, problems.slice(0, 5).join('; '), result.error);
 }
 
-/** Returns `users[prod].user.token` instead of `users.3.user.token`. */
+/**
+ * Returns the path of a field with names instead of indexes: `users[prod].user.token` instead of `users.3.user.token`.
+ */
 function keyPath(path: readonly PropertyKey[], document: unknown): string {
   let text = '';
   let value = document;

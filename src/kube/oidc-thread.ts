@@ -1,7 +1,7 @@
 /**
- * Thread that refreshes one OpenID Connect token with `KubeConfig` of @kubernetes/client-node. Loading the
- * package takes about 0.45 s of CPU and 85 MB of memory; the thread exits after the refresh, so its heap and its
- * sockets do not outlive the refresh.
+ * Worker thread that refreshes one OpenID Connect token with `KubeConfig` of @kubernetes/client-node. Loading this
+ * package takes about 0.45 s of CPU time and 85 MB of memory. The thread exits after the refresh, which frees its
+ * memory and sockets.
  */
 import type { RequestOptions } from 'node:https';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
@@ -12,14 +12,14 @@ import { z } from 'zod';
 const { issuer, clientId, refreshToken, ca } = z
   .object({ issuer: z.string(), clientId: z.string(), refreshToken: z.string(), ca: z.string().optional() })
   .parse(workerData);
-// KubeConfig requests tokens without a time limit if its own configuration contains the CA
+// The CA is set here, because KubeConfig requests tokens without a time limit if its configuration contains a CA.
 if (ca !== undefined) setDefaultCACertificates([...getCACertificates('default'), ca]);
 const config = {
-  // KubeConfig 2.0.1 passes the issuer on unchanged, and its OpenID Connect package accepts only a URL object
+  // KubeConfig 2.0.1 passes the issuer unchanged to its OpenID Connect package, which accepts only a URL object.
   'idp-issuer-url': new URL(issuer),
   'client-id': clientId,
   'refresh-token': refreshToken,
-  // KubeConfig refreshes at once if it cannot read the ID token
+  // KubeConfig refreshes immediately if the ID token is not a valid JSON Web Token.
   'id-token': 'expired',
 };
 const kubeConfig = new KubeConfig();
@@ -29,5 +29,5 @@ kubeConfig.loadFromClusterAndUser(
 );
 const request: RequestOptions = {};
 await kubeConfig.applyToHTTPSOptions(request);
-// KubeConfig replaces the tokens in `config`
+// KubeConfig has replaced the tokens in `config`.
 parentPort?.postMessage({ 'id-token': config['id-token'], 'refresh-token': config['refresh-token'] });

@@ -1,7 +1,7 @@
 /**
- * Connections to an API server through the `proxy-url` of a kubeconfig, of the kinds that client-go supports:
- * HTTP CONNECT (RFC 9110 section 9.3.6), the same over TLS, and SOCKS5 (with the `socks` package). The proxy
- * resolves names.
+ * Connections to an API server through the `proxy-url` of a kubeconfig. The supported protocols are those of
+ * client-go: HTTP CONNECT (RFC 9110 section 9.3.6), HTTP CONNECT over TLS, and SOCKS5 (with the `socks` package). The
+ * proxy resolves host names.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -54,24 +54,24 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
   return async (signal) => {
     try {
       const socket = await open(proxy, target, signal);
-      // prevents that an error ends the process before the caller adds its own listener
+      // Without a listener, an error would terminate the process before the caller adds its own listener.
       socket.on('error', () => undefined);
       return socket;
     } catch (error) {
       signal.throwIfAborted();
-      // the message never contains the URL, because it may contain a password
+      // The message does not contain the URL, because a URL may contain a password.
       const detail = `the proxy ${proxy.host}:${proxy.port}: ${errorText(error)}`;
       throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     }
   };
 }
 
-/** True if SOCKS5 can send `text`: its lengths are one byte. */
+/** True if SOCKS5 can send `text`. The protocol stores its length in one byte. */
 function fitsSocks(text: string): boolean {
   return Buffer.byteLength(text) <= 255;
 }
 
-/** Returns undefined if the credentials are not encoded as in a URL. */
+/** Returns undefined if the credentials contain an invalid percent-encoding. */
 function credentialsOf({ username, password }: URL): Pick<Proxy, 'user' | 'password'> | undefined {
   try {
     return { user: decodeURIComponent(username), password: decodeURIComponent(password) };
@@ -112,7 +112,7 @@ async function openConnect(proxy: Proxy, target: TunnelTarget, signal: AbortSign
     socket.destroy();
     tunnel.reject(new Error(`it answered CONNECT with ${statusCode}`));
   });
-  // some proxies send a refusal like a normal response
+  // Some proxies refuse CONNECT with a normal response.
   asked.once('response', (response) => {
     response.destroy();
     tunnel.reject(new Error(`it answered CONNECT with ${response.statusCode ?? 0}`));

@@ -1,9 +1,10 @@
 /**
- * The meaning of a request for the API server: a port of `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`
- * with the prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes use the same
- * result. Every canonical target has a result.
+ * Resource, verb and namespace of a request as the API server interprets them. This is a port of
+ * `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` with the prefixes `api` (no group) and `apis`.
+ * Authorization, auditing and routing in Kubernetes use the same information. Parsing succeeds for every canonical
+ * target.
  *
- * One addition: servers of several clusters serve the API of each cluster below a prefix (`/clusters/<name>` of
+ * One addition to the original: some servers serve the APIs of several clusters below prefixes (`/clusters/<name>` of
  * kcp, `/k8s/clusters/<id>` of Rancher). The path after the prefix is parsed as a request to that cluster.
  */
 import { firstQueryValue, queryFlag, type TargetQuery, type Target } from './canonical-target.ts';
@@ -19,7 +20,7 @@ export interface RequestInfo {
    * lower-case HTTP method for non-resource requests.
    */
   readonly verb: string;
-  /** Path of the cluster in front of the API path: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */
+  /** Prefix that selects a cluster: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */
   readonly clusterPrefix: string;
   /** `api` or `apis`. */
   readonly apiPrefix: string;
@@ -31,7 +32,7 @@ export interface RequestInfo {
   readonly name: string;
   /** Resource, name, subresource and further segments. */
   readonly parts: readonly string[];
-  /** Raw first value, only for list, watch and deletecollection. */
+  /** First value as received. Set only for list, watch and deletecollection. */
   readonly fieldSelector: string;
   readonly labelSelector: string;
 }
@@ -56,7 +57,7 @@ export function parseRequestInfo(
   return info.isResourceRequest ? { ...info, clusterPrefix } : info;
 }
 
-/** Names of logical clusters (`root:org:team`, `*`) and cluster ids. */
+/** Matches names of logical clusters (`root:org:team`, `*`) and cluster ids. */
 const CLUSTER_NAME = /^(?:\*|[A-Za-z0-9][A-Za-z0-9.:_-]*)$/;
 
 function lengthOfClusterPrefix(segments: readonly string[]): number {
@@ -117,7 +118,7 @@ function resourceRequest(
   const found = { ...NON_RESOURCE, isResourceRequest: true, path, apiPrefix, apiGroup, apiVersion };
   const first = segments[start] ?? '';
   const verbInPath = PATH_VERBS.has(first);
-  // Kubernetes responds with 500 here
+  // Kubernetes responds to such a request with 500.
   if (verbInPath && segments.length < start + 2) return { ...found, verb: method.toLowerCase() };
   const { namespace, parts } = splitNamespace(segments.slice(verbInPath ? start + 1 : start));
   const [resource = '', nameInPath = '', third = ''] = parts;
@@ -137,8 +138,8 @@ function selectorsOf(query: TargetQuery): Pick<RequestInfo, 'fieldSelector' | 'l
 }
 
 /**
- * Returns verb and name. Without a name, a get is a list or a watch, and a delete is for the collection, unless a
- * selector contains the name.
+ * Returns verb and name. Without a name in the path, a get is a list or a watch, and a delete is a deletecollection. A
+ * field selector may contain the name, however.
  */
 function namedVerb(verb: string, name: string, query: TargetQuery): { verb: string; name: string } {
   if (name !== '') return { verb, name };
@@ -167,8 +168,8 @@ function verbOf(method: string): string {
 }
 
 /**
- * Splits the namespace off. `namespaces/<name>` is the resource itself if nothing, or only one of its
- * subresources, follows.
+ * Separates the namespace from the other segments. `namespaces/<name>` is the resource itself if it is the end of the
+ * path, or if a subresource of namespaces follows.
  */
 function splitNamespace(parts: readonly string[]): { namespace: string; parts: readonly string[] } {
   if (parts[0] !== 'namespaces') return { namespace: '', parts };
@@ -180,7 +181,7 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
 
 function watches(query: TargetQuery): boolean {
   if (queryFlag(query, 'watch')) return true;
-  // NOTE: if the list options cannot be decoded, Kubernetes uses a fallback that folds fewer letters
+  // NOTE: if the list options are invalid, Kubernetes uses a fallback in which fewer letters are equivalent.
   const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
   return text !== 'false' && text !== '0' && decodeListOptions(query) === undefined;
 }
@@ -193,7 +194,9 @@ function nameFromSelector(query: TargetQuery): string {
   return name === '.' || name === '..' || /[/%]/.test(name) ? '' : name;
 }
 
-/** Returns the field selector, or undefined: Kubernetes decodes all list options or none. */
+/**
+ * Returns the field selector; undefined if any list option is invalid, because Kubernetes then decodes none of them.
+ */
 function decodeListOptions(query: TargetQuery): readonly FieldRequirement[] | undefined {
   const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
   if (!numbers.every((text) => text === undefined || isInt64(text))) return undefined;
@@ -203,7 +206,7 @@ function decodeListOptions(query: TargetQuery): readonly FieldRequirement[] | un
 
 const INT64_MAX = 2n ** 63n;
 
-/** Go's `strconv.ParseInt(text, 10, 64)`. */
+/** True if Go's `strconv.ParseInt(text, 10, 64)` accepts the text. */
 function isInt64(text: string): boolean {
   if (!/^[+-]?\d{1,64}$/.test(text)) return false;
   const value = BigInt(text.replace(/^\+/, ''));

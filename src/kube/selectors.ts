@@ -1,9 +1,9 @@
 /**
- * Field and label selectors, as far as RequestInfo needs them: a `metadata.name=x` field selector names the
- * object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
+ * Parts of field and label selectors that RequestInfo needs. The field selector `metadata.name=x` determines the name
+ * of the object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
  */
 
-/** One comma-separated requirement of a field selector. */
+/** One requirement of a field selector. Commas separate requirements. */
 export interface FieldRequirement {
   readonly field: string;
   readonly equal: boolean;
@@ -27,7 +27,7 @@ export function readFieldSelector(selector: string): readonly FieldRequirement[]
   return terms;
 }
 
-/** Splits at commas without a backslash before; backslashes stay. */
+/** Splits at commas, except after a backslash. Backslashes are kept. */
 function splitTerms(selector: string): string[] {
   const terms: string[] = [];
   let start = 0;
@@ -43,7 +43,7 @@ function splitTerms(selector: string): string[] {
   return terms;
 }
 
-/** Unescapes `\\`, `\,` and `\=`; any other backslash and a bare `,` or `=` make the selector invalid. */
+/** Unescapes `\\`, `\,` and `\=`. Any other backslash, and an unescaped `,` or `=`, make the selector invalid. */
 function unescapeValue(escaped: string): string | undefined {
   if (!/^(?:[^\\,=]|\\[\\,=])*$/.test(escaped)) return undefined;
   return escaped.replaceAll(/\\(.)/g, '$1');
@@ -84,12 +84,12 @@ function scanLabelTokens(text: string): readonly string[] {
       const symbol = DOUBLE_SYMBOLS.has(pair) ? pair : character;
       tokens.push(symbol);
       index += symbol.length;
-      // Go's lexer skips a NUL that ends a token; a NUL at the start of a token ends the text
+      // Go's lexer skips a NUL that ends a token. A NUL at the start of a token ends the text.
       if (text[index] === '\0') index++;
     } else {
       const start = index;
       while (index < text.length && !/[\s=!(),><\0]/.test(text.charAt(index))) index++;
-      // Go's lexer treats other whitespace as part of an identifier, which is then invalid
+      // Go's lexer treats other whitespace as part of an identifier, which makes the identifier invalid.
       if (index === start) return ['\0', END];
       tokens.push(text.slice(start, index));
       if (text[index] === '\0') index++;

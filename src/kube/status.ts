@@ -1,6 +1,6 @@
 /**
- * Errors as the `metav1.Status` that Kubernetes clients expect: kubectl prints its `message`, client libraries
- * read `reason` and `code`, and `details.causes` contains our own stable code.
+ * Converts errors to a `metav1.Status`, which Kubernetes clients expect. kubectl prints its `message`, and client
+ * libraries read `reason` and `code`. `details.causes` contains tailcast's stable error code.
  */
 import { ERROR_TABLE, TailcastError, type ErrorCode } from '../errors.ts';
 import { safeLine } from '../safe-text.ts';
@@ -9,7 +9,7 @@ export interface StatusResponse {
   readonly httpStatus: number;
   /** JSON text without a trailing newline. */
   readonly body: string;
-  /** Value of a `Retry-After` header, if a retry makes sense. */
+  /** Value of the `Retry-After` header, if the client should retry. */
   readonly retryAfterSeconds: number | undefined;
 }
 
@@ -25,7 +25,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'SEARCH_BUSY',
 ]);
 
-/** Errors other than a `TailcastError` become a 500 without internal details. */
+/** Converts an error to a response. An error that is not a `TailcastError` becomes a 500 without internal details. */
 export function statusOf(error: unknown): StatusResponse {
   const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
   const message = error instanceof TailcastError ? error.message : ERROR_TABLE.INTERNAL.message;
@@ -47,7 +47,7 @@ export function statusOf(error: unknown): StatusResponse {
   return { httpStatus: status, body: escapeForHtml(JSON.stringify(body)), retryAfterSeconds };
 }
 
-/** Headers of every status response, without length and framing. */
+/** Headers of every status response, except those for length and framing. */
 export const STATUS_HEADERS: readonly string[] = [
   'Content-Type',
   'application/json',
@@ -58,7 +58,8 @@ export const STATUS_HEADERS: readonly string[] = [
 ];
 
 /**
- * Returns a complete HTTP/1.1 response for a socket without a response. The connection ends after it.
+ * Returns a complete HTTP/1.1 response for a socket without a response object. The connection closes after this
+ * response.
  *
  * @param extraHeaders flat list of names and values
  * @throws TailcastError `INTERNAL` if an extra header does not fit on one line
@@ -118,7 +119,7 @@ const PHRASES: Readonly<Record<number, string>> = {
   507: 'Insufficient Storage',
 };
 
-/** Escapes like Go's JSON encoder, so that a browser that sniffs the body finds no markup. */
+/** Escapes `<`, `>` and `&` like Go's JSON encoder, so that a browser that sniffs the content type finds no markup. */
 function escapeForHtml(json: string): string {
   return json.replaceAll(
     /[&<>\u2028\u2029]/g,

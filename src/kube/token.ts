@@ -13,15 +13,16 @@ export interface ReloadedFileOptions {
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly recheckMs?: number;
-  /** A longer file is not used. */
+  /** Maximum size of the file, in bytes. A larger file is treated as unreadable. */
   readonly maxBytes?: number;
 }
 
 /**
- * Returns the trimmed text of a file, read again after `recheckMs`. While the file is unreadable or empty (during
- * a rotation), the last text stays in use, and the API server decides about its validity.
+ * Returns a function that returns the trimmed text of a file. The file is read again after `recheckMs`. While the file
+ * is unreadable or empty, for example during a rotation, the last text stays in use, and the API server decides
+ * whether it is still valid.
  *
- * @returns a function that throws TailcastError `CONFIG_INVALID` until the file was readable once
+ * @returns the function, which throws TailcastError `CONFIG_INVALID` until the file was readable once
  */
 export function createReloadedFile(options: ReloadedFileOptions): () => Promise<string> {
   const { path, what, now, recheckMs = RECHECK_MS, maxBytes = MAX_FILE_BYTES } = options;

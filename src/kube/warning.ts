@@ -1,23 +1,23 @@
 /**
- * Values of the `Warning` header that kubectl prints (RFC 7234 section 5.5, as `k8s.io/apimachinery/pkg/util/net`
- * parses it).
+ * Values of the `Warning` header, which kubectl prints (RFC 7234 section 5.5, in the form that
+ * `k8s.io/apimachinery/pkg/util/net` parses).
  */
 import { headerLines } from './header-lines.ts';
 import { bearerSubprotocols } from './headers.ts';
 
 const MAX_WARNING_LENGTH = 512;
 
-/** Returns `299 - "text"`. Characters outside printable ASCII become `?`; long texts are cut. */
+/** Returns `299 - "text"`. Characters other than printable ASCII become `?`. Long texts are truncated. */
 export function formatWarning(text: string): string {
   const printable = text.slice(0, MAX_WARNING_LENGTH).replaceAll(/[^ -~]/g, '?');
   return `299 - "${printable.replaceAll(/["\\]/g, '\\$&')}"`;
 }
 
 /**
- * Returns the texts of the `Warning: 299` headers for a response of the API server.
+ * Returns the texts of the `Warning: 299` headers that the gateway adds to a response of the API server.
  *
- * @param request the admitted request, with the headers that the API server received
- * @param status of the response
+ * @param request the admitted request, with the headers that were sent to the API server
+ * @param status status code of the response
  */
 export function responseWarnings(
   request:
@@ -37,7 +37,7 @@ export function responseWarnings(
 
 const UNAUTHORIZED = 401;
 const NO_WARNINGS: readonly string[] = [];
-/** A TLS connection ends at the gateway, so a client certificate never reaches the API server. */
+/** TLS ends at the gateway, so a client certificate never reaches the API server. */
 const NO_CREDENTIAL: readonly string[] = [
   'the request has no Authorization header; client certificates do not pass through this gateway: ' +
     'use a token or an exec plugin in the kubeconfig',

@@ -12,21 +12,24 @@ import {
 } from 'dns-packet';
 import type { NameAddresses, NameRecords } from './records.ts';
 
-/** Maximum size of a query; a question about a name is smaller. */
+/** Maximum size of a query, in bytes. Queries for valid names are smaller. */
 export const MAX_QUERY_BYTES = 4096;
 const HEADER_BYTES = 12;
-/** Size that fits most networks in one packet, and the size that we announce (DNS flag day 2020). */
+/**
+ * Maximum size of a UDP response, in bytes, which fits into one packet on most networks (DNS flag day 2020). The
+ * nameserver announces this size in EDNS.
+ */
 const UDP_BYTES = 1232;
-/** Maximum size without EDNS. */
+/** Maximum size of a UDP response if the query has no EDNS, in bytes. */
 const PLAIN_UDP_BYTES = 512;
 const TCP_BYTES = 65_535;
-/** Resolvers must not cache records, because pods change often. */
+/** Time to live of records. Resolvers must not cache records, because pods change often. */
 const TTL = 0;
 
 const CODES = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const;
 export type ResponseCode = keyof typeof CODES;
 
-/** Response to one query. */
+/** Response to one DNS query. */
 export interface QueryAnswer {
   readonly message: Uint8Array;
   readonly code: ResponseCode | 'BADVERS';
@@ -35,7 +38,7 @@ export interface QueryAnswer {
 /**
  * @param records undefined while no records are loaded; the response is then SERVFAIL, so that the resolver tries
  * another server
- * @returns undefined if the message gets no response: an invalid message, or itself a response
+ * @returns undefined if the message must not be answered, because it is invalid or is itself a response
  */
 export function answerQuery(
   message: Uint8Array,
@@ -66,7 +69,7 @@ function answerQuestion(
     (recursionDesired ? RECURSION_DESIRED : 0) | (isOurs ? AUTHORITATIVE_ANSWER : 0) | CODES[code];
   const whole = encode({ ...base, flags, answers: [...answers], authorities: [...authorities] });
   if (whole.length <= limit) return { message: whole, code };
-  // The resolver repeats a truncated query over TCP.
+  // If the response is truncated, the resolver repeats the query over TCP.
   return { message: encode({ ...base, flags: flags | TRUNCATED_RESPONSE }), code };
 }
 
@@ -75,7 +78,7 @@ interface Head {
   readonly isAnswer: boolean;
   readonly opcode: number;
   readonly recursionDesired: boolean;
-  /** Numbers of records in each section, in the order of RFC 1035. */
+  /** Number of records in each section, in the order of RFC 1035. */
   readonly counts: readonly number[];
 }
 
@@ -97,10 +100,11 @@ interface Query {
   readonly opt: OptAnswer | undefined;
 }
 
-/** Returns undefined for an unusual query. */
+/** Parses a query. Returns undefined for an unsupported query. */
 function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
   const [questions = 0, answers = 0, authorities = 0, additionals = 0] = counts;
-  // One question, and at most EDNS and a signature in addition; other sections are not read.
+  // A supported query contains one question, and in the additional section at most EDNS and a signature. Other
+  // sections must be empty.
   if (message.length > MAX_QUERY_BYTES || questions !== 1 || answers + authorities > 0 || additionals > 2) {
     return undefined;
   }
@@ -111,14 +115,14 @@ function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
     if (question === undefined || opts.length > 1 || !isPlain(message, question)) return undefined;
     return { question, opt: opts[0] };
   } catch {
-    // The library throws many kinds of errors for invalid input.
+    // The DNS library throws errors of many types for invalid input.
     return undefined;
   }
 }
 
 /**
- * True if the name is unchanged by decoding. Decoding changes a name with pointers, or with dots or special bytes
- * within a label.
+ * True if decoding and encoding do not change the name. They change a name with compression pointers, and a name with
+ * dots or special bytes within a label.
  */
 function isPlain(message: Uint8Array, { name }: Question): boolean {
   const written = encode({ questions: [{ name, type: 'A' }] }).subarray(HEADER_BYTES, -4);
@@ -169,7 +173,10 @@ function lookUp(question: Question, records: NameRecords | undefined): Found {
   return { code: 'NOERROR', answers, authorities: answers.length === 0 ? [soa] : [] };
 }
 
-/** Answers repeat the name as queried, because some resolvers compare the case. */
+/**
+ * Returns the records of a response. They contain the name exactly as in the query, because some resolvers compare the
+ * case.
+ */
 function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): readonly Answer[] {
   const asked: string = type;
   const of = (wanted: 'A' | 'AAAA', addresses: readonly string[]): readonly Answer[] =>
@@ -198,7 +205,7 @@ function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   };
 }
 
-/** Response to a message of which only the head could be parsed. */
+/** Returns an error response to a message of which only the header could be parsed. */
 function bare({ id, opcode, recursionDesired }: Head, code: ResponseCode): QueryAnswer {
   const flags = (opcode << 11) | (recursionDesired ? RECURSION_DESIRED : 0) | CODES[code];
   return { message: encode({ type: 'response', id, flags }), code };

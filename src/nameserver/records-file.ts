@@ -1,4 +1,4 @@
-/** The records file, a mounted ConfigMap. */
+/** Reads the records file from a mounted ConfigMap. */
 import type { Timer } from '../async/timer.ts';
 import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
 import type { Logger } from '../observe/logger.ts';

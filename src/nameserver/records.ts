@@ -1,5 +1,5 @@
 /**
- * The names of the nameserver, from the file that the operator writes in the format of Tailscale's operator.
+ * The names that the nameserver serves. The operator writes them to a file in the format of Tailscale's operator.
  * Pure.
  */
 import { isIP } from 'node:net';
@@ -11,7 +11,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
 /** Maximum addresses of one name, so that they fit into a response. */
 const MAX_ADDRESSES = 256;
-/** Domain for which the nameserver is always authoritative, also for unknown names. */
+/** Domain for which the nameserver is always authoritative, including names that it does not know. */
 const TAILSCALE_DOMAIN = 'ts.net';
 
 /** The addresses of one name. */
@@ -25,7 +25,7 @@ export interface NameRecords {
   readonly size: number;
   /** @param name in lower case, without the final dot */
   find(name: string): NameAddresses | undefined;
-  /** True if a name below this one exists: this name then exists, without addresses. */
+  /** True if a name below this one exists. This name then exists too, but has no addresses. */
   hasBelow(name: string): boolean;
   /** Returns the longest served domain that contains the name. */
   domainOf(name: string): string | undefined;
@@ -39,7 +39,7 @@ const fileSchema = z.object({
   version: z.literal('v1alpha1'),
   ip4: addressMap,
   ip6: addressMap,
-  /** Our extension: served domains in addition to those of the names. */
+  /** Extension of the format by tailcast: additional domains to serve. */
   domains: z.array(z.string()).default([]),
 });
 
@@ -89,7 +89,7 @@ function createRecords(names: ReadonlyMap<string, NameAddresses>, domains: Reado
   };
 }
 
-/** Returns the domains above a name, the nearest first. */
+/** Returns the domains that contain a name, starting with the nearest. */
 function parentsOf(name: string): readonly string[] {
   const labels = name.split('.');
   return labels.slice(1).map((_, index) => labels.slice(index + 1).join('.'));

@@ -6,13 +6,13 @@ import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
 /**
- * Maximum concurrent TCP connections. A further connection closes the oldest one, because an honest query takes
- * milliseconds.
+ * Maximum concurrent TCP connections. If there are more, the oldest connection is closed, because a normal query takes
+ * only milliseconds.
  */
 const MAX_CONNECTIONS = 256;
 /** Maximum idle time of a connection, in milliseconds. */
 const IDLE_MS = 10_000;
-/** Maximum bytes of unread responses of a connection, in bytes. */
+/** Maximum size of responses that the client of a connection has not read, in bytes. */
 const MAX_WAITING_BYTES = 1024 ** 2;
 
 export type Transport = 'udp' | 'tcp';
@@ -23,7 +23,7 @@ export interface NameServer {
 }
 
 export interface NameServerOptions extends ListenAddress {
-  /** Returns undefined if the message gets no response. */
+  /** Returns the response to a message; undefined if the message must not be answered. */
   readonly answer: (message: Uint8Array, transport: Transport) => QueryAnswer | undefined;
   readonly idleMs?: number;
   readonly maxConnections?: number;
@@ -42,7 +42,7 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   });
   const { port, udp } = await openPair(tcp, options);
   udp.on('message', (message, from) => answerDatagram(udp, message, from, options));
-  // A failed send to one client does not affect the others.
+  // If sending to one client fails, others still get their responses.
   udp.on('error', () => undefined);
   return {
     address: { host, port },
@@ -56,7 +56,10 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   };
 }
 
-/** If the OS chooses the TCP port, the same UDP port may be in use; then another port is tried. */
+/**
+ * Opens TCP and UDP on the same port. If the OS chooses the TCP port, the UDP port with this number may be in use;
+ * another port is then tried.
+ */
 async function openPair(
   tcp: Server,
   { host, port: wanted }: ListenAddress,
@@ -83,11 +86,11 @@ function answerDatagram(
   { answer }: NameServerOptions,
 ): void {
   const answered = answer(message, 'udp');
-  // Source port 0 is forged.
+  // A query with source port 0 is forged.
   if (answered !== undefined && port !== 0) socket.send(answered.message, port, address, () => undefined);
 }
 
-/** Serves messages with a two-byte length prefix, in order (RFC 7766). */
+/** Serves messages with a two-byte length prefix in the order of their arrival (RFC 7766). */
 function serveConnection(socket: Socket, { answer, idleMs = IDLE_MS }: NameServerOptions): void {
   let held: Buffer = Buffer.alloc(0);
   socket.setTimeout(idleMs, () => socket.destroy());
