@@ -47,7 +47,7 @@ export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
 export interface ClusterSource {
   /** Name for logs and readiness. */
   readonly name: string;
-  /** @throws TailcastError if the source as a whole cannot be read */
+  /** @throws TailcastError if the source itself cannot be read */
   read(signal: AbortSignal): Promise<FoundClusters>;
 }
 
