@@ -1,11 +1,12 @@
 /**
- * Limits the output in flight to a client to what the client reads in a moment. Without the limit, kernels and proxies
- * on the path buffer megabytes, and the terminal would keep scrolling after Ctrl-C. Bytes count as read when the client
- * answered a ping that follows them.
+ * Limits the output that is in flight to a client. Without the limit, kernels and proxies on the path buffer
+ * megabytes, and the terminal would keep scrolling after Ctrl-C. The limit is the output that the client
+ * reads in about {@link AHEAD_MS}. Bytes count as read when the client has answered a ping that was sent
+ * after them.
  *
- * For a client that never responds to a ping the gateway waits only at the start; for a client that stopped
- * responding it waits only a limited time. The limit applies from the first byte, because the kernel enlarges its
- * buffers for a connection that was read quickly once.
+ * The gateway waits only a limited time for a response to a ping: {@link FIRST_PATIENCE_MS} for a client that
+ * never responded, {@link PATIENCE_MS} for others. The limit applies from the first byte, because the kernel
+ * keeps larger buffers for a connection that was once read quickly.
  */
 import type { Tap } from '../../recording/tap.ts';
 import { DrainRate } from './drain-rate.ts';
@@ -15,7 +16,10 @@ const AHEAD_MS = 100;
 /** Minimum bytes in flight, also for a slow client. */
 const LEAST_AHEAD_BYTES = 64 * 1024;
 const RATE_MS = 500;
-/** Maximum wait for the response to a ping: of a client that answered before, and of one that never did. */
+/**
+ * Maximum wait for the response to a ping, for clients that have responded before and for clients that never
+ * responded.
+ */
 const PATIENCE_MS = 30_000;
 const FIRST_PATIENCE_MS = 2_000;
 
@@ -45,7 +49,7 @@ export class ClientPace {
     this.#rate = new DrainRate(RATE_MS, nowMs);
   }
 
-  /** Counts bytes that were sent. @returns a ping to send after them, if one is due */
+  /** Counts sent bytes. @returns a ping to send after these bytes, if it is time for one */
   sent(bytes: number): Uint8Array | undefined {
     this.#sent += bytes;
     if (this.#isOver || this.#sent - this.#probedAt < this.#ahead / 4) return undefined;
@@ -57,8 +61,8 @@ export class ClientPace {
   }
 
   /**
-   * Records the response to the ping with this number and to all before it. Infinity: the client sends no more
-   * responses.
+   * Records the response to the ping with this number, which also answers all earlier pings. `Infinity` means
+   * that the client will send no more responses.
    */
   reached(ordinal: number): void {
     this.#isOver ||= ordinal === Infinity;
@@ -71,7 +75,7 @@ export class ClientPace {
     this.#taken = newest.at;
   }
 
-  /** True if nothing should be sent until the client has read more. */
+  /** True if the limit of output in flight is reached. */
   get full(): boolean {
     const [oldest] = this.#unanswered;
     if (this.#isOver || oldest === undefined || this.#sent - this.#taken < this.#ahead) return false;

@@ -1,25 +1,26 @@
 /**
- * Delays input of the client that is not urgent: heartbeats and terminal sizes.
+ * Delays heartbeats and terminal sizes of the client, so that the API server does not lose output.
  *
- * A server that has finished closes its connection while output may still be in flight to the gateway. One more byte
- * from the client makes the kernel of the server discard that output. The gateway therefore forwards a heartbeat only
- * if the server sent nothing since the previous heartbeat and for `silentMs`, and all output is read and delivered;
- * otherwise it answers the heartbeat itself. Other delayable input is sent when all output is delivered, together with
- * the next urgent input, or after a timeout, because a missing terminal size is worse than a late one. The timeout is
- * longer while the server waits for the client, because output is then certainly in flight.
+ * When the command has exited, the API server closes its connection, but output may still be in flight to the
+ * gateway. If the server then receives one more byte, its kernel discards that output. The gateway therefore
+ * answers heartbeats itself. It forwards a heartbeat only if all output is delivered, and if the server has
+ * sent nothing since the previous heartbeat and for `silentMs`. The gateway sends a terminal size when all
+ * output is delivered, with the next urgent input, or after a timeout. The timeout is longer while the server
+ * waits for the client, because output is then certainly in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientInput, Tap } from '../../recording/tap.ts';
 import type { Direction } from './relay-direction.ts';
 
 /**
- * Silence after which a server has no output in flight. On a busy machine a server may pause for seconds; proxies close
- * idle connections after a minute.
+ * Silence after which the gateway assumes that no output of the server is in flight. The value is longer than
+ * the pauses of a server on a busy machine (seconds), and shorter than the idle timeout of proxies (a
+ * minute).
  */
 export const SILENT_MS = 20_000;
 const MAX_WAIT_MS = 5_000;
 const MAX_PAUSED_WAIT_MS = 20_000;
-/** Interval in which the delivery of the output is checked. */
+/** Interval of the check whether all output is delivered. */
 const CHECK_MS = 25;
 const MAX_DELAYED_BYTES = 64 * 1024;
 const NO_BYTES = new Uint8Array(0);
@@ -42,7 +43,7 @@ export class DelayedInput {
   #kept: Uint8Array = NO_BYTES;
   /** The last parsed input. */
   #input: ClientInput | undefined;
-  /** Number of server bytes at the last heartbeat. */
+  /** Number of bytes that the API server had sent at the last heartbeat. */
   #bytesAtHeartbeat = 0;
   /** Number of urgent inputs. */
   #urgentCount = 0;
@@ -67,13 +68,16 @@ export class DelayedInput {
     const input = this.#options.tap.input(chunk, this.#kept);
     this.#input = input;
     this.#kept = input.kept;
-    // A heartbeat is answered, and takes no space.
+    // A heartbeat is answered at once and not kept, so it needs no space.
     const kept = input.kind === 'heartbeat' ? 0 : input.bytes.length;
     if (this.#pause === undefined || this.#delayedBytes + kept <= MAX_DELAYED_BYTES) return input.recorded;
     return Promise.all([input.recorded, this.#pause.promise]).then(() => undefined);
   }
 
-  /** Keeps all input during a pause, except heartbeats. Those are answered, so that the client stays connected. */
+  /**
+   * Keeps all input during a pause, except heartbeats. The gateway answers heartbeats also during a pause, so
+   * that the client stays connected.
+   */
   setPaused(isPaused: boolean): void {
     const pause = this.#pause;
     this.#pause = isPaused ? (pause ?? Promise.withResolvers()) : undefined;
@@ -82,7 +86,7 @@ export class DelayedInput {
     pause?.resolve();
   }
 
-  /** Forwards, delays or answers the input that was parsed last. */
+  /** Forwards, delays or answers the input of the last `parse`. */
   route(): void {
     const input = this.#input;
     if (input === undefined) return;

@@ -1,27 +1,32 @@
 /**
- * Bytes of one direction between the tap and the sink, in order. Offsets count from the first byte of the direction.
+ * Queue of parsed bytes between the tap and the sink of one direction. Offsets count from the first byte of
+ * the direction.
  *
  * ```
  *   sink ◄── │ ready │ ready │ held │ held, waits │ … │ held, waits │ ◄── add
  *                            ▲ release            ▲ acknowledged
  * ```
  *
- * - *held* bytes must not be delivered yet: they wait for the recorder, or are an incomplete frame or an unproved exit
- *   status. A wait covers all bytes that were added before it.
- * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
- *   previous one. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds,
- *   megabytes would pass through memory outside of the CPU caches, which costs 0.15 ms of CPU per MB of output.
+ * - *held* bytes must not be delivered yet: they wait for the recorder, or are an incomplete frame or an
+ *   unproved exit status. A {@link Wait} applies to all bytes that were added before it.
+ * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has
+ *   written the previous one. A TLS socket joins and encrypts all pending writes before it sends any of them.
+ *   Without rounds, it would process megabytes at once, which do not fit into the CPU caches; this costs 0.15
+ *   ms of CPU per MB of output.
  */
 import type { Writable } from 'node:stream';
 import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
 import type { OutputMark } from '../../recording/tap.ts';
 
-/** Size of a round, in bytes: as much as the tap reads in one turn of the event loop. */
+/** Size of a round, in bytes: the maximum that the tap reads in one turn of the event loop. */
 const ROUND_BYTES = 256 * 1024;
 
 type Written = (error?: Error | null) => void;
 
-/** Bytes that wait for the recorder: those before `end`, and the state of the tap there. */
+/**
+ * Wait for the recorder. It covers the bytes before the offset `end`; `mark` is the state of the tap at that
+ * offset.
+ */
 export interface Wait {
   end: number;
   mark: OutputMark;
@@ -36,7 +41,10 @@ export class DeliveryQueue {
   #end = 0;
   #waits: Wait[] = [];
   #ready: { readonly piece: Uint8Array; readonly written: Written | undefined }[] = [];
-  /** Blocks that return to the pool when the sink has written the bytes before `end`. */
+  /**
+   * Blocks of memory whose bytes are in the queue. A block returns to the pool when the sink has written the
+   * bytes before `end`.
+   */
   readonly #loans: { readonly end: number; readonly block: Buffer }[] = [];
 
   constructor(sink: Writable) {
@@ -70,8 +78,8 @@ export class DeliveryQueue {
   }
 
   /**
-   * Adds a wait for all bytes that were added before.
-   * @param isNew false if the bytes since the last wait join that wait
+   * Adds a wait for all bytes in the queue.
+   * @param isNew false to extend the last wait to the newest bytes instead
    */
   wait(mark: OutputMark, isNew: boolean): Wait {
     const last = this.#waits.at(-1);
@@ -81,14 +89,17 @@ export class DeliveryQueue {
     return wait;
   }
 
-  /** Ends the wait and all earlier ones. @returns false if a later wait has ended already */
+  /**
+   * Ends this wait and all earlier waits. @returns false if this wait has already ended, together with a
+   * later one
+   */
   acknowledge(wait: Wait): boolean {
     const count = this.#waits.indexOf(wait) + 1;
     this.#waits.splice(0, count);
     return count > 0;
   }
 
-  /** Makes the held bytes before `end` ready. @returns their number and the number of their pieces */
+  /** Makes the held bytes before `end` ready. @returns the number of bytes and pieces that became ready */
   release(end: number): { readonly bytes: number; readonly pieces: number } {
     const start = this.#heldStart;
     const released: Uint8Array[] = [];
@@ -105,7 +116,7 @@ export class DeliveryQueue {
     return { bytes: this.#heldStart - start, pieces: released.length };
   }
 
-  /** Adds bytes that are not from the source after the ready bytes. */
+  /** Adds bytes of the gateway, such as heartbeat responses, after the ready bytes. */
   insert(pieces: readonly Uint8Array[]): void {
     this.#addReady(pieces);
   }
@@ -121,7 +132,7 @@ export class DeliveryQueue {
     return !this.#sink.writableNeedDrain;
   }
 
-  /** Writes all ready bytes, so that later writes follow them. */
+  /** Writes all ready bytes without rounds, so that the caller can write to the sink afterwards. */
   finish(): void {
     this.#hand(Infinity);
   }
@@ -161,8 +172,8 @@ export class DeliveryQueue {
   }
 
   /**
-   * Returns blocks to the pool after a write. After an error they are not reused, because the socket may still read
-   * them.
+   * Returns blocks to the pool after a write. Blocks of a failed write are not reused, because the socket may
+   * still read from them.
    */
   #settle(end: number, error: Error | null | undefined): void {
     if (error instanceof Error) dropBlocks(this.#loans.splice(0).length);

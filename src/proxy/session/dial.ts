@@ -1,6 +1,7 @@
 /**
- * Sends an upgrade request to the API server. A valid 101 response gives a raw connection; each other response is
- * relayed unchanged. Node's HTTP client parses the response.
+ * Sends an upgrade request to the API server. Node's HTTP client parses the response. After a valid 101
+ * response, the result contains the raw connection. Any other response is returned as a refusal for the
+ * client.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
@@ -19,7 +20,10 @@ export interface UpgradeDial {
   readonly headers: readonly string[];
   /** Value of `Upgrade` in the request and in the response. */
   readonly protocol: string;
-  /** Response header that names the chosen subprotocol, and the offered ones. No subprotocol is always allowed. */
+  /**
+   * Response header that names the chosen subprotocol, and the offered subprotocols. The server may also
+   * choose none.
+   */
   readonly subprotocol?: { readonly header: string; readonly offered: readonly string[] };
   readonly responseTimeoutMs: number;
 }
@@ -44,7 +48,7 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** Unread body. The receiver must read or destroy it, which closes the connection. */
+      /** Unread body. The caller must read the body or destroy it. Either closes the connection. */
       readonly body: Readable;
     };
 
@@ -70,18 +74,24 @@ export async function dialUpgrade(dial: UpgradeDial, signal: AbortSignal): Promi
   }
 }
 
-/** A connection that is opened before it is known whether it will be used. */
+/** A connection that is opened in advance and may stay unused. */
 export interface EarlyConnection {
-  /** Returns the connection that was opened early, once. Later calls, and a call after it was closed, open another. */
+  /**
+   * The first call returns the early connection if it is still open. Every other call opens a new connection.
+   */
   readonly connect: ConnectUpstream;
-  /** Closes the connection unless `connect` returned it. */
+  /** Closes the early connection unless `connect` has returned it. */
   discard(): void;
 }
 
-/** Opens a connection to the API server and sends nothing on it, so that its handshakes need no time later. */
+/**
+ * Opens a connection to the API server in advance and sends nothing on it. This saves the time of the TCP and
+ * TLS handshakes later.
+ */
 export function connectEarly(connect: ConnectUpstream): EarlyConnection {
   let early: Promise<Duplex> | undefined = connect();
-  // The failure is reported to the caller of `connect`; a used socket has its own listener.
+  // Both failures are handled elsewhere: `connect` throws if the connection failed, and the user of a socket
+  // adds its own listener.
   early.then(
     (socket) => socket.on('error', () => {}),
     () => {},
@@ -104,7 +114,10 @@ export function connectEarly(connect: ConnectUpstream): EarlyConnection {
   };
 }
 
-/** Opens a connection, and closes it if it opens after `signal` aborted. */
+/**
+ * Opens a connection. If `signal` aborts first, this function throws, and the connection is closed after it
+ * has opened.
+ */
 async function connectUnless(signal: AbortSignal, connect: ConnectUpstream): Promise<Duplex> {
   signal.throwIfAborted();
   const left = Promise.withResolvers<never>();
@@ -143,7 +156,8 @@ async function shake(dial: UpgradeDial, socket: Duplex, signal: AbortSignal): Pr
   const answer = Promise.withResolvers<UpgradeAnswer>();
   const onAbort = (): void => answer.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  // This listener stays, because the body of a refusal may break off during the relay.
+  // This listener is never removed, because the connection may also break while the body of a refusal is
+  // relayed.
   handshake.on('error', answer.reject);
   handshake.once('close', () => answer.reject(new Error('the connection was closed before a response')));
   listen(handshake, dial, answer);
@@ -161,7 +175,8 @@ function listen(
   answer: PromiseWithResolvers<UpgradeAnswer>,
 ): void {
   handshake.once('upgrade', (response, socket, head) => {
-    // Node removed its own listeners. The relay sees a connection that breaks before it starts as closed.
+    // Node has removed its own listeners. An error before the relay starts is ignored here: the relay then
+    // finds the socket closed.
     socket.on('error', () => {});
     const fault = findFault(response, dial);
     if (fault !== undefined) return answer.reject(new TailcastError('UPSTREAM_BROKEN', fault));
@@ -191,7 +206,10 @@ function listen(
   });
 }
 
-/** Returns the fault of a 101 response, if any. It must name the requested protocol and an offered subprotocol. */
+/**
+ * Returns the fault of a 101 response, if any. The response must name the requested protocol and an offered
+ * subprotocol.
+ */
 function findFault(response: IncomingMessage, dial: UpgradeDial): string | undefined {
   if (response.statusCode !== 101) return `an upgrade with status ${response.statusCode}`;
   if (response.headers.upgrade?.toLowerCase() !== dial.protocol.toLowerCase()) {
@@ -204,7 +222,10 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
   return undefined;
 }
 
-/** Returns the fault of a refusal that Node's parser accepts but clients should not get. */
+/**
+ * Returns the fault of a refusal, if any. These are faults that Node's parser accepts but clients should not
+ * get.
+ */
 function findFaultOfRefusal(response: IncomingMessage): string | undefined {
   const { statusCode = 0, httpVersion, headers } = response;
   if (statusCode === 101) return 'a 101 without an upgrade';

@@ -17,7 +17,10 @@ export class DrainRate {
     this.#now += bytes;
   }
 
-  /** Bytes taken in one time span: the last complete span, or the current one if it has more. */
+  /**
+   * Number of bytes that the reader took in the last complete time span, or in the current span if that
+   * number is larger.
+   */
   get recent(): number {
     this.#turn();
     return Math.max(this.#before, this.#now);

@@ -11,7 +11,7 @@ export class ElasticBudget {
   readonly #totals: ElasticTotals;
   #memory = 0;
   #disk = 0;
-  /** Callbacks of buffers that wait because the total limit is reached. */
+  /** Callbacks of buffers that wait because the memory of all buffers is at its limit. */
   readonly #waiting = new Set<() => void>();
 
   constructor(totals: ElasticTotals) {
@@ -29,8 +29,8 @@ export class ElasticBudget {
   }
 
   /**
-   * True if half of the memory is used. Each buffer then keeps only the bytes that it needs for reading and writing
-   * its file.
+   * True if half of the memory limit is used. Each buffer then keeps only the bytes that it needs for reading
+   * and writing its file.
    */
   get scarce(): boolean {
     return this.#memory >= this.#totals.memoryBytes / 2;
@@ -40,7 +40,10 @@ export class ElasticBudget {
     return this.#memory >= this.#totals.memoryBytes;
   }
 
-  /** Counts bytes that were read, also above the limit. The caller then stops reading. */
+  /**
+   * Adds bytes to the used memory, even above the limit. The caller must stop reading when the limit is
+   * exceeded.
+   */
   keep(bytes: number): void {
     this.#memory += bytes;
   }
@@ -63,7 +66,7 @@ export class ElasticBudget {
     this.#disk -= bytes;
   }
 
-  /** Calls `wake` once when the memory is below the limit again. */
+  /** Calls `wake` once when the used memory is below the limit again. */
   whenRoom(wake: () => void): void {
     this.#waiting.add(wake);
   }

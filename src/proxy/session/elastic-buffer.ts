@@ -6,11 +6,13 @@
  *            memory   ≤ diskBytes         memory          memory
  * ```
  *
- * While the file is empty, all bytes are in `front`. Only complete blocks are written, so slow output needs no disk. A
- * block is reused after it was read, and the file is truncated when it is empty.
+ * While the file is empty, all bytes are in `front`. The buffer writes only complete blocks to the file, so
+ * sessions with little output need no disk. It reuses a block of the file after reading it, and truncates the
+ * file when the file is empty.
  *
- * If `full` is true, the caller should stop reading; the buffer still keeps pushed bytes. If the file cannot be
- * written, its bytes stay in memory. If the file cannot be read, its bytes are lost, and `failed` is called.
+ * If `full` is true, the caller should stop reading, but the buffer accepts further bytes. If a write to the
+ * file fails, its bytes stay in memory. If a read of the file fails, its bytes are lost, and the buffer calls
+ * `failed`.
  */
 import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
 import { BlockQueue, type Taken } from '../../memory/block-queue.ts';
@@ -18,9 +20,9 @@ import type { ElasticBudget } from './elastic-budget.ts';
 import type { SpillFile } from './spill-file.ts';
 
 export interface ElasticLimits {
-  /** Returns the maximum bytes in memory before the file is used. Called repeatedly. */
+  /** Returns the maximum number of bytes in memory. Further bytes go to the file. Called repeatedly. */
   readonly memoryBytes: () => number;
-  /** Maximum bytes in the file; 0: no file. */
+  /** Maximum bytes in the file; 0 disables the file. */
   readonly diskBytes: number;
 }
 
@@ -28,19 +30,22 @@ export interface ElasticOptions {
   readonly limits: ElasticLimits;
   readonly budget: ElasticBudget;
   readonly openFile: () => Promise<SpillFile>;
-  /** Called when `take` has bytes again. */
+  /** Called when `take` can return bytes again. */
   readonly ready: () => void;
   /** Called when `full` becomes false. */
   readonly room: () => void;
-  /** Called when the buffer is full because of its limits, not because the disk is slow. */
+  /**
+   * Called when the buffer reaches its limits. Not called when the buffer is full only because the disk is
+   * slow.
+   */
   readonly limitReached: () => void;
-  /** Called when the file cannot be written. The file is not used after that. */
+  /** Called when a write to the file failed. The buffer does not write to the file after that. */
   readonly fileLost: (error: unknown) => void;
-  /** Called when the file cannot be read. The bytes in the file are lost. */
+  /** Called when a read of the file failed. The bytes in the file are lost. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Number of blocks that are written or read in parallel. */
+/** Maximum number of blocks that are written or read in parallel. */
 const AT_A_TIME = 16;
 
 /** The queue of one session. */
@@ -53,12 +58,15 @@ export class ElasticBuffer {
   #reading = 0;
   #back: BlockQueue;
   #file: Promise<SpillFile> | undefined;
-  /** Number of blocks of the file, and the numbers of its free blocks. */
+  /** Size of the file in blocks. */
   #fileBlocks = 0;
   #free: number[] = [];
   #clearing = false;
   #fileLost = false;
-  /** True if the disk budget of all sessions was exhausted at the last request. */
+  /**
+   * True if the last request for disk space was refused, because the files of all sessions are at their
+   * limit.
+   */
   #diskRefused = false;
   #closed = false;
   #full = false;
@@ -84,7 +92,9 @@ export class ElasticBuffer {
     return this.#full;
   }
 
-  /** Queues a chunk. @returns true if it was copied; otherwise its memory must not change */
+  /**
+   * Queues a chunk. @returns true if the chunk was copied; if false, the caller must not change its memory
+   */
   push(chunk: Uint8Array): boolean {
     if (this.#closed || chunk.length === 0) return true;
     const size = this.#front.size + chunk.length;
@@ -102,8 +112,10 @@ export class ElasticBuffer {
   }
 
   /**
-   * Removes at most `max` bytes. Undefined if the queue is empty, or the bytes are still being read from the file.
-   * @param together true: a copy of as many bytes as possible; false: the bytes of one block, see `BlockQueue`
+   * Removes and returns at most `max` bytes. Returns undefined if the queue is empty, or while the next bytes
+   * are being read from the file.
+   * @param together true to copy bytes of several blocks into one buffer; false for bytes of one block, see
+   * `BlockQueue`
    */
   take(max: number, together = false): Taken | undefined {
     if (this.#front.size === 0) this.#promote();
@@ -251,7 +263,8 @@ export class ElasticBuffer {
       this.#fileBlocks = 0;
       this.#free = [];
     } catch {
-      // The file keeps its space until it is closed, so the budget keeps counting it.
+      // If truncation fails, the file uses its space until it is closed, so the budget still counts that
+      // space.
     } finally {
       this.#clearing = false;
     }

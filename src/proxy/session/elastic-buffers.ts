@@ -6,10 +6,10 @@ import { openSpillFile } from './spill-file.ts';
 
 /** Limits of the elastic buffers, in bytes. */
 export interface BufferSettings {
-  /** Maximum bytes of one session in memory, and in its file. */
+  /** Maximum bytes of one session, in memory and in its file. */
   readonly memoryBytes: number;
   readonly diskBytes: number;
-  /** Maximum bytes of all sessions in memory, and in their files. */
+  /** Maximum bytes of all sessions in total, in memory and in their files. */
   readonly totalMemoryBytes: number;
   readonly totalDiskBytes: number;
   /** Directory of the files. */
@@ -24,14 +24,14 @@ export const BUFFER_SETTINGS: Omit<BufferSettings, 'directory'> = {
 };
 
 /**
- * `deep`: as many bytes as the settings allow. `brief`: the output that the client reads in a moment, so that Ctrl-C
- * stays quick.
+ * `deep`: the buffer may grow to the limits of the settings. `brief`: the buffer holds only the output that
+ * the client reads in {@link BRIEF_MS}, so that the terminal reacts quickly to Ctrl-C.
  */
 export type BufferDepth = 'deep' | 'brief';
 
 export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'limitReached' | 'fileLost' | 'failed'>;
 
-/** A buffer that adapts to the speed of its client. */
+/** Output buffer of one session. A `brief` buffer adapts its size to the speed of the client. */
 export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
   /** Reports the number of bytes that the client took. */
@@ -45,7 +45,7 @@ export interface ElasticBuffers {
 
 /** Time for which output of a terminal may continue after Ctrl-C, in milliseconds. */
 const BRIEF_MS = 200;
-/** Minimum buffer of a terminal, in bytes: a full screen. */
+/** Minimum size of a brief buffer, in bytes: about one screen of text. */
 const BRIEF_BYTES = 16 * 1024;
 
 export function createElasticBuffers(
@@ -66,7 +66,7 @@ export function createElasticBuffers(
             diskBytes: 0,
           }
         : { memoryBytes: () => settings.memoryBytes, diskBytes: settings.diskBytes };
-      // A brief buffer is full most of the time, so `limitReached` is not reported.
+      // A brief buffer is often full, which is normal, so its `limitReached` is not reported.
       const limitReached = brief ? (): void => {} : events.limitReached;
       const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, limitReached });
       return { bytes, drained: (count) => rate.note(count) };

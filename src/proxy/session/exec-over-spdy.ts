@@ -1,6 +1,7 @@
 /**
- * Adapter that presents a SPDY/3.1 exec or attach session with the API server as the server end of a WebSocket of the
- * `channel.k8s.io` family (ADR 28). Relay and taps read and write WebSocket frames; the API server gets and sends SPDY.
+ * Translates between WebSocket and SPDY for exec and attach (ADR 28). To relay and taps, this stream looks
+ * like the server end of a WebSocket with a `channel.k8s.io` subprotocol. The API server sends and receives
+ * SPDY/3.1.
  *
  * ```
  *   client frames ──► scanner ──► DATA on stdin, resize; FIN for a v5 close signal; PING ──► API server
@@ -8,15 +9,15 @@
  *                 ◄── status and close frame, once both are proved
  * ```
  *
- * The streams are opened one after another, each after the previous one was answered. Bytes that the client sends
- * before the last stream is open are sent together with the last SYN_STREAM: the process starts when that arrives,
- * and a short process could exit before it reads a later terminal size. The exit status is held back until the end of
- * the output is proved (`recording/spdy-server-reader.ts`), then a close frame follows. Without proof there is no
- * close frame, and the taps report an unproved end.
+ * The gateway opens the SPDY streams one after another and waits for each SYN_REPLY. It sends early bytes of
+ * the client together with the last SYN_STREAM: the process starts when that frame arrives, and a short
+ * process could exit before it gets a terminal size that is sent later. The gateway holds the exit status
+ * back until the end of the output is proved (`recording/spdy-server-reader.ts`). Then it sends the exit
+ * status and a close frame. Without proof it sends no close frame, and the taps report an unproved end.
  *
  * In addition to the stream buffers, a session holds the output of one turn of the event loop (at most
- * `MAX_TOGETHER_BYTES` plus one chunk) and one chunk of the client. If one side violates the protocol, the client gets
- * the output before the violation, and then this stream fails.
+ * `MAX_TOGETHER_BYTES` plus one chunk) and one chunk of the client. If the client or the API server violates
+ * the protocol, the client gets the output before the violation, and then this stream fails.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
@@ -52,18 +53,20 @@ export interface ExecOverSpdyOptions {
   readonly head: Uint8Array;
   /** Protocol version of the client. SPDY uses at most version 4. */
   readonly version: ChannelVersion;
-  /** Streams of the session, from its query: `parseExecOptions`. A terminal has no stderr. */
+  /**
+   * Streams of the session that the query requests, see `parseExecOptions`. `stderr` is false for a terminal.
+   */
   readonly stdin: boolean;
   readonly stdout: boolean;
   readonly stderr: boolean;
   readonly tty: boolean;
-  /** Timeout until the API server has answered all streams. */
+  /** Maximum time until the API server has answered all SYN_STREAM frames. */
   readonly openTimeoutMs?: number;
 }
 
 /**
- * WebSocket version whose clients get a status from the API server; clients of earlier versions get the status of the
- * kubelet.
+ * Version for which the gateway rewrites the exit status as the API server does over WebSocket. Clients of
+ * earlier versions get the status of the kubelet.
  */
 const TRANSLATED_VERSION = 5;
 /** Default of `openTimeoutMs`: the kubelet's own limit (`DefaultStreamCreationTimeout`). */
@@ -72,20 +75,23 @@ const OPEN_TIMEOUT_MS = 30_000;
 const RESIZE_SINCE = 3;
 const MAX_SPDY_VERSION = 4;
 const NO_BYTES = new Uint8Array(0);
-/** First version with a close signal. */
+/** First version in which the client can close stdin (close signal). */
 const CLOSE_SINCE = 5;
-/** Maximum bytes, with frame headers, that are joined in one turn of the event loop: about one block of the buffer. */
+/**
+ * Maximum bytes, including frame headers, that are joined in one turn of the event loop: about one block of
+ * memory.
+ */
 const MAX_TOGETHER_BYTES = 48 * 1024;
-/** Minimum bytes for which a pooled block is used. */
+/** Minimum size of a piece that is written into a pooled block, in bytes. */
 const LEAST_LENT_BYTES = 16 * 1024;
-/** The largest odd number of 32 bits. */
+/** Largest SPDY ping id of a client: the largest odd number of 32 bits. */
 const MAX_PING_ID = 0xffff_ffff;
 
 type Done = (error?: Error | null) => void;
 
 interface Message {
   readonly opcode: number;
-  /** Channel byte of a binary message; undefined for a control frame. */
+  /** Channel of a binary message; undefined for a control frame. */
   readonly channel?: number;
   /** Payload, in order. */
   readonly pieces: Uint8Array[];
@@ -93,8 +99,8 @@ interface Message {
 }
 
 /**
- * Returns the streams for which a server waits. The server refuses other streams, and starts no session if one is
- * missing.
+ * Returns the streams that the server expects. The server refuses other streams, and does not start the
+ * session until it has all.
  */
 export function rolesOf({
   stdin,
@@ -112,7 +118,10 @@ export function rolesOf({
   ];
 }
 
-/** Returns the SPDY version for a WebSocket version. Version 5 only adds the close signal of WebSockets. */
+/**
+ * Returns the SPDY version for a WebSocket version. Version 5 differs from version 4 only by the close
+ * signal, which SPDY does not need.
+ */
 export function spdyVersionOf(version: ChannelVersion): Exclude<ChannelVersion, 5> {
   return version === 5 ? MAX_SPDY_VERSION : version;
 }
@@ -128,39 +137,46 @@ export class ExecOverSpdy extends Duplex {
   readonly #reader: SpdyServerReader;
   readonly #scanner = createWebSocketScanner({ expectMask: true });
   readonly #late: NodeJS.Timeout;
-  /** Number of requested streams. */
+  /** Number of streams for which a SYN_STREAM was sent. */
   #opened = 0;
-  /** True if all streams were answered. */
+  /** True if the API server has answered all streams. */
   #ready = false;
   /** First chunk of the client, if it arrived before the last stream was requested. */
   #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
-  /** Callback of the write that waits for the socket. */
+  /** Callback of the current write, until the socket to the API server accepts more. */
   #writing: Done | undefined;
   /** Channel of the current client message. */
   #channel: number | undefined;
-  /** Payload of the last ping of the client, which the next response of the server answers. */
+  /**
+   * Payload of the client's last ping. The gateway returns it in a pong when the API server answers the SPDY
+   * ping.
+   */
   #ping: Uint8Array = NO_BYTES;
   #nextPingId = 1;
   /** Id of the unanswered SPDY ping. */
   #pingId: number | undefined;
-  /** Streams that were ended here or reset by the server. */
+  /** Streams that get no more data: the gateway has closed them, or the server has reset them. */
   readonly #silent = new Set<number>();
   #arrivals = 0;
-  /** Messages for the client, and the number of received bytes that contained them. */
+  /** Queued messages for the client, and the number of received bytes that contained them. */
   #messages: Message[] = [];
   #gathered = 0;
-  /** Chunks that contain the messages. The chunks are returned to the pool after the messages were copied. */
+  /**
+   * Chunks of the API server that contain the queued messages. They return to the pool after the messages are
+   * copied.
+   */
   readonly #chunks: Uint8Array[] = [];
   /** True if the client got a message in this turn of the event loop. */
   #turnAsked = false;
   /** True after the close frame of the client. */
   #left = false;
-  /** True if the client gets nothing more. */
+  /** True if the client will get no more bytes. */
   #over = false;
   #failure: Error | undefined;
 
   constructor(options: ExecOverSpdyOptions) {
-    // The stream ends with its socket, so that the last bytes of the client are sent.
+    // `autoDestroy` is off, so that the last bytes of the client are still sent; this stream is destroyed
+    // after its socket closed.
     super({ allowHalfOpen: false, autoDestroy: false });
     this.#socket = options.socket;
     this.#version = options.version;
@@ -176,7 +192,7 @@ export class ExecOverSpdy extends Duplex {
       openTimeoutMs,
     );
     this.#listen();
-    // The API server also starts a session with an empty message on stdout.
+    // Over WebSocket, the API server also sends an empty stdout message at the start of a session.
     this.#say(CHANNEL.stdout, NO_BYTES, true);
     this.#openNext();
     if (options.head.length > 0) this.#arrive(options.head);
@@ -193,7 +209,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   override _final(done: Done): void {
-    // An error is ignored at this point.
+    // The callback gets no error, because errors of the socket are handled by its listener.
     this.#socket.end(() => done());
   }
 
@@ -220,7 +236,8 @@ export class ExecOverSpdy extends Duplex {
     };
     socket.once('end', end);
     socket.once('close', end);
-    // Output that was read is delivered first.
+    // The reader may still have to read delivered output, so the stream is destroyed only after its `end`
+    // event.
     this.once('end', end);
   }
 
@@ -245,7 +262,7 @@ export class ExecOverSpdy extends Duplex {
       this.#fail(asError(asViolation(error)));
       return;
     }
-    // The messages are views of the chunk.
+    // The queued messages refer to the memory of the chunk, so it cannot be reused yet.
     if (this.#messages.length > 0) this.#chunks.push(chunk);
     else give(chunk);
     if (this.#reader.exited && this.#reader.incompleteReason() === undefined) this.#conclude();
@@ -253,8 +270,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * Delivers the first output of a turn of the event loop immediately, because it may be an echo. The rest of the turn
-   * is delivered together at its end.
+   * Delivers the first output in a turn of the event loop immediately, because it may be an echo. Further
+   * output of that turn is delivered together at the end of the turn.
    */
   #flushInTurn(arrived: number): void {
     if (this.#messages.length === 0) return;
@@ -276,7 +293,7 @@ export class ExecOverSpdy extends Duplex {
       case 'rstStream':
         return this.#wasReset(event.streamId);
       case 'ping':
-        // Client ids are odd, so this is the response to a ping of the gateway.
+        // Clients use odd ids, so a ping with an odd id is the response to a ping of the gateway.
         if (event.id % 2 === 1) this.#wasAnswered(event.id);
         else this.#answerPing(event.id);
         return;
@@ -322,7 +339,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   #answered(streamId: number): void {
-    // Each stream is answered once, so this must be the stream that was opened last.
+    // Only the newest stream can be unanswered, because each stream is opened after the previous one was
+    // answered.
     if (this.#ready || streamId !== this.#opened * 2 - 1) throw violation('a SPDY stream was answered twice');
     this.#openNext();
   }
@@ -340,8 +358,9 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * Answers a ping of the server if no output is in flight. A server that has finished discards unread output when one
-   * more byte arrives. Kubernetes servers send no pings.
+   * Answers a ping of the server, but only if no output is in flight. If the server has closed its
+   * connection, one more byte would make its kernel discard output that is in flight. Kubernetes servers send
+   * no pings.
    */
   #answerPing(id: number): void {
     const before = this.#arrivals;
@@ -355,7 +374,7 @@ export class ExecOverSpdy extends Duplex {
 
   #serverEnded(): void {
     if (this.#over) return;
-    // Up to version 3 an empty error stream means success.
+    // The reader knows that up to version 3 an empty error stream means success.
     const proved = this.#ready && this.#parser.atBoundary && this.#reader.incompleteReason() === undefined;
     if (proved) return this.#conclude();
     this.#over = true;
@@ -392,7 +411,7 @@ export class ExecOverSpdy extends Duplex {
     last.length += bytes.length;
   }
 
-  /** Delivers all queued messages in one piece. */
+  /** Delivers all queued messages in one chunk. */
   #flush(): void {
     const messages = this.#messages;
     if (messages.length === 0) return;
@@ -438,7 +457,7 @@ export class ExecOverSpdy extends Duplex {
       this.#left = piece.last;
       return;
     }
-    // The API server treats each frame as a message.
+    // Fragments are refused, because the API server treats each frame as a complete message.
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     if (piece.length === 0) throw violation('an empty message names no channel');
     let bytes = unmaskPiece(piece);
@@ -449,7 +468,7 @@ export class ExecOverSpdy extends Duplex {
     if (bytes.length > 0) this.#hand(bytes, frames);
   }
 
-  /** Translates data of the current channel. */
+  /** Translates data of the current message, whose channel is `#channel`. */
   #hand(bytes: Uint8Array, frames: Uint8Array[]): void {
     if (this.#channel === CHANNEL.stdin) return this.#send('stdin', bytes, false, frames);
     if (this.#channel === CHANNEL.resize) return this.#send('resize', bytes, false, frames);
@@ -465,8 +484,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * Translates a ping with which the relay checks whether the API server is alive. The relay answers all other pings
-   * itself.
+   * Translates a ping of the client to a SPDY ping. The relay answers most pings itself, and forwards one
+   * only after a long silence of the API server.
    */
   #seePing(piece: WebSocketPiece, frames: Uint8Array[]): void {
     const bytes = unmaskPiece(piece);

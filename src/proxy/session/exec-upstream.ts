@@ -1,7 +1,7 @@
 /**
- * Selects the protocol of the one upgrade request to the API server when a client requests exec or attach over
- * WebSocket: WebSocket, or SPDY/3.1, which the gateway then translates (ADR 28). The method stays the client's, so RBAC
- * verb and audit entry stay the same: the API server accepts SPDY with GET as well as with POST.
+ * Selects the protocol to the API server when a client requests exec or attach over WebSocket: WebSocket, or
+ * SPDY/3.1, which the gateway translates (ADR 28). The gateway keeps the client's method, so that RBAC verb
+ * and audit entry stay the same. The API server accepts SPDY with GET and with POST.
  */
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import { acceptKey } from '../../kube/websocket-accept.ts';
@@ -19,18 +19,19 @@ export interface ExecTranslation {
   readonly dial: UpgradeDial;
   /**
    * Translates the response of the API server into a WebSocket response.
-   * @throws TailcastError `UPSTREAM_BROKEN` if it names no stream protocol
+   * @throws TailcastError `UPSTREAM_BROKEN` if the response names no stream protocol
    */
   answer(switched: Switched): Switched;
 }
 
-/** Translates a request; returns undefined if the request must be sent unchanged. */
+/** Translates a request. Returns undefined if the request must be sent unchanged. */
 export type TranslateExec = typeof translateToSpdy;
 
 /**
  * Translates a WebSocket request to SPDY.
  * @param dial the client's own request
- * @returns undefined if the session is impossible over SPDY, or in `noauth` mode; the request is then sent unchanged
+ * @returns undefined if the request must be sent unchanged: in `noauth` mode, or if SPDY does not support the
+ * session
  */
 export function translateToSpdy(
   {
@@ -43,7 +44,7 @@ export function translateToSpdy(
 ): ExecTranslation | undefined {
   if (dial.protocol !== 'websocket' || impersonation === undefined) return undefined;
   if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
-  // Other APIs may support only the protocol of their clients.
+  // An aggregated API server may support only WebSocket.
   if (info.apiGroup !== '') return undefined;
   const chosen = earlyHandshake(dial.headers);
   if (chosen === undefined) return undefined;
@@ -65,7 +66,8 @@ export function translateToSpdy(
       }
       return {
         ...switched,
-        // The proof follows the output on the same connection.
+        // The proof of the end comes after the output on the same connection, so the output before it is
+        // complete.
         provesEnd: true,
         socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, stdout, stderr, tty }),
         head: Buffer.alloc(0),
@@ -82,8 +84,8 @@ const STREAM_PROTOCOL = 'x-stream-protocol-version';
 const HANDSHAKE = [SUBPROTOCOL, 'sec-websocket-key', 'sec-websocket-version', 'sec-websocket-extensions'];
 
 /**
- * Returns the headers of a 101 response that the gateway sends before the API server gets the request, and the
- * subprotocol in it. Undefined if the gateway cannot choose one.
+ * Returns the headers and the subprotocol of a 101 response that the gateway creates itself. Returns
+ * undefined if the handshake is invalid or the gateway supports no offered subprotocol.
  */
 export function earlyHandshake(headers: readonly string[]): EarlyHandshake | undefined {
   const key = handshakeKey(headers);
@@ -102,7 +104,10 @@ export interface EarlyHandshake {
   readonly rawHeaders: readonly string[];
 }
 
-/** Returns the key of a valid handshake. Returns undefined for an invalid handshake, which the API server refuses. */
+/**
+ * Returns the key of a valid handshake. Returns undefined for an invalid handshake; the API server will
+ * refuse it.
+ */
 function handshakeKey(headers: readonly string[]): string | undefined {
   const [key, ...keys] = headerLines(headers, 'sec-websocket-key').map((line) => line.trim());
   const versions = headerLines(headers, 'sec-websocket-version').map((line) => line.trim());
@@ -112,8 +117,8 @@ function handshakeKey(headers: readonly string[]): string | undefined {
 
 /**
  * Returns the subprotocol that an API server would choose: version 5 if offered
- * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known one. Undefined for base64, which is not
- * translated.
+ * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known one. Returns undefined for a base64
+ * subprotocol, which is not translated.
  */
 function chooseSubprotocol(
   lines: readonly string[],

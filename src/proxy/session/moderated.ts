@@ -1,6 +1,6 @@
 /**
- * Prepares a session that must wait for a reason or a moderator: the client gets its 101 response now, and the API
- * server its request later.
+ * Prepares a session that must wait for a reason or a moderator. The client gets its 101 response
+ * immediately. The API server gets the request when the wait is over.
  */
 import { readBounded } from '../../async/read-bounded.ts';
 import { errorText, TailcastError } from '../../errors.ts';
@@ -23,23 +23,23 @@ type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
 
 export interface HeldDial {
   readonly admission: Pick<Admission, 'exec' | 'identity' | 'recording'>;
-  /** Rules of a moderated session. */
+  /** Moderation rules of the session; empty if it needs no moderator. */
   readonly rules: readonly ModerationRule[];
   /** True if the user of a terminal must type a reason first. */
   readonly asksReason: boolean;
   readonly protocol: StreamProtocol;
-  /** The client's own request. */
+  /** Request of the client, not translated to SPDY. */
   readonly dial: UpgradeDial;
   /** True if the API server gets SPDY, which proves the end of the output. */
   readonly isTranslated: boolean;
-  /** @param over aborts when the session has ended */
+  /** Sends the request to the API server. @param over aborts when the session has ended */
   readonly ask: (dial: UpgradeDial, over: AbortSignal) => Promise<UpgradeAnswer>;
 }
 
 /**
- * Starts the wait. The session begins when the user gave a reason, if one is needed, and when a moderator of each rule
- * watches.
- * @param end called with the reason for the user
+ * Starts the wait. The session starts when the user has typed a reason (if required) and each rule has a
+ * moderator who watches.
+ * @param end called to end the session; the error contains the text for the user
  * @returns undefined if the session only waits for a reason
  */
 export type StartModeration = (
@@ -47,11 +47,11 @@ export type StartModeration = (
   end: (error: TailcastError) => void,
 ) => Moderation | undefined;
 
-/** Holds a session back; see {@link holdSession}. */
+/** Delays a session, see {@link holdSession}. */
 export type HoldSession = typeof holdSession;
 
 /**
- * Returns the response for the client, and the start of the session.
+ * Returns the 101 response for the client, and the function that starts the wait.
  * @throws TailcastError `UPGRADE_REFUSED` if the client offers no protocol that the gateway can speak itself
  */
 export function holdSession(held: HeldDial): {
@@ -75,7 +75,7 @@ export function holdSession(held: HeldDial): {
     left: () => left.reject(new TailcastError('SESSION_ENDED', 'you cancelled it')),
   });
   const header = SUBPROTOCOL_HEADER[protocol];
-  // In noauth mode, a browser sends its token in this header.
+  // In `noauth` mode, a browser sends its token as a subprotocol, which the API server must still get.
   const credentials = headerLines(dial.headers, header).flatMap(bearerSubprotocols);
   const only: UpgradeDial = {
     ...dial,
@@ -133,7 +133,10 @@ function waitText(rules: readonly ModerationRule[], owner: Identity): string {
   );
 }
 
-/** The API server chooses the first version of the client that it knows. It has no version 5 over SPDY. */
+/**
+ * Chooses the version as the API server does: the first offered version that it knows. Over SPDY it knows no
+ * version 5.
+ */
 function spdyHandshake({ subprotocol }: UpgradeDial): EarlyHandshake | undefined {
   for (const name of subprotocol?.offered ?? []) {
     const version = parseSubprotocol(name)?.version;
@@ -145,7 +148,7 @@ function spdyHandshake({ subprotocol }: UpgradeDial): EarlyHandshake | undefined
 
 const MAX_REASON_BYTES = 16 * 1024;
 
-/** Returns the message of a refusal. */
+/** Returns the error message in a refusal of the API server. */
 async function reasonOf({ status, body }: Extract<UpgradeAnswer, { kind: 'refused' }>): Promise<string> {
   try {
     const text = await readBounded(body, MAX_REASON_BYTES, () => new Error('its reason is too long'));

@@ -6,9 +6,9 @@
  *      └────────── no moderator in time, or the user leaves ─────────────────┘
  * ```
  *
- * The recorder names the watchers, and repeats it. A watcher that is not repeated for
- * {@link ModerationLimits.leaseMs} has left. An attacker who controls the recorder could invent a watcher, but not one
- * who is the user of the session.
+ * The recorder sends an order for each watcher and repeats it. A watcher without an order for
+ * {@link ModerationLimits.leaseMs} has left. An attacker who controls the recorder could invent a watcher,
+ * but the gateway never accepts the user of the session as a moderator.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecordingSession } from '../../recording/session.ts';
@@ -21,16 +21,16 @@ import {
 } from '../../wire/recorder-api/session-order.ts';
 
 export interface ModerationLimits {
-  /** Maximum time in which no moderator watches before the session starts. */
+  /** Maximum time for which a session waits for its moderators. */
   readonly waitMs: number;
-  /** Time after which a watcher has left. */
+  /** Time without a repeated order after which a watcher counts as gone. */
   readonly leaseMs: number;
 }
 
-/** Maximum time of a session before its start. */
+/** Maximum time for which a session waits for a moderator or a reason. */
 export const MAX_WAIT_MS = 15 * 60_000;
 const LIMITS: ModerationLimits = { waitMs: MAX_WAIT_MS, leaseMs: 3 * WATCH_INTERVAL_MS };
-/** Maximum number of watchers; further ones are refused. */
+/** Maximum number of watchers. Further watchers are refused. */
 const MAX_WATCHERS = 32;
 
 export interface ModerationOptions {
@@ -67,7 +67,7 @@ export class Moderation {
     );
   }
 
-  /** Extends the lease of a watcher. Returns false for the first order of a watcher. */
+  /** Extends the lease of a watcher. Returns false for an order that is not a repetition. */
   repeat({ id, watcher }: SessionOrder): boolean {
     const known = watcher && this.#watching.get(keyOf(watcher));
     if (known?.order.id !== id) return false;
@@ -75,7 +75,7 @@ export class Moderation {
     return true;
   }
 
-  /** Follows the first order of a watcher. */
+  /** Handles the first order of a watcher. Starts the session if every rule has a moderator who watches. */
   watch(order: SessionOrder): void {
     const { watcher } = order;
     if (this.#state === 'over' || watcher === undefined) return;
@@ -96,7 +96,7 @@ export class Moderation {
     this.#options.start();
   }
 
-  /** Ends the moderation with the session. */
+  /** Stops all timers. Called when the session ends. */
   stop(): void {
     this.#state = 'over';
     clearTimeout(this.#wait);
@@ -128,7 +128,9 @@ function keyOf({ nodeId, user = '' }: SessionWatcher): string {
   return `${nodeId} ${user}`;
 }
 
-/** True if the watcher is a moderator by this rule, and not the user of the session, also at another node. */
+/**
+ * True if the rule names the watcher as a moderator. False for the user of the session, even at another node.
+ */
 function isModerator(
   { moderators: { users, tags } }: Pick<ModerationRule, 'moderators'>,
   owner: Identity,
@@ -143,7 +145,7 @@ function isLoginOf(owner: Identity, user: string): boolean {
   return owner.kind === 'user' && user.toLowerCase() === owner.login.toLowerCase();
 }
 
-/** Returns the moderators of each rule, for the user of the session. */
+/** Returns a text for the user of the session that names the moderators of each rule. */
 export function moderatorText(rules: readonly ModerationRule[], owner: Identity): string {
   return rules
     .map(({ moderators: { users, tags } }) => {

@@ -1,6 +1,6 @@
 /**
- * The notice at the start of a recorded terminal session: one line of output of the gateway, before all output of the
- * program. The tap reads it like other output, so the recording contains it.
+ * Adds the notice of a recorded terminal session: one line that the gateway inserts before the output of the
+ * program. The tap parses the line like other output, so the recording contains it.
  */
 import { parseSubprotocol, CHANNEL, encodeServerMessage } from '../../wire/remotecommand/channel.ts';
 import { createTap, type StreamProtocol } from '../../recording/stream-plan.ts';
@@ -9,15 +9,21 @@ import { createSpdyStreams, type SpdyStreams } from '../../recording/spdy-server
 import { createSpdyParser, encodeSpdyFrame, type SpdyParser } from '../../wire/spdy/frame.ts';
 
 /**
- * Inserts bytes into output of the API server, once. Called first with the bytes after the 101 response, which may be
- * empty. Returns undefined if the bytes must be inserted later.
+ * Inserts bytes into the output of the API server. Called for each chunk until it returns a chunk. The first
+ * call gets the bytes that arrived with the 101 response, which may be empty. Returns undefined if the bytes
+ * must be inserted later.
  */
 export type InsertOutput = (chunk: Uint8Array) => Uint8Array | undefined;
 
-/** Bytes of the API server after which a missing stdout stream gets no notice. */
+/**
+ * Number of bytes after which the gateway no longer looks for the SYN_REPLY of stdout and inserts no notice.
+ */
 const MAX_BEFORE = 64 * 1024;
 
-/** Creates the tap of a session that starts with a notice, if there is one. @throws TailcastError as `createTap` */
+/**
+ * Creates the tap of a session, and the function that inserts the notice if there is a notice. @throws
+ * TailcastError as `createTap`
+ */
 export function createNotedTap(
   session: TappedSession,
   protocol: StreamProtocol,
@@ -54,7 +60,10 @@ function afterReply(payload: Uint8Array, streams: Pick<SpdyStreams, 'idOf'>): In
   };
 }
 
-/** Returns true if the byte completes the SYN_REPLY of the stream. Invalid bytes are ignored; the tap reports them. */
+/**
+ * Returns true if the byte completes the SYN_REPLY of the stream. Ignores invalid bytes, because the tap
+ * reports them.
+ */
 function hasReply(parser: SpdyParser, byte: Uint8Array, id: number | undefined): boolean {
   try {
     for (const event of parser.push(byte)) {

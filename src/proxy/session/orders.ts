@@ -1,6 +1,7 @@
 /**
- * Follows the orders of a recorder: ends a recorded session with a reason for its user, pauses or holds its output and
- * input, or tells its moderation who watches it. A pause is limited, so that a lost recorder cannot block a session.
+ * Follows the orders of a recorder: ends a session with a reason for its user, pauses or holds its output and
+ * input, or passes a watcher to its moderation. A pause is limited, so that a lost recorder cannot block a
+ * session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -13,7 +14,10 @@ import type { Relay } from './relay.ts';
 
 /** Maximum duration of one pause. */
 const MAX_PAUSE_MS = 5 * 60_000;
-/** Maximum number of orders of one session, because each confirmation stays in memory until the recorder has it. */
+/**
+ * Maximum number of orders of one session. Each confirmation stays in memory until the recorder has
+ * acknowledged it.
+ */
 const MAX_ORDERS = 256;
 
 export interface OrderedSession {
@@ -24,7 +28,7 @@ export interface OrderedSession {
 }
 
 /**
- * @param end called with the reason for the user
+ * @param end called to end the session; the error contains the text for the user
  * @returns a function that stops following orders
  */
 export function followOrders(
@@ -56,7 +60,7 @@ export function followOrders(
     if (given.action === 'watch' && moderation?.repeat(given) === true) return;
     count += 1;
     if (isStopped || (count > MAX_ORDERS && given.action !== 'end')) return;
-    // The user sees this text, and the recorder may be compromised.
+    // The texts are sanitized because the user sees them and the recorder may be compromised.
     const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
     if (order.action === 'watch') {
       if (moderation !== undefined) return moderation.watch(order);
@@ -90,7 +94,7 @@ export function followOrders(
   };
 }
 
-/** Refuses an order to watch a session that is not moderated. */
+/** Returns the confirmation that refuses a watcher, because the session is not moderated. */
 function notModerated({ id, by }: SessionOrder): Omit<OrderAnnotation, 'kind'> {
   return { id, action: 'leave', by, reason: 'this session is not moderated' };
 }

@@ -1,4 +1,4 @@
-/** A line that the user types on a terminal: the reason for a session. */
+/** Reads the reason for a session: a line that the user types on a terminal. */
 import { safeLine } from '../../safe-text.ts';
 import { MAX_REASON_LENGTH } from '../../wire/recorder-api/session-order.ts';
 
@@ -6,11 +6,11 @@ const ENTER = /[\r\n]/;
 const BACKSPACE = /[\b\x7f]/;
 const MAX_LINE_BYTES = 4 * MAX_REASON_LENGTH;
 
-/** The effect of typed bytes. */
+/** Result of typed bytes. */
 export interface Typed {
   /** Text for the terminal. */
   readonly echo: string;
-  /** The line, after Enter. An empty line does not count. */
+  /** The typed line; set after Enter. Enter on an empty line is ignored. */
   readonly reason?: string;
   /** Bytes after Enter, for the program. */
   readonly rest: Uint8Array;
@@ -19,7 +19,7 @@ export interface Typed {
 export class ReasonPrompt {
   #line: Buffer = Buffer.alloc(0);
 
-  /** Reads typed bytes. Call it until it returned a reason. */
+  /** Processes typed bytes. Call it until it returns a reason. */
   read(bytes: Uint8Array): Typed {
     let echo = '';
     for (const [at, byte] of bytes.entries()) {
@@ -32,7 +32,7 @@ export class ReasonPrompt {
         this.#line = Buffer.from(Array.from(this.#line.toString()).slice(0, -1).join(''));
       } else if (byte >= 0x20 && this.#line.length < MAX_LINE_BYTES) {
         this.#line = Buffer.concat([this.#line, Uint8Array.of(byte)]);
-        // a character of several bytes appears when it is complete
+        // the echo of a character with several bytes follows its last byte
         const last = Array.from(this.#line.toString()).at(-1) ?? '';
         if (last !== '\ufffd') echo += safeLine(last);
       }

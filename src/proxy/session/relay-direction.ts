@@ -6,11 +6,11 @@
  *      └──► elastic buffer, while bytes are queued ──┘ ▲
  * ```
  *
- * With an elastic buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If
- * nothing is queued, the first small chunk in a turn of the event loop is forwarded immediately, because it may be an
- * echo. All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of
- * once per chunk. A tap that waits for the recorder may parse more chunks in the meantime (`mayReadAhead`):
- * acknowledged chunks are delivered while later ones wait.
+ * With an elastic buffer, the gateway always reads the source. Without a buffer, it pauses the source while
+ * the tap or the sink is busy. If nothing is queued, the first small chunk in a turn of the event loop is
+ * forwarded immediately, because it may be an echo. All other chunks of the turn are processed together at
+ * its end, which needs less CPU for bursts. If `mayReadAhead` allows it, the tap parses further chunks while
+ * earlier ones wait for the recorder. Each chunk is delivered when the recorder has acknowledged it.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
@@ -23,38 +23,39 @@ import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import type { InsertOutput } from './notice.ts';
 
 /**
- * Maximum size of a chunk that is forwarded immediately, such as an echo or one screen update. A larger chunk is part
- * of longer output.
+ * Maximum size of a chunk that is forwarded immediately, such as an echo or one screen update. A larger chunk
+ * is usually followed by more output.
  */
 const MAX_ALONE_BYTES = 8 * 1024;
-/** Maximum size of several pieces that are joined, by a copy, into one write. */
+/** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum bytes that are taken from the buffer together. If output is shown only when it is durable, `cat` of text is
- * relayed at 21 MB/s with single pieces, at 42 MB/s with 64 KiB and at 58 MB/s with this value. Without a limit it is
- * 90 MB/s with three times the memory, because blocks above 256 KiB are not pooled.
+ * Maximum bytes that are taken from the buffer at once. If output is shown only when it is durable, `cat` of
+ * text is relayed at 21 MB/s with single pieces, at 42 MB/s with 64 KiB and at 58 MB/s with this value.
+ * Without a limit it is 90 MB/s with three times the memory, because blocks above 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
- * Maximum bytes that the tap reads in one turn of the event loop. The event loop then reads the sockets, which takes
- * far less time.
+ * Maximum bytes that the tap parses in one turn of the event loop. After that, the event loop can read from
+ * the sockets, which takes far less time than parsing.
  */
 const MAX_TURN_BYTES = 256 * 1024;
 /** Maximum bytes in the write queue of the sink before the tap stops reading. */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**
- * Bytes that the tap holds are delivered anyway if there are more than this, or if no chunk arrives for this time.
+ * Limits for bytes that the tap holds. More bytes are delivered anyway, and so are bytes that are held for
+ * this time without a new chunk.
  */
 const MAX_HELD_BYTES = 128 * 1024;
 const MAX_HELD_MS = 1_000;
 /**
- * Silence after which a source that had to wait has no output in flight. Before that, the process behind the source
- * may not have been scheduled yet, because it had to wait, too.
+ * Silence after which a source that had to wait is considered to have no output in flight. The process behind
+ * the source had to wait, too, so it may need some time to continue.
  */
 const SETTLED_MS = 2_000;
-/** Interval in which the pace of the client is checked. */
+/** Interval of the check whether the client has read enough output. */
 const PACE_CHECK_MS = 1_000;
-/** Maximum number of queued heartbeat responses. Clients have one heartbeat in flight. */
+/** Maximum number of queued heartbeat responses. Clients send one heartbeat at a time. */
 const MAX_ANSWERS = 16;
 
 export interface DirectionOptions {
@@ -62,27 +63,34 @@ export interface DirectionOptions {
   readonly sink: Duplex;
   /**
    * Parses a chunk before its delivery, see `Tap.output`.
-   * @throws an error: nothing is delivered from that chunk on
+   * @throws any error; this chunk and later chunks are then not delivered
    */
   readonly parse?: ((chunk: Uint8Array, more: boolean) => void | Promise<void>) | undefined;
   /** Returns the state of the tap after the last parsed chunk. */
   readonly mark?: (() => OutputMark) | undefined;
   /**
-   * Delivers the last parsed chunk in another way than writing it to the sink. Not supported together with a buffer.
+   * Delivers the last parsed chunk instead of this direction, which then writes nothing to the sink. Not
+   * supported together with a buffer.
    */
   readonly route?: (() => void) | undefined;
-  /** Returns true if more chunks may be parsed while the last one waits. */
+  /** Returns true if more chunks may be parsed while the last one waits for the recorder. */
   readonly mayReadAhead?: (() => boolean) | undefined;
   /** Called with the error of `parse`. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
-  /** Inserts bytes into the output until it returned a chunk. */
+  /** Inserts bytes into the output. Called for each chunk until it returns a chunk. */
   readonly insert?: InsertOutput | undefined;
-  /** Called when the buffer is full and the source has to wait. */
+  /** Called when the buffer is full, so that the source must wait. */
   readonly bufferFull?: (() => void) | undefined;
-  /** Returns pings for the sink. They measure its speed, so that little output is in flight to a slow sink. */
+  /**
+   * Returns pings for the sink. They measure how fast the sink reads, so that little output is in flight to a
+   * slow sink.
+   */
   readonly nextProbe?: Tap['nextProbe'] | undefined;
-  /** Returns bytes that end the output to the sink. @param backpressured see `Direction` */
+  /**
+   * Returns the last bytes for the sink, such as an error status; undefined if the output is complete. @param
+   * backpressured see `Direction.backpressured`
+   */
   readonly lastWords?: ((backpressured: boolean) => Uint8Array | undefined) | undefined;
 }
 
@@ -94,32 +102,35 @@ export class Direction {
   readonly #pace: ClientPace | undefined;
   #insertOutput: InsertOutput | undefined;
   #bytes = 0;
-  /** Number of reasons to wait: the tap, the sink. */
+  /** Number of reasons to wait: one if the tap waits, one if the sink is full. */
   #pauseReasons = 0;
-  /** Number of bytes that were written to the full sink. */
+  /** Number of bytes that were queued for the sink since it became full. */
   #sinkFullBytes = 0;
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
   #arrivals = 0;
-  /** Time of the last chunk, or of the last resume of the source. */
+  /** Time when the last chunk arrived or the source was last resumed. */
   #lastMs = performance.now();
   #pausedRecently = false;
-  /** Number of arrivals and releases. */
+  /** Number of arrived chunks and ended waits. A change means that the direction was not idle. */
   #eventCount = 0;
   #turnBytes = 0;
   #turnScheduled = false;
-  /** State of the tap at the end of the delivery queue. */
+  /** State of the tap after the last byte of the delivery queue. */
   #mark = NO_MARK;
-  /** True if frames of the gateway may follow the delivered bytes. */
+  /** True if the delivered bytes end at a frame boundary, so that the gateway may insert its own frames. */
   #betweenFrames = true;
   #heldTimer: NodeJS.Timeout | undefined;
-  /** Frames of the gateway for the next frame boundary. */
+  /** Frames of the gateway that are sent at the next frame boundary. */
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
   #backpressured = false;
-  /** True if the last chunk waits, and no more may be parsed. The next chunks are then parsed together. */
+  /**
+   * True if the last chunk waits for the recorder, and no further chunk may be parsed. The next chunks are
+   * then parsed together.
+   */
   #waitsAlone = false;
-  /** True if the last chunk waits, and more may be parsed. */
+  /** True if the last chunk waits for the recorder, and further chunks may be parsed. */
   #readsAhead = false;
   /** Set while the sink must get no output. */
   #pause: PromiseWithResolvers<void> | undefined;
@@ -146,17 +157,23 @@ export class Direction {
     return this.#bytes;
   }
 
-  /** Time since the source was last readable and silent, in milliseconds; 0 while it is paused. */
+  /**
+   * Time since the last chunk, in milliseconds. Time before a resume of the source does not count. 0 while
+   * the source is paused.
+   */
   get silentMs(): number {
     return this.#options.source.isPaused() ? 0 : performance.now() - this.#lastMs;
   }
 
-  /** True if the source had to wait because the buffer was full, and was not silent for `SETTLED_MS` since. */
+  /**
+   * True if the source had to wait because the buffer was full, and has not been silent for `SETTLED_MS`
+   * after that.
+   */
   get pausedRecently(): boolean {
     return this.#pausedRecently && this.silentMs < SETTLED_MS;
   }
 
-  /** True if bytes are unread or undelivered. */
+  /** True if bytes of the source are unread or undelivered. */
   get hasPending(): boolean {
     if (this.#state !== 'running') return false;
     const { source } = this.#options;
@@ -164,7 +181,10 @@ export class Direction {
     return isBusy || source.readableLength > 0;
   }
 
-  /** True if the source had to wait, and since then each turn of the event loop brought bytes. */
+  /**
+   * True if the source had to wait because the buffer was full, and has sent bytes in each turn of the event
+   * loop since then.
+   */
   get backpressured(): boolean {
     return this.#backpressured;
   }
@@ -174,7 +194,7 @@ export class Direction {
     source.pause();
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
-    // The client answers no more pings.
+    // When the sink closes its side, it answers no more pings.
     if (this.#pace !== undefined) sink.once('end', () => this.probeAnswered(Infinity));
     if (head.length > 0 || this.#insertOutput !== undefined) this.#arrive(head);
     this.#readOn();
@@ -194,15 +214,18 @@ export class Direction {
   }
 
   /**
-   * Marks the end of the source. The sink is ended after it got all bytes. A socket emits `end` even while it is paused
-   * and the tap still has a chunk.
+   * Marks the end of the source. The sink is ended after it got all bytes. The end may come while the source
+   * is paused and a chunk is still in the tap.
    */
   readonly endSource = (): void => {
     this.#ended = true;
     this.#endSink();
   };
 
-  /** Drops all further bytes because the sink is closed. The source is still read, so that its end is noticed. */
+  /**
+   * Drops all further bytes because the sink is closed. Reading continues, so that the gateway notices the
+   * end of the source.
+   */
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
@@ -214,8 +237,8 @@ export class Direction {
   }
 
   /**
-   * Resolves after a complete turn of the event loop: true if no chunk arrived, none is in flight, and all chunks are
-   * delivered.
+   * Resolves after a complete turn of the event loop. The result is true if no chunk arrived in it, none is
+   * in flight, and all chunks are delivered.
    */
   async isIdle(): Promise<boolean> {
     const before = this.#eventCount;
@@ -225,13 +248,16 @@ export class Direction {
     return this.#eventCount === before && !this.hasPending && !this.pausedRecently;
   }
 
-  /** Keeps the output that is parsed during a pause in the delivery queue, up to its limit. */
+  /**
+   * Pauses the delivery. Output that is parsed during a pause stays in the delivery queue, up to the limit of
+   * the queue.
+   */
   setPaused(isPaused: boolean): void {
     if (!isPaused) this.#pause?.resolve();
     this.#pause = isPaused ? (this.#pause ?? Promise.withResolvers()) : undefined;
   }
 
-  /** Sends the sink bytes that are not from the source, at the next frame boundary. */
+  /** Sends frames of the gateway to the sink at the next frame boundary. */
   answer(bytes: readonly Uint8Array[]): void {
     this.#answers.push(...bytes);
     this.#answers.splice(0, this.#answers.length - MAX_ANSWERS);
@@ -252,14 +278,17 @@ export class Direction {
   }
 
   /**
-   * True if the sink is closed and chunks are still parsed. Heartbeats are answered as long as the other direction
-   * delivers output, because kubectl waits only 61 s for a response.
+   * True if the sink is closed but chunks are still parsed. The gateway still answers heartbeats of the
+   * client while the other direction delivers output, because kubectl waits only 61 s for a response.
    */
   get #stillParses(): boolean {
     return this.#state === 'discarding' && this.#options.route !== undefined;
   }
 
-  /** True if the tap must not parse more now. A tap that reads ahead does not wait for the sink, up to a limit. */
+  /**
+   * True if the tap must not parse more now. A tap that reads ahead continues while the sink is full, up to a
+   * limit.
+   */
   get #blocked(): boolean {
     if (this.#pauseReasons === 0) return false;
     if (this.#buffer === undefined || !this.#readsAhead) return true;
@@ -293,7 +322,8 @@ export class Direction {
     this.#eventCount += 1;
     countGarbage(chunk);
     if (this.#buffer === undefined) {
-      // The sink keeps the chunk for an unknown time, so its block cannot be reused.
+      // Without a buffer it is unknown when the sink has written the chunk, so the block of the chunk cannot
+      // be reused.
       if (adoptBlock(chunk) !== undefined) dropBlocks(1);
       return this.#take(chunk);
     }
@@ -335,7 +365,10 @@ export class Direction {
     });
   }
 
-  /** Checks the pace again later, because a client that answers no ping causes no event. */
+  /**
+   * Checks again later whether the client may get more output. If the client answers no ping, no event would
+   * cause this check.
+   */
   #checkPaceLater(): void {
     this.#paceTimer ??= setTimeout(() => {
       this.#paceTimer = undefined;
@@ -357,7 +390,7 @@ export class Direction {
     this.#endSink();
   }
 
-  /** Takes blocks from the buffer that the tap parses together, up to the limit of one turn. */
+  /** Takes the blocks from the buffer that the tap will parse together, up to the limit of one turn. */
   #takeOut(bytes: SessionBuffer['bytes']): readonly Uint8Array[] {
     const chunks: Uint8Array[] = [];
     let { end } = this.#queue;
@@ -392,7 +425,7 @@ export class Direction {
     }
     if (route === undefined) queue.add(chunks);
     this.#mark = mark?.() ?? NO_MARK;
-    // A chunk without new events joins the chunks that wait.
+    // A chunk without new events needs no acknowledgement, but is delivered after the chunks that wait.
     if (wait !== undefined || !queue.isWaiting) this.#readsAhead = wait !== undefined && this.#mayReadAhead;
     this.#waitsAlone = wait !== undefined && !this.#readsAhead;
     if (wait === undefined && !queue.isWaiting) return this.#deliver(queue.end, this.#mark);
@@ -401,7 +434,7 @@ export class Direction {
     wait?.then(() => this.#acknowledged(waiting), this.#refuse);
   }
 
-  /** The recorder acknowledged the bytes of this wait and all earlier ones. */
+  /** Delivers the bytes of this wait and all earlier waits, because the recorder has acknowledged them. */
   #acknowledged(waiting: Wait): void {
     if (!this.#queue.acknowledge(waiting)) return;
     this.#deliver(waiting.end, waiting.mark);
@@ -410,12 +443,14 @@ export class Direction {
     this.#takeWaiting();
   }
 
-  /** An error of the tap is ignored if its chunk would be dropped anyway. */
+  /**
+   * Reports an error of the tap. Ignores it if the sink is closed, because the chunk would be dropped anyway.
+   */
   readonly #refuse = (error: unknown): void => {
     if (!this.#stillParses) this.#options.refuse(error);
   };
 
-  /** Delivers the queued bytes before `end`, except bytes that the tap holds. */
+  /** Delivers the queued bytes before the offset `end`, except bytes that the tap holds. */
   #deliver(end: number, mark: OutputMark): void {
     const { sink, route } = this.#options;
     if (this.#state === 'stopped') return;
@@ -424,7 +459,7 @@ export class Direction {
     this.#send(end, this.#backpressured ? mark.heldBytesBackpressured : mark.heldBytes, mark);
   }
 
-  /** Delivers the queued bytes before `end` except the last `held`. */
+  /** Delivers the queued bytes before the offset `end`, except the last `held` bytes. */
   #send(end: number, held: number, mark: OutputMark): void {
     const start = this.#queue.end - this.#queue.heldBytes;
     const kept = held > MAX_HELD_BYTES ? 0 : Math.min(held, end - start);
@@ -444,7 +479,7 @@ export class Direction {
 
   readonly #sendHeld = (): void => {
     if (this.#state !== 'running' || this.#queue.heldBytes === 0) return;
-    // Bytes that wait for the recorder must not be delivered.
+    // Held bytes must not be delivered while bytes before them wait for the recorder.
     if (this.#pauseReasons > 0) this.#heldTimer?.refresh();
     else this.#send(this.#queue.end, 0, this.#mark);
   };
@@ -457,7 +492,10 @@ export class Direction {
     );
   }
 
-  /** Writes ready bytes. @param bytes number of bytes that became ready, in this number of pieces */
+  /**
+   * Writes ready bytes. @param bytes number of bytes that became ready; `pieces` is the number of their
+   * pieces
+   */
   #flush(bytes: number, pieces: number): void {
     const { sink } = this.#options;
     const corked = pieces > 1 && bytes <= MAX_CORKED_BYTES;
@@ -516,13 +554,13 @@ export class Direction {
   }
 
   /**
-   * Without a buffer: takes all bytes together that arrived while a chunk waited, so that they wait once for the
-   * recorder.
+   * Reads all bytes at once that arrived while a chunk waited, so that they wait for the recorder only once.
+   * Used without a buffer.
    */
   #takeWaiting(): void {
     const { source } = this.#options;
     if (this.#state !== 'running' || this.#pauseReasons > 0 || this.#buffer !== undefined) return;
-    // `read` emits the bytes as `data`, which calls `#arrive`.
+    // `read` emits a `data` event, whose listener is `#arrive`.
     source.read(Math.min(source.readableLength, MAX_TAKEN_BYTES));
   }
 
@@ -532,7 +570,7 @@ export class Direction {
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
     const words = lastWords?.(this.#backpressured);
     clearTimeout(this.#heldTimer);
-    // The held bytes are an incomplete frame or an unproved exit status.
+    // The held bytes are an incomplete frame or an unproved exit status. The last words replace them.
     if (words === undefined) this.#queue.release(this.#queue.end);
     this.#queue.dropHeld();
     this.#queue.finish();
@@ -541,7 +579,7 @@ export class Direction {
   }
 }
 
-/** Counts a chunk as garbage, unless its memory is pooled. */
+/** Counts a chunk for the early garbage collection, unless its memory is pooled. */
 function countGarbage(chunk: Uint8Array): void {
   if (!isPooled(chunk) && !isLent(chunk)) passedThrough(chunk.length);
 }

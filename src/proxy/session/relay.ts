@@ -1,19 +1,19 @@
 /**
- * Relays bytes between a client and the API server until one of them closes. Independent of the protocol: the tap knows
- * it.
+ * Relays bytes between a client and the API server until one of them closes. Only the tap knows the protocol.
  *
  * ```
  *   client ──► tap.input ──► delayed input ───────────────────────────────► API server
  *   client ◄── delivery queue ◄── tap.output ◄── elastic buffer ◄────────── API server
  * ```
  *
- * A tap that waits, or a full API server, pauses the client. Output of the API server is always read.
+ * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. It
+ * always reads the output of the API server if there is a buffer.
  *
- * `stream.pipeline` is not used, because it destroys the sink when the source or a stage fails, and the gateway must
- * still send its client the reason. The relay handles errors of both ends, back-pressure, half-close and the abort
- * signal itself. A half-close is forwarded. When one end closes, the other end is closed after all bytes were written,
- * which a client behind a pager may delay for hours. Then `lingerMs` starts. A broken connection is treated like a
- * closed one, because the bytes before it still count.
+ * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the
+ * gateway must still send the reason to its client. The relay forwards a half-close. When one end closes, the
+ * relay writes all remaining bytes to the other end and then closes it. A client that pipes the output into a
+ * pager may delay this for hours. `lingerMs` starts after the last byte was written. The relay treats a
+ * broken connection like a closed one, because the bytes before the break must still be delivered.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
@@ -26,29 +26,32 @@ import { Direction, type DirectionOptions } from './relay-direction.ts';
 export interface RelayOptions {
   readonly client: Duplex;
   readonly upstream: Duplex;
-  /** Bytes that arrived with the heads of request and response. */
+  /** Bytes that arrived together with the head of the request, and with the head of the response. */
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
   readonly tap?: Pick<Tap, 'output' | 'mark' | 'input' | 'nextProbe'>;
   /** Returns true if more output may be parsed while the last output waits for the recorder. */
   readonly mayReadAhead?: (() => boolean) | undefined;
-  /** True if the output in flight is limited to what the client reads in a moment, which pings of the tap measure. */
+  /** True to limit the output in flight to the client, see `ClientPace`. */
   readonly isPaced?: boolean;
   /** Maximum time for which one end stays open after the other closed and all bytes were written. */
   readonly lingerMs: number;
-  /** Destroys both ends. */
+  /** Destroys both ends when it aborts. */
   readonly signal: AbortSignal;
-  /** Silence of the API server after which a heartbeat of the client is forwarded. */
+  /**
+   * Silence of the API server after which a heartbeat of the client is forwarded. Default: {@link SILENT_MS}.
+   */
   readonly silentMs?: number;
-  /** Opens a buffer for undelivered output. Without a buffer the API server waits for the client. */
+  /** Opens a buffer for undelivered output. Without a buffer, the API server must wait for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
-  /** Inserts bytes into the output of the API server until it returned a chunk. */
+  /** Inserts bytes into the output of the API server. Called for each chunk until it returns a chunk. */
   readonly insert?: InsertOutput | undefined;
-  /** Called when the buffer is full and the API server has to wait. */
+  /** Called when the buffer is full, so that the API server must wait. */
   readonly bufferFull?: () => void;
   /**
-   * Called after the API server closed and all its output was delivered. Returns bytes that end the output to the
-   * client. `backpressured`: see `Relay`.
+   * Called after the API server has closed its connection and all its output was delivered. Returns the last
+   * bytes for the client, such as an error status; undefined if the output is complete. `backpressured`: see
+   * `Relay`.
    */
   readonly lastWords?: (backpressured: boolean) => Uint8Array | undefined;
 }
@@ -57,9 +60,9 @@ export interface RelayOptions {
 export type RelayEnd =
   /** Both ends closed; `first` closed first. */
   | { readonly kind: 'closed'; readonly first: 'client' | 'upstream' }
-  /** The connection of one end broke. The other end got its bytes and was closed. */
+  /** The connection of one end broke. The other end got all remaining bytes and was closed. */
   | { readonly kind: 'broken'; readonly side: 'client' | 'upstream'; readonly error: Error }
-  /** A tap refused a chunk. The relay delivers nothing more, and both ends stay open for the caller. */
+  /** A tap refused a chunk. The relay delivers no more bytes, and leaves both ends open for the caller. */
   | { readonly kind: 'refused'; readonly error: unknown }
   /** `stop` was called, or the signal aborted. */
   | { readonly kind: 'stopped' };
@@ -71,13 +74,13 @@ export interface Relay {
   /** Number of bytes read from each end. */
   readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
   /**
-   * True if the API server had to wait for the client, and never stopped sending until it closed. Output may then be
-   * lost.
+   * True if the API server had to wait for the client and then sent bytes without a break until it closed.
+   * Its last output may then be lost.
    */
   readonly backpressured: boolean;
   /** Delivers no output and forwards no input during a pause. Output is still read and parsed, up to a limit. */
   setPaused(isPaused: boolean): void;
-  /** Stops the relay. Both ends stay open for the caller. */
+  /** Stops the relay and leaves both ends open for the caller. */
   stop(): void;
 }
 
@@ -86,7 +89,7 @@ function inputOf(delayed: DelayedInput | undefined): Pick<DirectionOptions, 'par
   return { parse: (chunk) => delayed.parse(chunk), route: () => delayed.route() };
 }
 
-/** Starts a relay, which owns both ends until `done` resolves. */
+/** Starts a relay. It owns both ends until `done` resolves. */
 export function startRelay(options: RelayOptions): Relay {
   const { client, upstream, tap, signal, silentMs = SILENT_MS } = options;
   const done = Promise.withResolvers<RelayEnd>();
@@ -142,7 +145,7 @@ export function startRelay(options: RelayOptions): Relay {
       if (over) return;
       first ??= side;
       if (other.destroyed) return finish(closed());
-      // Further bytes from the other end have no receiver.
+      // The closed end can receive no more bytes.
       toEnd.discard();
       fromEnd.endSource();
       if (other.writableFinished) startLinger();

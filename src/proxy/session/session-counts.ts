@@ -5,7 +5,7 @@ import { createKeyedCounter } from '../../keyed-counter.ts';
 /** Counter of upgraded connections. */
 export interface SessionCounts {
   /**
-   * Takes a slot for a connection. The returned function releases the slot; call it once.
+   * Counts a connection. Returns a function that ends the count; call it once.
    * @throws TailcastError `OVERLOADED`
    */
   enter(user: string): Promise<() => void>;

@@ -1,12 +1,11 @@
-/** All upgraded connections of the gateway, so that a shutdown can end each of them with a reason. */
+/** Registry of all upgraded connections of the gateway. A shutdown ends each of them with a reason. */
 
 /** Ends one connection with a reason, which the client sees if the protocol allows it. */
 export type EndSession = (reason: string) => void;
 
-/** Registry of upgraded connections. */
 export interface SessionRegistry {
   readonly size: number;
-  /** True after `endAll`: no connection may start. */
+  /** True after `endAll` was called: no new connection may start. */
   readonly closing: boolean;
   /**
    * Adds a connection.

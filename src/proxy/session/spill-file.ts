@@ -1,6 +1,6 @@
 /**
- * An unlinked file for the queued output of one session. It is unlinked before the first byte is written, so that no
- * other process can open it and the kernel deletes it when the process exits.
+ * Temporary file for the queued output of one session. Its name is removed before the first byte is written.
+ * No other process can then open the file, and the kernel deletes it when this process exits.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -8,11 +8,11 @@ import { open, unlink, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { BLOCK_BYTES, takeBlock } from '../../memory/block-pool.ts';
 
-/** A file of blocks. */
+/** File that consists of blocks of equal size. */
 export interface SpillFile {
   /** Writes one complete block. @throws Error if the write fails */
   write(block: number, bytes: Uint8Array): Promise<void>;
-  /** Reads one block into a pooled block. @throws Error if the read fails */
+  /** Reads one block of the file into a block of the memory pool. @throws Error if the read fails */
   read(block: number): Promise<Buffer>;
   /** Truncates the file. */
   clear(): Promise<void>;
@@ -39,7 +39,8 @@ export async function openSpillFile(directory: string): Promise<SpillFile> {
 }
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  // A full disk accepts a part of the write and reports the error at the next one.
+  // When a disk becomes full, a write may store only a part of the bytes. The next write then reports the
+  // error.
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await handle.write(bytes, done, bytes.length - done, position + done);
     if (bytesWritten === 0) throw new Error('the disk is full');

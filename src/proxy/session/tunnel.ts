@@ -19,14 +19,14 @@ import { type UpgradeRequest } from './upgrade-http.ts';
 /** An unrecorded connection. */
 export interface Tunnel {
   readonly tap: Tap;
-  /** Returns the ports that a port-forward opened so far, if they are visible. */
+  /** Returns the ports that a port-forward has opened so far. Absent if the gateway cannot see them. */
   readonly ports?: () => readonly number[];
 }
 
 /**
- * Checks the protocol of a watch or log upgrade. Such connections are not recorded because the client sends nothing.
- * An aggregated API server might behave differently, so under enforced recording the gateway enforces that the client
- * sends nothing, which it can do over WebSocket only.
+ * Checks the protocol of a watch or log upgrade. Such connections are not recorded, because clients only
+ * receive data on them. An aggregated API server might accept input on such a connection. If recording is
+ * enforced, the gateway therefore rejects input, which is possible only over WebSocket.
  *
  * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */
@@ -65,8 +65,8 @@ export function createTunnel(
 }
 
 /**
- * Creates the parser of the client's input. Undefined for the oldest WebSocket protocol, whose ports are in the
- * query and were checked by the gate.
+ * Creates the parser that finds the ports in the client's input. Returns undefined for the oldest WebSocket
+ * protocol, which names its ports in the query; the gate has checked them.
  *
  * @param rawHeaders headers of the 101 response of the API server
  */

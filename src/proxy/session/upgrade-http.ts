@@ -1,7 +1,7 @@
 /**
- * The HTTP side of an upgrade: the request, which is parsed strictly, the response head, and the socket that leaves
- * HTTP. A request that another parser could read differently is refused. Response heads are encoded here, because
- * Node's HTTP server no longer owns the socket.
+ * HTTP functions for upgrades. The request is parsed strictly: a request that another parser could interpret
+ * differently is refused. This module also encodes response heads, because Node's HTTP server no longer owns
+ * the socket of an upgrade.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -11,9 +11,9 @@ import { formatWarning } from '../../kube/warning.ts';
 
 /** The requested protocol. */
 export interface UpgradeRequest {
-  /** `other`: not a protocol of Kubernetes. */
+  /** `other` means a protocol that Kubernetes does not use. */
   readonly protocol: 'websocket' | 'spdy' | 'other';
-  /** Value of the `Upgrade` header for the API server; normalised for known protocols. */
+  /** Value of the `Upgrade` header for the API server. Known protocols have a fixed spelling. */
   readonly value: string;
 }
 
@@ -30,13 +30,14 @@ const KNOWN = new Map<string, UpgradeRequest>([
   ['spdy/3.1', { protocol: 'spdy', value: 'SPDY/3.1' }],
 ]);
 
-/** Protocols that would carry further requests past the gate. */
+/** Protocols that could carry further HTTP requests, which the gate would not see. */
 const CARRIES_HTTP = /^(?:h2c|http|tls|connect-)/i;
 
 /**
- * Parses the protocol, in any letter case, from a list and from several header lines.
- * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols, a method that the protocol does
- *   not allow, HTTP or TLS as protocol, or no protocol
+ * Parses the requested protocol. The `Upgrade` header may contain a list and may occur several times. Case is
+ * ignored.
+ * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols, a method that the
+ * protocol forbids, HTTP or TLS as the protocol, or a missing protocol
  */
 export function parseUpgradeRequest(request: RawUpgrade): UpgradeRequest {
   if (request.httpVersion !== '1.1') throw refused(`HTTP/${request.httpVersion} cannot be upgraded`);
@@ -62,7 +63,9 @@ function listValues(rawHeaders: readonly string[], name: string): readonly strin
     .filter((token) => token !== '');
 }
 
-/** Returns true if the request has a body. Node would pass the body on as the first bytes of the new protocol. */
+/**
+ * Returns true if the request has a body. Node would return the body as the first bytes of the new protocol.
+ */
 function hasBody(rawHeaders: readonly string[]): boolean {
   return (
     headerLines(rawHeaders, 'transfer-encoding').length > 0 ||
@@ -86,7 +89,10 @@ export function warningLines(warnings: readonly string[]): readonly string[] {
   return warnings.flatMap((text) => ['Warning', formatWarning(text)]);
 }
 
-/** Encodes a body with chunked transfer coding (RFC 9112 §7.1). A body that breaks off gets no last chunk. */
+/**
+ * Encodes a body with chunked transfer coding (RFC 9112 §7.1). If the body breaks off, the last chunk is
+ * missing, and the client sees that it is incomplete.
+ */
 export async function* encodeChunks(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array | string> {
   for await (const piece of body) {
     if (piece.length === 0) continue;

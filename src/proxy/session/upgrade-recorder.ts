@@ -1,4 +1,7 @@
-/** Finds the recorder of a session before the API server gets the request, and applies the policy if there is none. */
+/**
+ * Opens the recording of a session at a recorder before the API server gets the request. Without a recorder,
+ * the policy decides whether the session may start.
+ */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
@@ -21,14 +24,15 @@ type Recorded = Exclude<Admission['recording'], { readonly mode: 'off' }>;
 
 export interface RecorderDeps {
   readonly recorders: RecorderClient;
-  /** Returns the addresses of the recorders of a grant. Default: the addresses that the grant names. */
+  /** Returns the addresses of the recorders for a session. Default: the addresses in the grants. */
   readonly findRecorders?: (recording: Recorded, signal: AbortSignal) => Promise<readonly string[]>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
 /**
- * Opens an upload at a recorder. Without a recorder it returns a warning if the policy allows unrecorded sessions.
- * @throws TailcastError `RECORDING_REQUIRED` if the policy does not allow them
+ * Opens an upload at a recorder. If no recorder is available and the policy allows unrecorded sessions,
+ * returns a warning instead. @throws TailcastError `RECORDING_REQUIRED` if no recorder is available and
+ * recording is enforced
  */
 export async function openRecorder(
   deps: RecorderDeps,
@@ -76,7 +80,7 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
 /**
  * Returns the conditions for the start of a recorded session: a moderator, a reason of the user, or both. Returns
  * undefined if the session can start immediately.
- * @param asksReason true if users of terminals must type a reason
+ * @param asksReason true if users of terminal sessions must type a reason
  */
 export function waitOf(
   admission: Pick<Admission, 'moderation' | 'exec'>,
@@ -92,7 +96,7 @@ function isTyped({ tty, stdin, stdout }: Admission['exec']): boolean {
 }
 
 export interface RecordingDeps {
-  /** Line at the start of recorded terminal sessions. */
+  /** Line that the gateway shows at the start of recorded terminal sessions. */
   readonly notice?: string | undefined;
   readonly unixMs: () => number;
   readonly monotonicMs: () => number;
@@ -100,7 +104,7 @@ export interface RecordingDeps {
 }
 
 /**
- * Starts the recording of an upgraded connection, if a recorder accepted it.
+ * Starts the recording of an upgraded connection. Returns undefined without an upload.
  * @throws TailcastError `UPSTREAM_BROKEN` if the connection uses an extension, `SESSION_VIOLATED` if no tap can read it
  */
 export function beginRecording(
@@ -142,7 +146,7 @@ export function beginRecording(
   return { session, upload, enforce, ...createNotedTap(session, protocol, answer.subprotocol, notice) };
 }
 
-/** Returns the fields that each event about a session contains. Pure. */
+/** Returns the fields that each log entry about a session contains. Pure. */
 export function sessionFields(admission: Admission): SessionFields {
   const { info, identity } = admission;
   const { container } = admission.exec;
@@ -158,7 +162,7 @@ export function sessionFields(admission: Admission): SessionFields {
   };
 }
 
-/** Aborts the upload immediately after it opens. */
+/** Aborts the upload after it has opened. */
 export function abortWhenOpen(opening: ReturnType<typeof openRecorder>): void {
   opening.then(
     ({ upload }) => upload?.abort(),

@@ -1,6 +1,6 @@
 /**
- * An upgraded connection from its 101 response to its end. A session that must end gets the reason inside its protocol
- * if possible; otherwise its connection is closed.
+ * Runs an upgraded connection from its 101 response to its end. If the gateway ends a session, it sends the
+ * reason inside the protocol of the session if possible. Otherwise it only closes the connection.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
@@ -23,7 +23,7 @@ export interface LiveSession {
   readonly clientHead: Uint8Array;
   readonly upstream: Duplex;
   readonly upstreamHead: Uint8Array;
-  /** Recorded session, or unrecorded tunnel. */
+  /** The recorded session, or the unrecorded tunnel. */
   readonly carried: SessionRecording | Tunnel;
   /** True if the end of the stream proves complete output, even if the API server had to wait. */
   readonly provesEnd: boolean;
@@ -58,15 +58,18 @@ export interface SessionDeps {
   readonly sessions: SessionRegistry;
   readonly buffers?: ElasticBuffers;
   readonly monotonicMs: () => number;
-  /** Aborts all sessions immediately, without a farewell. */
+  /** Ends all sessions immediately when it aborts, without sending a reason to the clients. */
   readonly signal: AbortSignal;
-  /** Watches the rights of the caller and calls `end` when they are gone. Returns a function that stops watching. */
+  /**
+   * Watches the access of the caller, and calls `end` when the caller has lost it. Returns a function that
+   * stops watching.
+   */
   readonly watch?: (end: (error: TailcastError) => void) => () => void;
   /** Maximum duration of a session. */
   readonly maxDurationMs?: number | undefined;
   /** Maximum time without input or output. */
   readonly idleMs?: number | undefined;
-  /** Maximum time for which one end stays open after the other closed. */
+  /** Maximum time for which one connection stays open after the other one closed. */
   readonly lingerMs: number;
 }
 
@@ -78,14 +81,17 @@ export interface SessionResult {
   readonly error?: ErrorCode;
 }
 
-/** Reason for the end of a session. `error` is sent to the client. */
+/** End of a session and its reason. The client gets `error`. */
 interface End {
   readonly outcome: SessionOutcome;
   readonly reason?: string;
   readonly error?: TailcastError;
 }
 
-/** Runs the session until one side closes or the gateway ends it. Resolves when its recording is confirmed. */
+/**
+ * Runs the session until one side closes or the gateway ends it. Resolves when the recorder has acknowledged
+ * the recording, or the recording has failed.
+ */
 export function runSession(live: LiveSession, deps: SessionDeps): Promise<SessionResult> {
   const wanted = Promise.withResolvers<End>();
   const running = run(live, deps, wanted);
@@ -154,7 +160,10 @@ function incompleteReasonOf({ carried, provesEnd }: LiveSession, backpressured: 
   return carried.tap.incompleteReason(backpressured && !provesEnd);
 }
 
-/** Outcome for each error of a tap. Other errors mean unreadable bytes. */
+/**
+ * Outcome of the session for each error of a tap. All other errors mean that the tap could not parse the
+ * bytes.
+ */
 const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
   ['POLICY_REFUSED', 'refused'],
@@ -164,14 +173,15 @@ const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
 const BAD_GATEWAY = 502;
 
 /**
- * Returns a failure status for an unproved end. kubectl treats a connection that closes without a status as success.
+ * Returns an error status for the client if the end of the output is unproved. kubectl would treat a
+ * connection that closes without a status as success.
  */
 function lastWordsOf(live: LiveSession, backpressured: boolean): Uint8Array | undefined {
   const reason = incompleteReasonOf(live, backpressured);
   return reason === undefined ? undefined : live.carried.tap.farewell(`tailcast: ${reason}`, BAD_GATEWAY);
 }
 
-/** Returns the output buffer of a session, and the callback for a full buffer. */
+/** Returns the relay options for the output buffer of a session. */
 function bufferOf(
   { buffer, fields }: LiveSession,
   { buffers, events }: SessionDeps,
@@ -213,7 +223,7 @@ function judgeRelay(end: RelayEnd, live: LiveSession, backpressured: boolean): E
 
 function judgeClosed(first: 'client' | 'upstream', live: LiveSession, incomplete: string | undefined): End {
   if (first === 'upstream' && incomplete !== undefined) return { outcome: 'interrupted', reason: incomplete };
-  // only the exit status proves the end of a command: a client that was killed closes its connection as well
+  // only the exit status proves that the command ended, because a killed client closes its connection, too
   const clientLeft = first === 'client' || live.carried.tap.hasClientLeft();
   if (clientLeft && recordingOf(live) !== undefined && !hasExited(live))
     return { outcome: 'client-disconnected', reason: CLIENT_LEFT };
@@ -225,7 +235,8 @@ function judgeBroken(
   live: LiveSession,
   incomplete: string | undefined,
 ): End {
-  // kubectl may close its connection as soon as it has the exit status.
+  // After the exit status, a broken client connection is normal: kubectl may close its connection
+  // immediately.
   if (hasExited(live) && (side === 'client' || incomplete === undefined)) return { outcome: 'completed' };
   const reason = `the connection of the ${side} broke: ${error.message}`;
   return { outcome: side === 'client' ? 'client-disconnected' : 'interrupted', reason };
@@ -273,7 +284,7 @@ function limitTime(
     timers.push(setTimeout(() => end(error), maxDurationMs));
   }
   if (idleMs !== undefined) {
-    // Pings of kubectl are bytes on the wire, but they are neither input nor output.
+    // A recorded session counts only input and output, so that pings of kubectl do not keep it open.
     const bytes = (): number =>
       recording === undefined
         ? relay.totals.fromClient + relay.totals.fromUpstream
@@ -294,7 +305,7 @@ function limitTime(
   };
 }
 
-/** Closes the connection to the API server. The client gets the reason if its stream is at a frame boundary. */
+/** Closes both connections. The client first gets the reason if its stream is at a frame boundary. */
 function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
   const { client, upstream, carried } = live;
   upstream.destroy();
@@ -314,7 +325,7 @@ async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): 
   const recording = recordingOf(live);
   if (recording === undefined) return;
   const { session } = recording;
-  // `watchRecorder` has ended the recording.
+  // In this case `watchRecorder` has already ended the recording.
   if (end.outcome === 'recorder-lost') return;
   try {
     const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;

@@ -1,14 +1,15 @@
 /**
- * Upgrade requests: exec, attach, port-forward, and other upgrades.
+ * Handles upgrade requests: exec, attach, port-forward, and other upgrades.
  *
  * ```
  * gate → event → decision → open recorder → request to API server → 101 or refusal → recorded relay → end
  * └──────── each of these may refuse with a Kubernetes Status ────────┘
  * ```
  *
- * The recorder accepts the session before the API server gets the request. A refusal can then still be an HTTP
- * response, and no session runs unrecorded that must be recorded. The recorder gets no bytes before the 101 response of
- * the API server, so a refused session leaves no recording.
+ * The recorder accepts the session before the API server gets the request. The gateway can therefore still
+ * refuse the session with an HTTP response, and no session that must be recorded runs without a recording.
+ * The recorder gets the first bytes after the 101 response of the API server, so a refused session leaves no
+ * recording.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -62,7 +63,7 @@ import {
   type SessionResult,
 } from './upgrade-session.ts';
 
-/** Handles an upgrade request, and owns the socket from then on. Must not reject. */
+/** Handles an upgrade request, and owns the socket from then on. The promise must not reject. */
 export type UpgradeHandler = (
   request: IncomingMessage,
   socket: Duplex,
@@ -78,28 +79,35 @@ export interface UpgradeDeps
   /** Opens the access-log entry and the counters of a request. */
   readonly openAccount: (inbound: InboundRequest) => Account;
   readonly connect: ConnectUpstream;
-  /** Path before each request target, without a trailing slash. Empty for most API servers. */
+  /**
+   * Path of the API server's URL, which precedes every request target. Has no trailing slash; empty for most
+   * API servers.
+   */
   readonly basePath: string;
   /**
-   * Translates recorded WebSocket sessions to SPDY. Without this setting the API server gets the protocol of the
-   * client.
+   * Translates recorded WebSocket sessions to SPDY. If absent, the gateway uses the protocol of the client.
    */
   readonly translateExec?: TranslateExec;
-  /** True if users of terminals must type a reason. */
+  /** True if users of terminal sessions must type a reason. */
   readonly asksReason?: boolean;
-  /** Holds back sessions that must wait. Without this setting such sessions are refused. */
+  /**
+   * Delays sessions that must wait for a reason or a moderator. If absent, the gateway refuses such sessions.
+   */
   readonly holdSession?: HoldSession;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
   /**
-   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check each 403 counts
-   * as one for the caller.
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every
+   * 403 is treated as one for the caller.
    */
   readonly accountRefusals?: AccountRefusals;
   /** Returns true if a port-forward must not open the port. */
   readonly isPortRefused?: (port: number) => boolean;
-  /** Sends an API request event. Throws if the policy refuses a request without an event. */
+  /**
+   * Sends an API request event to a recorder. Throws if no recorder stores the event and the policy requires
+   * it.
+   */
   recordApiRequest(record: {
     readonly admission: Admission;
     readonly method: string;
@@ -108,18 +116,18 @@ export interface UpgradeDeps
     readonly bodyTruncated: boolean;
   }): Promise<void>;
   readonly events: SessionDeps['events'] & RecorderDeps['events'] & Pick<Events, 'upstreamFailed'>;
-  /** True if cookies of the API server are passed to the client: in `noauth` mode. */
+  /** True if the client may get cookies of the API server; false in `auth` mode. */
   readonly keepCookies: boolean;
-  /** Line at the start of recorded terminal sessions. */
+  /** Line that the gateway shows at the start of recorded terminal sessions. */
   readonly notice?: string | undefined;
   readonly unixMs: () => number;
   readonly limits?: Partial<UpgradeLimits>;
 }
 
 export interface UpgradeLimits extends Partial<RecordingLimits> {
-  /** Timeout of the response of the API server, which may have to connect to a kubelet first. */
+  /** Timeout of the API server's response. The API server may have to connect to a kubelet first. */
   readonly responseTimeoutMs: number;
-  /** Maximum time for which one end stays open after the other closed. */
+  /** Maximum time for which one connection stays open after the other one closed. */
   readonly lingerMs: number;
 }
 
@@ -127,7 +135,10 @@ const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_0
 
 const SWITCHING = 101;
 
-/** Requests that reach other programs, which may use any protocol. The API server itself uses two. */
+/**
+ * Classes of requests that reach other programs, which may use any upgrade protocol. The API server itself
+ * supports only SPDY/3.1 and WebSocket.
+ */
 const SPOKEN_BY_APPS: ReadonlySet<RequestClass> = new Set(['nodeProxy', 'podProxy', 'serviceProxy']);
 
 /** An upgrade before its 101 response. */
@@ -144,13 +155,17 @@ interface Attempt {
 }
 
 /**
- * A session after its 101 response. An object, because a promise of a promise would wait for the end of the session.
+ * A session after its 101 response. The promise is inside an object, because an async function that returned
+ * the promise itself would wait for the end of the session.
  */
 interface Running {
   readonly finished: Promise<SessionResult>;
 }
 
-/** Creates the handler. Its promise resolves when connection and recording are complete, and never rejects. */
+/**
+ * Creates the handler. The promise of the handler resolves when connection and recording are complete, and
+ * never rejects.
+ */
 export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
   const limits: UpgradeLimits = { ...UPGRADE_LIMITS, ...deps.limits };
   return async (request, client, clientHead, peer) => {
@@ -197,7 +212,8 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
 }
 
 /**
- * Handles the request up to the 101 response. Resolves with the running session; undefined if the API server refused.
+ * Handles the request up to the 101 response. Resolves with the running session, or with undefined if the API
+ * server refused it.
  */
 async function open(
   attempt: Attempt,
@@ -218,7 +234,7 @@ async function open(
         bodyTruncated: false,
       })
     : Promise.resolve();
-  // Another step may fail before the event is awaited.
+  // This prevents an unhandled rejection if another step fails before the event is awaited.
   event.catch(() => {});
   if (admission.record) return record(attempt, upgrade, admission, event);
   await event;
@@ -246,7 +262,7 @@ async function tunnel(
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
-/** Relays a connection and records it, or refuses it. */
+/** Relays a connection and records it. Refuses it if it cannot be recorded and recording is enforced. */
 async function record(
   attempt: Attempt,
   upgrade: UpgradeRequest,
@@ -259,10 +275,11 @@ async function record(
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
-  // All handshakes run at the same time, but the API server gets the request only after the event is stored and a
-  // recorder accepted the session.
+  // The gateway connects to the API server and to the recorder at the same time. It sends the request to the
+  // API server only after a recorder has stored the event and accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
-  // A session may wait for minutes, in which an unused connection could be dropped unnoticed.
+  // No early connection is opened for a session that must wait: the wait may take minutes, and the unused
+  // connection could break unnoticed.
   const wait = waitOf(admission, deps.asksReason);
   const early = wait === undefined ? connectEarly(connect) : { connect, discard: (): void => {} };
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
@@ -315,7 +332,7 @@ async function record(
   }
 }
 
-/** Prepares a session that must wait. */
+/** Prepares a session that must wait for a reason or a moderator. */
 function hold(
   attempt: Attempt,
   admission: Admission,
@@ -329,13 +346,13 @@ function hold(
   return holdSession({ ...held, admission, isTranslated, ask });
 }
 
-/** Sends the request, translated to SPDY if possible. */
+/** Sends the request of an exec or attach to the API server, translated to SPDY if possible. */
 async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   const translation = attempt.deps.translateExec?.(admission, dial);
   if (translation === undefined) return ask(attempt, admission, dial);
   const answer = await ask(attempt, admission, translation.dial);
   if (answer.kind === 'refused') return answer;
-  // The translation opens the streams, which starts the command.
+  // This check comes before the translation, which opens the streams and so starts the command.
   if (attempt.signal.aborted) answer.socket.destroy();
   attempt.signal.throwIfAborted();
   return translation.answer(answer);
@@ -371,7 +388,8 @@ async function start(
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
   const { protocol, carried, warnings = [] } = agreed;
-  // Without a terminal the header is sent now. If the recorder is lost already, the refusal is an HTTP response.
+  // Without a terminal, this sends the asciicast header to the recorder. If the recorder is already lost, the
+  // gateway can still refuse the session with an HTTP response.
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);
@@ -413,16 +431,20 @@ async function start(
 }
 
 /**
- * Returns the buffer depth of a session. The output of a program may be buffered, because the API server closes when
- * the program exits. A terminal has a small buffer, so that Ctrl-C stays quick. A port-forward has none, because its
- * client needs the back-pressure.
+ * Returns the buffer depth of a session. The output of a program gets a deep buffer, because the API server
+ * may close the connection when the program exits, before all output is delivered. A terminal gets a brief
+ * buffer, so that it reacts quickly to Ctrl-C. A port-forward gets no buffer, because its client needs the
+ * back-pressure.
  */
 function bufferFor({ policyClass, exec }: Admission): Pick<LiveSession, 'buffer'> {
   if (policyClass !== 'exec' && policyClass !== 'attach') return {};
   return { buffer: exec.tty ? 'brief' : 'deep' };
 }
 
-/** Relays a refusal of the API server. A body without a length is sent chunked, so that its end is visible. */
+/**
+ * Relays a refusal of the API server. A body without a Content-Length is sent with chunked coding, so that
+ * the client recognises its end.
+ */
 async function relayRefusal(
   attempt: Attempt,
   admission: Admission,
@@ -450,13 +472,13 @@ async function relayRefusal(
     if (inChunks) await pipeline(answer.body, encodeChunks, client, { signal });
     else await pipeline(answer.body, client, { signal });
   } catch {
-    // If one end breaks, both are destroyed, and the client sees an incomplete response.
+    // If one connection breaks, `pipeline` destroys both, and the client sees an incomplete response.
   } finally {
     answer.body.destroy();
   }
 }
 
-/** Sends a Status of the gateway, if no response was sent yet. */
+/** Sends an error of the gateway as a Status. */
 function refuse(attempt: Attempt, error: unknown): void {
   const { client, account, limits, signal } = attempt;
   if (signal.aborted || client.destroyed) {

@@ -1,6 +1,7 @@
 /**
- * Acts as the API server while a session waits for a moderator or a reason: answers the client's streams and
- * pings, shows a line of text, and keeps the input. Afterwards it relays to the connection to the API server.
+ * Acts in place of the API server while a session waits for a moderator or a reason. Answers the client's
+ * streams and pings, shows a line of text, and keeps the input. After the wait, it relays between the client
+ * and the API server.
  *
  * ```
  *   client bytes ──► side.read ──► kept, at most MAX_KEPT_BYTES ──┐ enter
@@ -8,8 +9,8 @@
  *          ◄── side.filter, without the replies that it sent ◄────┘
  * ```
  *
- * The command starts when the API server gets the streams, so they must not reach it earlier. If the kept input is at
- * its limit, the client waits.
+ * The streams must not reach the API server during the wait, because it starts the command when it gets them.
+ * When the kept input reaches its limit, the gateway stops reading from the client.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
@@ -34,19 +35,21 @@ export interface WaitingRoomOptions {
   readonly protocol: StreamProtocol;
   readonly version: ChannelVersion;
   readonly exec: Pick<ExecOptions, 'stdin' | 'stdout' | 'stderr' | 'tty'>;
-  /** Line for the user. It is shown on the terminal, or on stderr. */
+  /** Line for the user, shown on the terminal, or on stderr without a terminal. */
   readonly text?: string | undefined;
   /** Question that the user of a terminal must answer first. */
   readonly question?: { readonly text: string; readonly answered: (line: string) => void } | undefined;
-  /** Called when the user presses Ctrl-C or Ctrl-D in a terminal, or the client says that it leaves. */
+  /**
+   * Called when the user presses Ctrl-C or Ctrl-D in a terminal, or the client sends a close frame or GOAWAY.
+   */
   readonly left: () => void;
 }
 
-/** Parsed chunk of the client. */
+/** Contents of a chunk of the client. */
 interface Seen {
-  /** Replies for the client. */
+  /** Replies to the client. */
   readonly replies: readonly Uint8Array[];
-  /** Input of the program, by frame. */
+  /** Input for the program, one item per frame. */
   readonly typed: readonly Uint8Array[];
   /** Other complete frames for the API server. */
   readonly frames: readonly Uint8Array[];
@@ -55,7 +58,7 @@ interface Seen {
 
 type Frames = Record<'replies' | 'typed' | 'frames', Uint8Array[]>;
 
-/** The parts that depend on the protocol. */
+/** The functions that depend on the protocol. */
 interface Side {
   /** True if the client has opened all streams. */
   readonly isReady: boolean;
@@ -63,11 +66,14 @@ interface Side {
   read(chunk: Uint8Array): Seen;
   /** True if the client's bytes end at a frame boundary. */
   readonly atBoundary: boolean;
-  /** Returns a frame with input of the program. */
+  /** Returns a frame with input for the program. */
   input(bytes: Uint8Array): Uint8Array;
-  /** Returns output of the gateway. */
+  /** Returns a frame that shows text of the gateway to the client. */
   say(stream: 'stdout' | 'stderr', text: Uint8Array): Uint8Array;
-  /** Returns output of the API server for the client. */
+  /**
+   * Returns the bytes of the API server that the client must get: without replies that the client already
+   * got.
+   */
   filter(chunk: Uint8Array): Uint8Array;
 }
 
@@ -83,7 +89,7 @@ export class WaitingRoom extends Duplex {
   readonly #ready = Promise.withResolvers<void>();
   #kept: Uint8Array[] = [];
   #keptBytes = 0;
-  /** Callback of the write that waits for `enter` or for the API server. */
+  /** Callback of the current write, until `enter` is called or the API server accepts more bytes. */
   #writing: Done | undefined;
   #inner: Duplex | undefined;
   #state: 'opening' | 'asking' | 'answered' | 'waiting' = 'opening';
@@ -102,7 +108,10 @@ export class WaitingRoom extends Duplex {
     return this.#ready.promise;
   }
 
-  /** Continues with a connection of the API server, once. @param head bytes that arrived with its 101 response */
+  /**
+   * Ends the wait and relays to this connection to the API server. Called once. @param head bytes that
+   * arrived with the 101 response
+   */
   enter(inner: Duplex, head: Uint8Array): void {
     if (this.destroyed || this.writableEnded) {
       inner.destroy();
@@ -150,7 +159,9 @@ export class WaitingRoom extends Duplex {
     else this.#writing = done;
   }
 
-  /** True until the question is answered. Input until then is not for the program. */
+  /**
+   * True until the question is answered. Until then, input belongs to the question and not to the program.
+   */
   get #isAsking(): boolean {
     return this.#options.question !== undefined && this.#state !== 'waiting';
   }
@@ -184,17 +195,20 @@ export class WaitingRoom extends Duplex {
     done(error);
   }
 
-  /** Asks the question when all streams are open, and shows the line when the question is answered. */
+  /**
+   * Asks the question as soon as all streams are open. Shows the line of text as soon as the question is
+   * answered.
+   */
   #advance(): void {
     const { exec, text, question } = this.#options;
     if (this.#state === 'opening' && this.#side.isReady) {
       this.#state = question === undefined ? 'answered' : 'asking';
       if (question !== undefined) this.push(this.#side.say('stdout', Buffer.from(question.text)));
     }
-    // an incomplete frame could still be input before the end of the line
+    // waits for the end of an incomplete frame, which may contain input that belongs to the question
     if (this.#state !== 'answered' || (question !== undefined && !this.#side.atBoundary)) return;
     this.#state = 'waiting';
-    // A program may read the stdout of a session without a terminal.
+    // Without a terminal, the line goes to stderr, because stdout may be piped into another program.
     const stream = exec.tty ? 'stdout' : 'stderr';
     if (text !== undefined && exec[stream]) this.push(this.#side.say(stream, Buffer.from(`${text}\r\n`)));
     this.#ready.resolve();
@@ -256,7 +270,7 @@ function createWebSocketSide({ tty }: Pick<ExecOptions, 'tty'>): Side {
   };
 }
 
-/** A mask that changes no bytes. */
+/** Mask of zeros: the masked payload is equal to the unmasked one. */
 const NO_MASK = new Uint8Array(4);
 
 function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 'version'>): Side {
@@ -265,7 +279,7 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
   const expected = rolesOf({ ...exec, version });
-  /** Streams that were answered here, whose replies of the API server are dropped. */
+  /** Streams that this module has answered. The replies of the API server to these streams are dropped. */
   const answered = new Set<number>();
   const server = createSpdyParser();
   let payload: Uint8Array[] = [];
@@ -310,14 +324,14 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
     say: (stream, bytes) => dataFrame(streams.idOf(stream) ?? 0, bytes),
     filter(chunk) {
       if (answered.size === 0 && server.atBoundary) return chunk;
-      // a piece of a DATA frame becomes a frame
+      // the parser may split a DATA frame, and each part is sent as a frame of its own
       const kept = server.push(chunk).filter((event) => !isDropped(event, answered));
       return Buffer.concat(kept.map(encodeSpdyFrame));
     },
   };
 }
 
-/** True for the reply of the API server to a stream that was answered already. */
+/** True if this is the API server's reply to a stream that this module has already answered. */
 function isDropped(event: SpdyEvent, answered: Set<number>): boolean {
   return event.kind === 'synReply' && answered.delete(event.streamId);
 }

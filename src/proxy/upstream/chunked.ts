@@ -1,10 +1,14 @@
 /**
- * The chunked transfer coding (RFC 9112 §7.1): finds the chunks and the end of a body in any segmentation. Copies
- * nothing: the caller forwards the received bytes, or only the payload ranges.
+ * Scanner for the chunked transfer coding (RFC 9112 §7.1). Finds the payload and the end of a body, however
+ * the bytes are split into pieces. Copies nothing: the caller forwards either all received bytes or only the
+ * payload ranges.
  */
 import { TailcastError } from '../../errors.ts';
 
-/** Maximum bytes of the extensions of a chunk, and of the trailers of a body; API servers send neither. */
+/**
+ * Maximum bytes of the extensions of one chunk, and of all trailers of a body. API servers send no extensions
+ * and no trailers.
+ */
 const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
 const MAX_TRAILER_BYTES = 64 * 1024;
 
@@ -28,13 +32,13 @@ const SIZE_LF = 2;
 const DATA = 3;
 const DATA_CR = 4;
 const DATA_LF = 5;
-const TRAILER = 6; // the trailer section, up to and with its empty line
+const TRAILER = 6; // the trailer section, including its empty line
 const DONE = 7;
 
 const CR = 0x0d;
 const LF = 0x0a;
 const SEMICOLON = 0x3b;
-/** 2^52 bytes in hexadecimal; longer sizes would lose precision. */
+/** Maximum hexadecimal digits of a chunk size: up to 2^52 bytes. Larger numbers would lose precision. */
 const MAX_SIZE_DIGITS = 13;
 
 /** Creates a scanner for one body. */
@@ -45,7 +49,7 @@ export function createChunkedScanner(): ChunkedScanner {
 class Scanner implements ChunkedScanner {
   #state: number = SIZE;
   #digits = 0;
-  /** Size being read, then remaining payload bytes. */
+  /** While the size line is parsed: the size so far. Then the remaining payload bytes of the chunk. */
   #remaining = 0;
   #extension = 0;
   #trailerText = '';
@@ -122,7 +126,10 @@ class Scanner implements ChunkedScanner {
     else throw broken('a malformed chunk size');
   }
 
-  /** Reads up to the empty line, which may directly follow the last chunk's size line. */
+  /**
+   * Scans the trailers up to the empty line. Without trailers, the empty line directly follows the size line
+   * of the last chunk.
+   */
   #scanTrailer(bytes: Buffer, from: number): number {
     let at = from;
     let ended = false;
@@ -155,9 +162,12 @@ const HEX = Uint8Array.from({ length: 256 }, (_, code) => {
 });
 
 const TRAILER_LINE = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)$/;
-/** Trailers with these names could only confuse a parser (RFC 9110 §6.5.1). */
+/**
+ * Framing headers. A response with such a trailer is rejected, because it could confuse a parser (RFC 9110
+ * §6.5.1).
+ */
 const FRAMING: ReadonlySet<string> = new Set(['transfer-encoding', 'content-length']);
-/** Headers that are not allowed in a trailer and are removed. */
+/** Other headers that are not allowed as trailers. They are removed. */
 const FORBIDDEN: ReadonlySet<string> = new Set([
   'connection',
   'host',

@@ -1,6 +1,7 @@
 /**
- * Several API servers of one cluster. A new connection goes to a healthy one, in turn; if it cannot be opened, the
- * next one is tried. A request is never sent a second time. Idle connections to an unhealthy server are closed.
+ * Distributes connections among several API servers of one cluster. New connections go to the healthy servers
+ * in turn. If a connection fails to open, the next server is tried. A request is never sent to a second
+ * server. Idle connections to an unhealthy server are closed.
  */
 import { request } from 'node:http';
 import type { Socket } from 'node:net';
@@ -19,7 +20,7 @@ export interface EndpointAddress {
   readonly port: number;
 }
 
-/** State of one API server. `problem` is undefined while it is healthy. */
+/** State of one API server. `problem` is undefined while the server is healthy. */
 export interface EndpointState {
   readonly address: string;
   readonly problem: string | undefined;
@@ -28,7 +29,7 @@ export interface EndpointState {
 export interface Endpoints extends UpstreamConnector {
   readonly states: readonly EndpointState[];
   isHealthy(socket: object): boolean;
-  /** Asks every API server for `/readyz`. Never rejects. */
+  /** Requests `/readyz` from every API server. Never rejects. */
   check(timeoutMs: number): Promise<void>;
 }
 
@@ -38,9 +39,9 @@ interface Endpoint {
   problem: string | undefined;
 }
 
-/** Timeout of a connection if there is another API server to try, in milliseconds. */
+/** Timeout for opening a connection if the cluster has several API servers, in milliseconds. */
 const CONNECT_TIMEOUT_MS = 3_000;
-/** Statuses of a server that is ready, or that does not tell anonymous clients. */
+/** Statuses with which a server refuses anonymous requests to `/readyz`. Such a server counts as healthy. */
 const REFUSES_ANONYMOUS: ReadonlySet<number> = new Set([401, 403]);
 
 /**
@@ -72,7 +73,7 @@ export function createEndpoints(
   });
   let turn = 0;
 
-  /** Healthy servers first, each time beginning with another one. */
+  /** Returns all servers, the healthy ones first. Each call starts with another server. */
   function inOrder(): readonly Endpoint[] {
     if (isOnly) return endpoints;
     turn += 1;
@@ -123,7 +124,7 @@ export function createEndpoints(
   };
 }
 
-/** Returns the problem of an API server, if any. */
+/** Checks one API server. Returns its problem, or undefined if it is healthy. */
 async function probe(
   { connector }: Endpoint,
   options: {

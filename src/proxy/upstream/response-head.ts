@@ -1,15 +1,17 @@
 /**
- * Parses the head of an HTTP/1.1 response of the API server: one pass over the bytes, which are kept.
+ * Parses the head of an HTTP/1.1 response of the API server in one pass. The result keeps the received bytes,
+ * so that the gateway can forward them unchanged.
  *
- * The API server is trusted, but may have defects: names and values are checked against RFC 9112 (§4 status line,
- * §5 fields, no obs-fold, no bare CR or LF), framing must be unambiguous (§6.3), and sizes are limited. Tests
- * compare the result with Node's parser.
+ * The API server is trusted but may have defects. The parser checks names and values against RFC 9112 (§4
+ * status line, §5 fields, no obs-fold, no bare CR or LF). It rejects ambiguous framing (§6.3) and limits
+ * sizes. Tests compare the result with Node's parser.
  *
- * Ownership: a head refers to its chunk until its text was read.
+ * Ownership: `ResponseHead` refers to the memory of the chunk, so the chunk must not change while the head is
+ * in use.
  */
 import { TailcastError } from '../../errors.ts';
 
-/** How the body is delimited. */
+/** Framing of a response body. `close` means that the end of the connection ends the body. */
 export type BodyFraming =
   | { readonly kind: 'none' }
   | { readonly kind: 'length'; readonly bytes: number }
@@ -22,12 +24,15 @@ export interface ResponseHead {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
-  /** Content length of the header; a HEAD response has the header and no body. */
+  /** Value of Content-Length. A HEAD response may have this header although it has no body. */
   readonly contentLength: number | undefined;
   readonly chunked: boolean;
   /** True if the connection can be reused after this response. */
   readonly keepAlive: boolean;
-  /** True if an HTTP/1.1 client may get `bytes` unchanged: HTTP/1.1 without hop-by-hop headers. */
+  /**
+   * True if `bytes` can be forwarded to an HTTP/1.1 client unchanged: the response is HTTP/1.1 and contains
+   * none of the headers in {@link NOT_AS_IS}.
+   */
   readonly clean: boolean;
 }
 
@@ -38,8 +43,7 @@ export interface ResponseHead {
 export const MAX_RESPONSE_HEAD_BYTES = 256 * 1024;
 
 /**
- * Parses a head that begins at `start`.
- * @returns the head, or undefined if `bytes` ends before the head
+ * Parses a head that begins at `start`. @returns the head, or undefined if the head in `bytes` is incomplete
  * @throws TailcastError `UPSTREAM_BROKEN`
  */
 export function parseResponseHead(bytes: Buffer, start: number): ResponseHead | undefined {
@@ -65,7 +69,7 @@ export function parseResponseHead(bytes: Buffer, start: number): ResponseHead | 
   return conclude({ bytes, start, end, status }, minor, special.seen);
 }
 
-/** Returns the headers as received, flat `[name, value, …]`, without omissions. */
+/** Returns all headers as received, as a flat list `[name, value, …]`. */
 export function headerList(head: ResponseHead): string[] {
   const flat: string[] = [];
   const lines = headText(head).split('\r\n');
@@ -85,7 +89,7 @@ export function reasonPhrase(head: ResponseHead): string {
 }
 
 function headText({ bytes, start, end }: ResponseHead): string {
-  // without the last CR LF and the empty line, which exist even without headers
+  // omits the CR LF of the last line and the empty line
   return bytes.toString('latin1', start, end - 4);
 }
 
@@ -95,7 +99,7 @@ const SP = 0x20;
 const COLON = 0x3a;
 const DIGIT_0 = 0x30;
 
-/** RFC 9110 §5.6.2 token bytes, and the bytes of a field value (§5.5: HTAB, SP, VCHAR, obs-text). */
+/** Bytes of header names (RFC 9110 §5.6.2, token) and of header values (§5.5: HTAB, SP, VCHAR, obs-text). */
 const TOKEN = table((code) => /[!#$%&'*+\-.^_`|~0-9A-Za-z]/.test(String.fromCharCode(code)));
 const VALUE = table((code) => code === 0x09 || (code >= SP && code !== 0x7f));
 
@@ -104,8 +108,8 @@ function table(allowed: (code: number) => boolean): Uint8Array {
 }
 
 /**
- * Parses `HTTP/1.x NNN` with an optional reason phrase; returns the offset of the first header, or -1 if it is
- * incomplete.
+ * Parses `HTTP/1.x NNN` with an optional reason phrase. Returns the offset of the first header, or -1 if the
+ * status line is incomplete.
  */
 function scanStatusLine(bytes: Buffer, start: number): number {
   if (bytes.length - start < STATUS_LENGTH) return -1;
@@ -116,7 +120,7 @@ function scanStatusLine(bytes: Buffer, start: number): number {
 const STATUS_LINE = /^HTTP\/1\.[01] [1-5][0-9][0-9][ \r]$/;
 const STATUS_LENGTH = 13;
 
-/** Returns the offset after the CR LF that ends a value, or -1 if it is incomplete. */
+/** Returns the offset after the CR LF that ends a value, or -1 if the value is incomplete. */
 function scanValue(bytes: Buffer, from: number): number {
   let at = from;
   const length = bytes.length;
@@ -132,7 +136,7 @@ interface SpecialFields {
   seen: (readonly [name: string, value: string])[] | undefined;
 }
 
-/** Parses one `name: value` line; headers that matter to a proxy are stored in `special`. */
+/** Parses one `name: value` line, and adds headers with a name in {@link SPECIAL} to `special`. */
 function scanField(bytes: Buffer, from: number, special: SpecialFields): number {
   let at = from;
   const length = bytes.length;
@@ -141,7 +145,7 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
   if (bytes[at] !== COLON || at === from) throw broken('a malformed header line');
   const next = scanValue(bytes, at + 1);
   if (next === -1) return -1;
-  // the length of the name excludes most headers without creating a string
+  // a fast check: most names have another length than those in `SPECIAL`, so no string is created for them
   if (SPECIAL_LENGTHS[at - from] === 1) {
     const name = bytes.toString('latin1', from, at).toLowerCase();
     if (SPECIAL.has(name))
@@ -151,8 +155,8 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
 }
 
 /**
- * Headers that prevent forwarding of the bytes. `cleanResponseHeaders` in `kube/headers` handles each; a test
- * compares both lists.
+ * Headers of heads that cannot be forwarded unchanged. `cleanResponseHeaders` in `kube/headers` handles each
+ * of these headers. A test compares both lists.
  */
 const NOT_AS_IS = [
   'connection',

@@ -1,19 +1,22 @@
 /**
- * Turns the bytes of a connection into responses for a sink: interim heads, one head, the body, the end. One
- * reader serves one connection, one response at a time.
+ * Parses the bytes of one connection into responses. For each response, it calls a sink with interim heads,
+ * the head, the body and the end. It reads one response at a time.
  */
 import { TailcastError } from '../../errors.ts';
 import { createChunkedScanner, type ChunkedScanner } from './chunked.ts';
 import { parseResponseHead, type BodyFraming, type ResponseHead } from './response-head.ts';
 
-/** Receives a response. Order of calls: `informational`*, `head`, `body`*, `end`; then none. */
+/** Receives a response. Order of calls: `informational` (any number), `head`, `body` (any number), `end`. */
 export interface ResponseSink {
   /** True if `body` gets payload only; otherwise it also gets chunk framing and trailers. */
   readonly needsPayload: boolean;
   /** An interim response (100, 102, 103, …; never 101). */
   informational(head: ResponseHead): void;
   head(head: ResponseHead, framing: BodyFraming): void;
-  /** Bytes `start…end` of `chunk`. To keep them after `flush`, count another use (`read-buffers`). */
+  /**
+   * Bytes `start…end` of `chunk`. To use the bytes after `flush`, the sink must count another use of the
+   * buffer, see `memory/read-buffers`.
+   */
   body(chunk: Buffer, start: number, end: number): void;
   /** @param trailers flat list, empty for most bodies */
   end(trailers: readonly string[]): void;
@@ -25,7 +28,7 @@ export interface ResponseReader {
   /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must then be destroyed */
   push(chunk: Buffer): void;
   /**
-   * The API server has ended its side.
+   * Reports that the API server has closed its side of the connection.
    * @throws TailcastError `UPSTREAM_BROKEN` if the response is incomplete
    */
   finish(): void;
@@ -33,11 +36,14 @@ export interface ResponseReader {
   readonly reading: boolean;
   /** True after the first byte of the current response. */
   readonly started: boolean;
-  /** True if the last response had exact framing, allows reuse, and was not followed by other bytes. */
+  /**
+   * True if the connection can be reused: the last response had exact framing and allows reuse, and no other
+   * bytes followed it.
+   */
   readonly reusable: boolean;
 }
 
-/** Maximum interim responses; clients cannot use more. */
+/** Maximum number of interim responses before a response. Clients need no more. */
 const MAX_INFORMATIONAL = 16;
 
 /** Creates the reader of one connection. */
@@ -163,7 +169,7 @@ class Reader implements ResponseReader {
   }
 
   #completeAt(bytes: Buffer, end: number, sink: ResponseSink, trailers: readonly string[]): void {
-    // bytes after a response were not requested, so the connection is not reused
+    // the API server sent bytes after the response without a request, so the connection is not reused
     if (end < bytes.length) this.#keepAlive = false;
     this.#complete(sink, trailers);
   }
@@ -182,7 +188,10 @@ const NONE = { kind: 'none' } as const;
 const CHUNKED = { kind: 'chunked' } as const;
 const CLOSE = { kind: 'close' } as const;
 
-/** RFC 9112 §6.3. A body where none is allowed is rejected. */
+/**
+ * Returns the framing of a response body (RFC 9112 §6.3). Throws if a response that must not have a body has
+ * one.
+ */
 function framingOf(head: ResponseHead, method: string): BodyFraming {
   if (method === 'HEAD' || head.status === 304) return NONE;
   if (head.status === 204) {

@@ -1,7 +1,7 @@
 /**
- * Opens TLS connections to the API server, with one secure context for all (it contains CA and client
- * certificate; sharing it saves about 25 KB per connection), resumed TLS sessions, without Nagle's algorithm,
- * with TCP keep-alive.
+ * Opens TLS connections to the API server. Connections resume TLS sessions, use TCP keep-alive, and do not
+ * use Nagle's algorithm. All share one secure context with CA and client certificate, which saves about 25 KB
+ * per connection.
  */
 import { isIP, type LookupFunction, type OnReadOpts, type Socket } from 'node:net';
 import {
@@ -19,31 +19,35 @@ import { UpstreamStream } from './upstream-stream.ts';
 export interface UpstreamEndpoint {
   readonly host: string;
   readonly port: number;
-  /** Name for the certificate check, if it differs from `host`. */
+  /** Name that the certificate must contain, if it differs from `host`. */
   readonly serverName: string | undefined;
   /** Opens a connection through a proxy. Default: connects to host and port. */
   readonly open?: ((signal: AbortSignal) => Promise<Socket>) | undefined;
   /** Resolver of `host`. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
-  /** Replaced by a new object after a change. */
+  /** TLS options. A change of CA or credentials replaces this object. */
   readonly tls: ConnectionOptions;
 }
 
-/** The first `length` bytes of the shared read buffer are for this connection. @returns false to pause reading */
+/**
+ * Called when the first `length` bytes of the shared read buffer contain data of this connection. @returns
+ * false to pause reading
+ */
 export type OnRead = (length: number) => boolean | void;
 
 export interface UpstreamConnector {
   /**
    * Opens a connection.
    *
-   * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this
-   * connection, which then emits no 'data'. without this class the connection is an ordinary stream
-   * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason, at the latest after the timeout
+   * @param onRead called for received data; the connection then emits no 'data' events. Without `onRead`, the
+   * connection is an ordinary stream
+   * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason if the connection fails or the timeout is
+   * over
    */
   connect(onRead?: OnRead): Promise<TLSSocket>;
-  /** Opens a connection as a stream, for upgrades; its pieces are from `read-buffers`. */
+  /** Opens a connection for an upgrade, as a stream whose pieces are from `memory/read-buffers`. */
   connectStream(): Promise<UpstreamStream>;
-  /** The current credentials: another object after a change. */
+  /** The current credentials. A change replaces this object. */
   readonly credentials: object;
 }
 
@@ -53,7 +57,7 @@ const CONNECT_TIMEOUT_MS = 10_000;
 /** Protocols offered by ALPN. */
 const ALPN_PROTOCOLS = ['http/1.1'];
 
-/** @param options.connectTimeoutMs timeout of TCP and TLS together, default 10 s */
+/** @param options.connectTimeoutMs timeout for the TCP and TLS handshakes in total, default 10 s */
 export function createUpstreamConnector(
   endpoint: UpstreamEndpoint,
   options: { readonly connectTimeoutMs?: number } = {},
@@ -87,21 +91,22 @@ export function createUpstreamConnector(
         secureContext: context,
         host: endpoint.host,
         port: endpoint.port,
-        // SNI contains hostnames only (RFC 6066 §3); for an address the certificate is checked against the host
+        // SNI may contain only hostnames (RFC 6066 §3); without SNI, Node compares the certificate with
+        // `host`
         servername: isIP(name) === 0 ? name : '',
         ALPNProtocols: ALPN_PROTOCOLS,
         allowHalfOpen,
         ...(endpoint.lookup === undefined ? {} : { lookup: endpoint.lookup }),
-        // for an existing connection Node ignores `onread`
+        // Node ignores `onread` for an existing socket
         ...(tunnel === undefined ? {} : { socket: tunnel }),
         ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
         ...(session === undefined ? {} : { session }),
       };
-      // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
+      // NOTE: `onread` is documented for `tls.connect`, but missing in the types of its options
       const socket = connect(options);
       const fail = (reason: string, cause?: unknown): void => {
         clearTimeout(timer);
-        // an invalid session must not make every later handshake fail
+        // drops the TLS session, because an invalid session would make every later handshake fail
         session = undefined;
         socket.destroy();
         const where = `${endpoint.host}:${endpoint.port}`;
@@ -113,8 +118,8 @@ export function createUpstreamConnector(
       socket.once('error', onError);
       socket.once('close', onClose);
       socket.on('session', (fresh: Buffer) => {
-        // sessions may arrive late, and a resumed session skips the certificate check, so it must belong to the
-        // current context
+        // a session may arrive after the secure context was replaced; a resumed session skips the certificate
+        // check, so only sessions of the current context are kept
         if (made?.context === context) session = fresh;
       });
       socket.once('secureConnect', () => {

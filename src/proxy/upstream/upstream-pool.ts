@@ -1,7 +1,8 @@
 /**
- * Keep-alive connections to the API server. A request uses the most recently used idle connection, or a new one;
- * no request waits for a watch. The total number of connections is limited (more requests get `OVERLOADED`), and
- * so is the idle time. A connection with replaced credentials is closed when its request ends.
+ * Pool of keep-alive connections to the API server. A request uses the most recently used idle connection or
+ * a new connection. It never waits for the end of another request. The number of connections and their idle
+ * time are limited; above the limit, requests get `OVERLOADED`. When the credentials change, connections with
+ * old credentials are closed after their current request.
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
@@ -10,13 +11,13 @@ import { createResponseReader, type ResponseReader, type ResponseSink } from './
 
 /** The exchange that uses a connection. */
 export interface ConnectionUser {
-  /** All available bytes were passed to the sink. */
+  /** Called when all available bytes were passed to the sink. */
   flush(): void;
-  /** The response is complete. */
+  /** Called when the response is complete. */
   responseEnded(): void;
-  /** The kernel accepted the written bytes. */
+  /** Called when the kernel has accepted the written bytes. */
   drained(): void;
-  /** The connection closed before the end of the response. */
+  /** Called when the connection closed before the end of the response. */
   connectionLost(error: TailcastError): void;
 }
 
@@ -26,12 +27,12 @@ export interface Waiter {
   connectFailed(error: TailcastError): void;
 }
 
-/** One connection to the API server with its exchange. */
+/** One connection to the API server, and the exchange that uses it. */
 export class UpstreamConnection {
   readonly socket: Socket;
   /** Credentials of the connection. */
   readonly credentials: object;
-  /** Number of exchanges on it. */
+  /** Number of exchanges that have used the connection. */
   uses = 0;
   idleSinceMs = 0;
   readonly #reader: ResponseReader = createResponseReader();
@@ -42,7 +43,7 @@ export class UpstreamConnection {
     this.socket = socket;
     this.credentials = credentials;
     this.#pool = pool;
-    // a socket without `onRead` emits 'data'; one with it never does
+    // only a socket that was opened without `onRead` emits 'data'
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
@@ -61,7 +62,10 @@ export class UpstreamConnection {
     this.#reader.begin(sink, method);
   }
 
-  /** Ends the current exchange: the connection returns to the pool if it is reusable, otherwise it is closed. */
+  /**
+   * Ends the current exchange. Returns the connection to the pool if it can be reused, and closes it
+   * otherwise.
+   */
   finish(requestComplete: boolean): void {
     this.#user = undefined;
     if (requestComplete && this.#reader.reusable && !this.socket.destroyed && this.socket.writable) {
@@ -78,9 +82,9 @@ export class UpstreamConnection {
     this.#pool.forget(this);
   }
 
-  /** The first `length` bytes of the shared read buffer are for this connection. */
+  /** Called when the first `length` bytes of the shared read buffer contain data of this connection. */
   received(length: number): void {
-    // moved out before other code runs
+    // takes the bytes out of the shared buffer before any other code can read into it
     const chunk = take(length);
     this.#read(chunk);
     give(chunk);
@@ -89,7 +93,7 @@ export class UpstreamConnection {
   #read(chunk: Buffer): void {
     const user = this.#user;
     if (user === undefined) {
-      // an idle connection that sends bytes is not reused
+      // the API server sent bytes without a request, so the connection is not reused
       return this.destroy();
     }
     this.#guard(() => {
@@ -100,7 +104,7 @@ export class UpstreamConnection {
 
   #delivered(user: ConnectionUser): void {
     user.flush();
-    // the sink may have aborted the exchange in the meantime
+    // the sink may have aborted the exchange during these calls
     if (!this.#reader.reading && this.#user === user) user.responseEnded();
   }
 
@@ -113,7 +117,7 @@ export class UpstreamConnection {
     });
   }
 
-  /** An error in an event of this connection ends only this exchange. */
+  /** Runs an event handler. If it throws, only the exchange of this connection fails. */
   #guard(act: () => void): void {
     try {
       act();
@@ -133,21 +137,24 @@ export class UpstreamConnection {
   }
 }
 
-/** Opens connections with a read callback; `UpstreamConnector` matches. */
+/** Opens connections that report received data to a callback. `UpstreamConnector` implements it. */
 export interface PoolConnector {
   connect(onRead: (length: number) => void): Promise<Socket>;
-  /** The current credentials: another object after a change. */
+  /** The current credentials. A change replaces this object. */
   readonly credentials: object;
-  /** True if the API server behind an idle connection is healthy. Default: always true. */
+  /** Returns true if the API server of this connection is healthy. Default: always true. */
   readonly isHealthy?: (socket: Socket) => boolean;
 }
 
 /** Limits of a pool. */
 export interface PoolLimits {
-  /** Maximum connections: idle, in use, and opening. */
+  /** Maximum number of connections: idle, in use and opening. */
   readonly maxConnections: number;
   readonly maxIdle: number;
-  /** Maximum idle time; below the 90 s of the API server, so that the gateway closes first. */
+  /**
+   * Maximum idle time. Shorter than the 90 s of the API server, so that the gateway closes idle connections
+   * first.
+   */
   readonly idleMs: number;
 }
 
@@ -158,12 +165,12 @@ export class UpstreamPool {
   readonly #limits: PoolLimits;
   /** Monotonic clock, in milliseconds. */
   readonly nowMs: () => number;
-  /** The most recently used connection is last. */
+  /** Idle connections, the most recently used one last. */
   readonly #idle: UpstreamConnection[] = [];
   readonly #connections = new Set<UpstreamConnection>();
-  /** In order of arrival; a connection is opening for each. */
+  /** Callers that wait for any connection, in order of arrival. One connection is being opened for each. */
   readonly #waiters = new Set<Waiter>();
-  /** Waiters that need a new connection. */
+  /** Callers that wait for a new connection and do not accept a used one. */
   readonly #waitersForFresh = new Set<Waiter>();
   readonly #sweep: NodeJS.Timeout;
   #opening = 0;
@@ -182,7 +189,7 @@ export class UpstreamPool {
 
   /**
    * Calls `waiter` with a connection, immediately if one is idle.
-   * @param fresh true for a new connection
+   * @param fresh true to require a new connection
    * @throws TailcastError `OVERLOADED` or `SHUTTING_DOWN`
    */
   acquire(waiter: Waiter, fresh: boolean): void {
@@ -198,13 +205,15 @@ export class UpstreamPool {
     this.#openFor(waiter, fresh);
   }
 
-  /** Removes a waiter; the connection that is opening for it becomes idle. */
+  /**
+   * Removes a waiter. The connection that is being opened for it will serve another waiter or become idle.
+   */
   cancel(waiter: Waiter): void {
     this.#waiters.delete(waiter);
     this.#waitersForFresh.delete(waiter);
   }
 
-  /** Takes a connection back: for the first waiter, or as idle. */
+  /** Takes a connection back. The first waiter gets it; without waiters it becomes idle. */
   release(connection: UpstreamConnection): void {
     if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();
     if (connection.socket.isPaused()) connection.socket.resume();
@@ -225,7 +234,7 @@ export class UpstreamPool {
     if (index !== -1) this.#idle.splice(index, 1);
   }
 
-  /** Closes idle connections now, and the others when they return. */
+  /** Closes idle connections now, and all others when their exchange ends. */
   close(): void {
     this.#closed = true;
     clearInterval(this.#sweep);
@@ -244,7 +253,10 @@ export class UpstreamPool {
     return credentials === this.#connector.credentials && this.#connector.isHealthy?.(socket) !== false;
   }
 
-  /** An error of a waiter does not affect the exchange that returned the connection. */
+  /**
+   * Gives a connection to a waiter. If the waiter throws, only its own exchange fails, and not the exchange
+   * that returned the connection.
+   */
   #hand(connection: UpstreamConnection, waiter: Waiter): void {
     try {
       waiter.connected(connection);

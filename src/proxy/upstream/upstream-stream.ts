@@ -1,7 +1,8 @@
 /**
- * A connection to the API server as a stream, for upgrades. Emits pieces of `read-buffers`: the receiver releases
- * a copied piece; the garbage collector frees the others. Node's own stream allocates a buffer per TLS record,
- * which causes ten times as many collections and 1.1x the CPU for an unrecorded flood.
+ * A connection to the API server as a stream, for upgrades. It emits pieces of `memory/read-buffers`. The
+ * receiver returns a piece to the pool after copying it; other pieces are freed by the garbage collector.
+ * Node's own stream allocates a buffer per TLS record. For unrecorded bulk output, this would cause ten times
+ * as many garbage collections and 1.1 times the CPU time.
  */
 import { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
@@ -18,10 +19,10 @@ export class UpstreamStream extends Duplex {
     super({ allowHalfOpen: false });
   }
 
-  /** Takes over the connection, which is opened with `allowHalfOpen`; its `onRead` calls `received`. */
+  /** Takes over a connection that was opened with `allowHalfOpen` and whose `onRead` calls `received`. */
   attach(socket: TLSSocket): this {
     this.#socket = socket;
-    // over a tunnel Node ignores `onread`
+    // a connection through a proxy emits 'data', because Node ignores `onread` for it
     socket.on('data', (chunk: Buffer) => {
       if (!this.push(chunk)) socket.pause();
     });
@@ -31,13 +32,16 @@ export class UpstreamStream extends Duplex {
     });
     socket.on('error', (error) => this.destroy(error));
     socket.on('close', () => {
-      // pending bytes are read first; then this stream ends automatically
+      // after a normal end, the stream closes automatically when the pending bytes were read
       if (!this.#ended) this.destroy();
     });
     return this;
   }
 
-  /** The first `length` bytes of the shared read buffer are for this connection. @returns true to continue reading */
+  /**
+   * Called when the first `length` bytes of the shared read buffer contain data of this connection. @returns
+   * true to continue reading
+   */
   received(length: number): boolean {
     return this.push(take(length));
   }
@@ -59,7 +63,7 @@ export class UpstreamStream extends Duplex {
   }
 
   override _final(done: Done): void {
-    // failures no longer matter
+    // ignores errors of the end, because nothing more is written
     this.#socket?.end(() => done());
   }
 

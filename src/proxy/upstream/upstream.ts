@@ -1,18 +1,18 @@
 /**
- * The HTTP/1.1 client for the API server: one request and its response over a pooled connection. The head is one
- * string, the body is streamed, and the response is passed to a sink unchanged.
+ * HTTP/1.1 client for the API server. An *exchange* is one request and its response over a pooled connection.
+ * The client streams the request body, and passes the response to a sink unchanged.
  *
- * The client never follows redirects, decodes bodies, limits the time of a response, or repeats a request that
- * may have reached the API server. One exception: a pure read on a keep-alive connection that closes immediately,
- * before the first byte of a response, because the API server had closed it before the request arrived. The
- * client sends this read once more, on a new connection.
+ * The client never follows redirects, decodes bodies, or limits the time of a response. It never repeats a
+ * request that may have reached the API server, with one exception. The API server may close a keep-alive
+ * connection just before a request arrives. If a read-only request on a keep-alive connection fails
+ * immediately and before the first byte of a response, the client sends it once more on a new connection.
  */
 import { TailcastError } from '../../errors.ts';
 import { SAFE_METHODS, staleWindow } from '../../stale-connections.ts';
 import type { ResponseSink } from './response-reader.ts';
 import type { ConnectionUser, UpstreamConnection, UpstreamPool, Waiter } from './upstream-pool.ts';
 
-/** How the request body is delimited. */
+/** Framing of a request body. */
 export type RequestFraming =
   | { readonly kind: 'none' }
   | { readonly kind: 'length'; readonly bytes: number }
@@ -22,39 +22,41 @@ export interface UpstreamRequest {
   readonly method: string;
   /** Request target, including the base path of the API server. */
   readonly target: string;
-  /** Flat list, complete except for connection and framing. */
+  /** Flat list of all headers except connection and framing headers. */
   readonly headers: readonly string[];
   readonly framing: RequestFraming;
-  /** True if the request, with a safe method and without a body, may be sent twice. */
+  /** True if the request is read-only, so that it may be sent twice if it has a safe method and no body. */
   readonly repeatable: boolean;
 }
 
-/** The owner of an exchange: receives the response and all other events. */
+/** Receives the response and all other events of an exchange. */
 export interface ExchangeOwner extends ResponseSink {
-  /** All received bytes were passed to the sink. */
+  /** Called when all received bytes were passed to the sink. */
   flush(): void;
-  /** The request body may continue after `write` has returned false. */
+  /** Called when the owner may write again after `write` has returned false. */
   writable(): void;
-  /** The exchange ended without a complete response. Called at most once, as the last call. */
+  /**
+   * Called when the exchange fails before the response is complete. Called at most once, as the last call.
+   */
   failed(error: TailcastError): void;
 }
 
 export interface Exchange {
-  /** Sends a piece of the request body. False: wait for `writable`. */
+  /** Sends a piece of the request body. Returns false if the caller must wait for `writable`. */
   write(chunk: Uint8Array): boolean;
   /** Ends the request body. */
   end(): void;
-  /** Aborts the exchange and closes its connection, without further callbacks. */
+  /** Aborts the exchange and closes its connection. The owner gets no further calls. */
   abort(): void;
   /** Pauses and resumes reading of the response. */
   pause(): void;
   resume(): void;
-  /** True after the complete request, including the body, was handed over. */
+  /** True after the complete request was passed to the exchange, including the body. */
   readonly requestComplete: boolean;
 }
 
 /**
- * Starts an exchange. Until this call returns, only `failed` may be called.
+ * Starts an exchange. Before this function returns, it calls no function of the owner except `failed`.
  * @throws TailcastError `OVERLOADED`, `SHUTTING_DOWN`, `INTERNAL` if a header does not fit on one line
  */
 export function startExchange(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool): Exchange {
@@ -74,9 +76,11 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   #retried = false;
   #isRecent = (): boolean => true;
   #paused = false;
-  /** Remaining bytes of a body with a length. */
+  /** Remaining bytes of a request body with a Content-Length. */
   #owed: number;
-  /** Body bytes that were written before the connection was open. `write` returns false for them. */
+  /**
+   * Body bytes that were passed to `write` before the connection was open. `write` returned false for them.
+   */
   #early: Uint8Array[] = [];
 
   constructor(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool) {
@@ -103,7 +107,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
       socket.write(this.#head, 'latin1');
       return;
     }
-    // the head waits for the first piece of the body, which is usually available
+    // the head is sent together with the first piece of the body, which is usually available already
     socket.cork();
     process.nextTick(() => socket.uncork());
     socket.write(this.#head, 'latin1');
@@ -204,12 +208,13 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   }
 
   #sendEnd({ socket }: UpstreamConnection): void {
-    // request trailers are not forwarded: Kubernetes does not read them, and they could contain identity headers
+    // drops request trailers: Kubernetes does not read them, and they could contain identity headers
     if (this.#request.framing.kind === 'chunked') socket.write('0\r\n\r\n', 'latin1');
   }
 
   /**
-   * The client's body does not have its declared length. The parser of the client's side usually detects this first.
+   * Fails the exchange because the body is shorter or longer than its Content-Length. Usually the parser for
+   * the client detects this earlier.
    */
   #breakRequest(): true {
     this.abort();
@@ -225,7 +230,10 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   }
 }
 
-/** Valid header names and values. The gate builds them so; this is the last check before sending. */
+/**
+ * Valid header names. The gate already creates valid headers; these patterns are the last check before
+ * sending.
+ */
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const NOT_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 const TARGET = /^\/[\x21-\x7e]*$/;
@@ -246,7 +254,7 @@ function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest
   return `${head}\r\n`;
 }
 
-/** @throws TailcastError `INTERNAL` if it does not fit on one line */
+/** @throws TailcastError `INTERNAL` if the method or the target is malformed */
 function checkRequestLine(method: string, target: string): void {
   if (!HEADER_NAME.test(method) || !TARGET.test(target))
     throw new TailcastError('INTERNAL', 'a malformed request line');
@@ -258,7 +266,10 @@ function checkField(name: string, value: string): void {
     throw new TailcastError('INTERNAL', 'a malformed header');
 }
 
-/** Framing is written once, below: a second framing header could turn the rest of a body into another request. */
+/**
+ * True for framing headers. Only `encodeRequestHead` may write them: a second framing header could let the
+ * API server parse the rest of a body as another request.
+ */
 function isFraming(name: string): boolean {
   return (name.length === 14 || name.length === 17) && FRAMING.has(name.toLowerCase());
 }
