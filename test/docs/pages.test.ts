@@ -178,7 +178,7 @@ describe('docs/identity.md', () => {
 
 describe('the chart', () => {
   it('has the examples that docs/install.md names, and no others', () => {
-    const named = [...read('docs/install.md').matchAll(/^\| `([\w-]+\.yaml)`/gm)].map(
+    const named = [...read('docs/install.md').matchAll(/^- `([\w-]+\.yaml)`/gm)].map(
       (match) => match[1] ?? '',
     );
     expect(named.toSorted()).toEqual(readdirSync(join(root, 'deploy/chart/tailcast/examples')).toSorted());
