@@ -47,12 +47,12 @@ export class CastText {
     return this.#isDamaged || this.#stoppedAt !== undefined;
   }
 
-  /** Second of the session at which the budget was exhausted; undefined if everything was read. */
+  /** Second of the session at which the budget was exhausted; undefined if it was not exhausted. */
   get stoppedAt(): number | undefined {
     return this.#stoppedAt;
   }
 
-  /** True if reading has stopped, for rows of the screen and for written text. */
+  /** True if neither rows of the screen nor written text are read any more. */
   get isExhausted(): boolean {
     return this.#journal?.isExhausted === true;
   }
@@ -81,7 +81,7 @@ export class CastText {
     return this.#journal?.hidden ?? 0;
   }
 
-  /** Text of a control string that has not ended yet, with its second. */
+  /** Text of an unterminated control string, and the second of the last event. */
   get pendingString(): { readonly at: number; readonly text: string } {
     return { at: this.#seconds, text: this.#journal?.parser.pendingString ?? '' };
   }

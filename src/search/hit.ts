@@ -25,7 +25,7 @@ export function markedPhrases({ clauses }: Query): MarkedPhrases {
   };
 }
 
-/** Returns the position of the match in a moment: in its command, else in the first matching row. */
+/** Returns the match in the command of a moment or, without one, in the first matching row. */
 export function hitOf({ command, rows, t0 }: Moment, marked: MarkedPhrases): Hit | undefined {
   const inCommand = command === undefined ? undefined : mark(command.text, marked.inCommands, t0, true);
   if (inCommand !== undefined) return inCommand;
@@ -49,7 +49,7 @@ function mark(
   return marks.length === 0 ? undefined : shownHit(text, marks, at, isCommand);
 }
 
-/** Returns a hit with the part of a text around its first mark. */
+/** Returns a hit with the part of the text around the first match. */
 export function shownHit(text: string, marks: Hit['marks'], at: number, isCommand: boolean): Hit {
   const [first = [0, 0]] = marks;
   const start =

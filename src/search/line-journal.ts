@@ -10,7 +10,7 @@ import { Pen } from './pen.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;
-/** Work units per character: for the line, the written text and the emitted row. */
+/** Work units per character. They cover the line, the written text and the emitted row. */
 const CHARACTER_WORK = 8;
 
 /** Journal of one session. */
@@ -34,7 +34,7 @@ export class LineJournal implements TerminalActions, TextJournal {
     this.#allowance = new TextAllowance(this.#budget);
   }
 
-  /** Always false: each character costs the same, so reading continues after the budget is exhausted. */
+  /** True if nothing more is read. An exhausted budget does not stop this journal, because it renders no screen. */
   get isStopped(): boolean {
     return this.isExhausted;
   }
@@ -106,7 +106,7 @@ export class LineJournal implements TerminalActions, TextJournal {
     this.#written.escape(this.#seconds, name);
   }
 
-  /** Treats a control string as output, because no terminal executes it. */
+  /** Treats a control string as output, because a session without a terminal does not execute it. */
   string(_kind: StringKind, text: string): void {
     for (const [index, line] of text.split(/[\r\n]+/).entries()) {
       if (index > 0) this.control(0x0a);

@@ -1,6 +1,6 @@
 /**
- * Matches sessions with queries while they are recorded, without an index. It finds the same sessions as an index. A
- * query matches a session if it matches one of its moments. Pure.
+ * Compares sessions with the queries of rules during the recording, without an index. The result is the same as with an
+ * index. A query matches a session if it matches one of its moments. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
@@ -11,7 +11,7 @@ import { joinNames, ruledNamespaces, type Hit, type Moment, type SessionNames } 
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
-/** A query that is matched with each new session. Plain data. */
+/** A rule whose query is compared with each new session. Plain data. */
 export interface WatchedRule {
   readonly id: string;
   readonly query: Query;
@@ -21,7 +21,7 @@ export interface WatchedRule {
    * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.
    */
   readonly sinceMs: number;
-  /** The session must also have a line that matches. The query then has no words. */
+  /** Pattern that a line of the session must also match. A rule with a pattern has no words in its query. */
   readonly pattern?: RulePattern;
 }
 
@@ -30,7 +30,7 @@ export interface RuleMatch {
   readonly rule: string;
   /** Position of the matching words. */
   readonly hit?: Hit;
-  /** True if the rule does not match, and its pattern was switched off because it is too slow. */
+  /** True if the pattern of the rule was switched off because it is too slow, and did not match before. */
   readonly isSlow?: true;
 }
 
@@ -59,13 +59,13 @@ function compilePatterns(rules: readonly WatchedRule[], cpuMs: () => number): Ru
   return { output: of('output'), command: of('command') };
 }
 
-/** Characters of output that patterns are matched with at once. */
+/** Number of characters that are collected before they are compared with the patterns. */
 const BATCH_CHARACTERS = 16_384;
 
-/** Moment of a session without text. */
+/** Empty moment, for sessions without text. */
 const WITHOUT_TEXT: Moment = { t0: 0, t1: 0, rows: [] };
 
-/** Matches one session with all rules, and reports each match once. */
+/** Compares one session with all rules, and reports each matching rule once. */
 export class RuleWatch {
   readonly #rules: Map<string, CompiledRule>;
   readonly #patterns: RulePatterns | undefined;
@@ -83,26 +83,26 @@ export class RuleWatch {
     this.#patterns = patterns;
   }
 
-  /** True if rules have patterns for output. */
+  /** True if a rule has a pattern for output. */
   get readsOutput(): boolean {
     return this.#patterns?.output.isEmpty === false;
   }
 
-  /** Adds a row of the screen or a written line, for the next match. */
+  /** Adds a row of the screen or a written line, which the patterns are compared with later. */
   output(line: PatternLine): void {
     if (!this.readsOutput) return;
     this.#output.push(line);
     this.#count(line);
   }
 
-  /** Adds a command, for the next match. */
+  /** Adds a command, which the patterns are compared with later. */
   command(line: PatternLine): void {
     if (this.#patterns?.command.isEmpty !== false) return;
     this.#commands.push(line);
     this.#count(line);
   }
 
-  /** Limits the lines in memory. */
+  /** Compares the collected lines with the patterns when they exceed the limit for memory. */
   #count({ text }: PatternLine): void {
     this.#waiting += text.length + 1;
     if (this.#waiting > BATCH_CHARACTERS) this.#matchLines();
@@ -129,7 +129,7 @@ export class RuleWatch {
     if (asked.length === 0) return [];
     const inNames = tokenize(joinNames(names));
     const found = this.#matchPatterns(asked, names);
-    // In groups, because the words of all moments of a long session need much memory.
+    // The moments are processed in groups, because the words of a complete long session need much memory.
     for (let at = 0; at < given.length && asked.length > found.length; at += BATCH_MOMENTS) {
       const words = given.slice(at, at + BATCH_MOMENTS).map((moment) => new MomentWords(moment, inNames));
       for (const compiled of asked) {
@@ -166,7 +166,7 @@ export class RuleWatch {
     this.#commands = [];
   }
 
-  /** Returns the rules with a pattern that match, and those whose pattern was switched off. */
+  /** Returns the matches of rules with a pattern. Rules whose pattern was switched off have `isSlow`. */
   #matchPatterns(asked: readonly CompiledRule[], names: SessionNames): RuleMatch[] {
     const found: RuleMatch[] = [];
     const slow = [...(this.#patterns?.output.slow ?? []), ...(this.#patterns?.command.slow ?? [])];
@@ -192,7 +192,7 @@ function patternHit({ in: kind, source }: RulePattern, { at, text }: PatternLine
 
 /** Number of moments whose words are in memory at once. */
 const BATCH_MOMENTS = 256;
-/** Number of matching moments in which words are highlighted, as in an index. */
+/** Maximum number of moments in which words are highlighted, equal to the limit of the index. */
 const MARKED_MOMENTS = 3;
 
 /** Returns the first matching moments of a rule; undefined if there are none. */
@@ -210,7 +210,7 @@ function matchingMoments(
   return found.length === 0 ? undefined : found;
 }
 
-/** Matches a rule without words, whose matches have no moment. */
+/** Compares the names of a session with a rule without words. A match has no moment. */
 function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
   const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);
   return found === undefined ? undefined : [];
@@ -218,7 +218,7 @@ function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Mo
 
 interface CompiledRule {
   readonly rule: WatchedRule;
-  /** Clauses, of which one term each must match. */
+  /** Clauses without words. At least one term of each clause must match. */
   readonly conditions: readonly (readonly Term[])[];
   readonly all: readonly (readonly Term[])[];
   readonly none: readonly Term[];
@@ -239,7 +239,7 @@ function compileRule(rule: WatchedRule): CompiledRule {
   };
 }
 
-/** The words of a moment in rows, command and names. The words are split on first use. */
+/** The words in the rows, the command and the names of a moment. They are extracted on first use. */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];
@@ -320,7 +320,7 @@ function compare(value: number, { operator, number }: CompareTerm): boolean {
 function namesOf(field: FieldTerm['field'], names: SessionNames): readonly string[] {
   if (field === 'tag') return names.tags;
   if (field === 'node') return names.nodes;
-  // Reviews are not part of a session.
+  // Fields of reviews never match here, because a review is not part of the session.
   if (field === 'reviewed') return [];
   const name = field === 'ns' ? names.namespace : names[field];
   return name === undefined || name === '' ? [] : [name];

@@ -1,6 +1,5 @@
 /**
- * Divides the rows of a session into moments, which are small enough to be a search result, and limits their number.
- * Pure.
+ * Divides the rows of a session into moments, each small enough for a search result, and limits their number. Pure.
  */
 import type { JournalCommand } from './shell-marks.ts';
 import { ROW_SLACK, type JournalRow } from './text-journal.ts';
@@ -27,7 +26,7 @@ export interface MomentRow {
 export type IndexedText = 'off' | 'commands' | 'all';
 
 export interface MomentLimits {
-  /** Maximum characters of all moments: three quarters for the first ones, the rest for the last ones. */
+  /** Maximum characters of all moments. The first moments get three quarters of them, the last moments one quarter. */
   readonly maxText: number;
   readonly maxMoments: number;
   readonly maxCommands: number;
@@ -77,12 +76,12 @@ export class Moments {
     return this.#isPartial;
   }
 
-  /** Counts characters of the output. The rows of the screen may have twice as many. */
+  /** Counts characters of the output. Rows of the screen are limited to twice this number and {@link ROW_SLACK}. */
   printed(characters: number): void {
     this.#printed += characters;
   }
 
-  /** Adds a row of the screen. Rows have a limit of their own, and cannot displace the written lines. */
+  /** Adds a row of the screen. Rows have a separate limit, so that they cannot displace written lines. */
   row({ at, text }: JournalRow): void {
     if (this.#options.text !== 'all') return;
     if (this.#rowText + text.length > 2 * this.#printed + ROW_SLACK) {
@@ -92,12 +91,15 @@ export class Moments {
     if (this.#addRow(at, text, this.#filter)) this.#rowText += text.length;
   }
 
-  /** Adds a written line, which is searched like a row of the screen. Written lines are no longer than the output. */
+  /**
+   * Adds a written line, which is searched like a row of the screen. Written lines need no separate limit, because they
+   * are no longer than the output.
+   */
   written({ at, text }: WrittenRow): void {
     if (this.#options.text === 'all') this.#addRow(at, text, this.#writtenFilter);
   }
 
-  /** @returns false if the row was added a moment ago */
+  /** @returns false if an equal row was added within the last minutes */
   #addRow(at: number, text: string, filter: (text: string) => string): boolean {
     if (this.#wasSeen(at, text)) return false;
     const [first] = this.#rows;

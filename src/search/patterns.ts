@@ -1,7 +1,7 @@
 /**
- * Regular expressions of rules. They run in linear time (`re2js`), all in one pass over the text, and within a CPU
- * budget.
- * A set that exceeds its budget is divided, so that a costly pattern is found and switched off without the others.
+ * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. A CPU budget
+ * limits each set of patterns. A set that exceeds its budget is divided until the slow pattern is alone. Only this
+ * pattern is switched off.
  */
 import { RE2JS, RE2Set } from 're2js';
 
@@ -16,7 +16,7 @@ export interface RulePattern {
   readonly source: string;
 }
 
-/** A line of a session that patterns are matched with. */
+/** A line of a session, for comparison with patterns. */
 export interface PatternLine {
   /** Second of the session. */
   readonly at: number;
@@ -24,15 +24,17 @@ export interface PatternLine {
 }
 
 const MAX_SOURCE = 1000;
-/** Maximum size of a compiled pattern, in instructions. A character costs at most one step per instruction. */
+/**
+ * Maximum size of a compiled pattern, in instructions. Each character of text costs at most one step per instruction.
+ */
 const MAX_PROGRAM = 2000;
-/** Memory of all states of a set, in bytes as counted by the library. */
+/** Maximum memory for the states of all patterns, in bytes as counted by the library. */
 const MAX_STATE_BYTES = 4 * 1024 ** 2;
 const MIN_STATE_BYTES = 64 * 1024;
 
-/** CPU time of a set of patterns. 200 patterns take 10 to 20 ns per character of a log. */
+/** CPU budget of a set of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a log. */
 const PATTERN_LIMITS = {
-  /** Maximum saved time, in milliseconds. */
+  /** Maximum unused CPU time that a set can accumulate, in milliseconds. */
   reserveMs: 200,
   nsPerCharacter: 100,
 } as const;
@@ -67,7 +69,7 @@ interface Group {
   creditMs: number;
 }
 
-/** All patterns of one kind. Shared by all sessions of a process. */
+/** All patterns for output, or all for commands. The sessions of a process share the set. */
 export class PatternSet {
   readonly #cpuMs: () => number;
   readonly #stateBytes: number;
@@ -86,12 +88,12 @@ export class PatternSet {
     return this.#groups.length === 0;
   }
 
-  /** Ids of all patterns that were switched off because they exceeded their budget. */
+  /** Rule ids of all patterns that were switched off because they exceeded their budget. */
   get slow(): readonly string[] {
     return this.#slow;
   }
 
-  /** Returns the first matching line of each matching pattern, by id. */
+  /** Returns the first matching line of each matching pattern, keyed by rule id. */
   match(lines: readonly PatternLine[]): ReadonlyMap<string, PatternLine> {
     const found = new Map<string, PatternLine>();
     const characters = lines.reduce((sum, { text }) => sum + text.length, 0);
@@ -113,7 +115,7 @@ export class PatternSet {
     return found;
   }
 
-  /** Divides a group that exceeded its budget. A single pattern is switched off. */
+  /** Divides a group that exceeded its budget into two. If the group has only one pattern, switches the pattern off. */
   #divided({ patterns }: Group): readonly Group[] {
     if (patterns.length === 1) {
       this.#slow = [...this.#slow, ...patterns.map(({ id }) => id)];

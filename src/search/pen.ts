@@ -1,9 +1,9 @@
 /**
- * Follows the colours of text as far as they make it invisible: concealed text, and text in the colour of its
- * background. Colours are compared as the player shows them. Pure.
+ * Tracks the colours of output to detect invisible text: concealed text, and text in the colour of its background.
+ * Colours are compared as the player shows them. Pure.
  */
 
-/** State that the cursor saves and restores. Colours are `0xRRGGBB`. */
+/** State that is saved and restored together with the cursor. Colours are `0xRRGGBB`. */
 export interface PenState {
   readonly isConcealed: boolean;
   readonly isDim: boolean;
@@ -28,7 +28,7 @@ const SAME_COLOUR = 24;
 export const DIM_OPACITY = 0.65;
 /** Maximum number of parameters, and of subparameters, that the emulator reads. */
 const MAX_PARAMETERS = 32;
-/** Positions of kind, colour space and three values in a colour. */
+/** Number of values in a colour: code, kind, colour space, and three components. */
 const COLOUR_LENGTH = 6;
 
 const DEFAULT: PenState = { isConcealed: false, isDim: false, foreground: INK, background: PAPER };
@@ -37,7 +37,7 @@ export class Pen {
   #state = DEFAULT;
   #isInvisible = false;
 
-  /** True if text that is written now cannot be seen. */
+  /** True if newly written text is invisible. */
   get isInvisible(): boolean {
     return this.#isInvisible;
   }
@@ -53,14 +53,14 @@ export class Pen {
     this.#isInvisible = isConcealed || isSame(foreground, background, isDim ? DIM_OPACITY : 1);
   }
 
-  /** Takes the parameters of `CSI … m`. */
+  /** Applies the parameters of `CSI … m`. */
   take(parameters: string): void {
     const only = Number(parameters);
     this.restore(Number.isNaN(only) ? takeAll(this.#state, parameters) : takeCode(this.#state, only));
   }
 }
 
-/** Reads several parameters, or subparameters. */
+/** Applies several parameters, or parameters with subparameters. */
 function takeAll(before: PenState, parameters: string): PenState {
   let left = MAX_PARAMETERS;
   const codes = parameters
@@ -97,7 +97,7 @@ function readColour(codes: readonly { readonly code: number; readonly subparamet
   readonly colour: number | undefined;
   readonly more: number;
 } {
-  // position 2 is the colour space, which only subparameters contain
+  // index 2 is the colour space, which occurs only among subparameters
   const values = [0, 0, -1, 0, 0, 0];
   let space = 0;
   let more = 0;
@@ -156,7 +156,7 @@ function takeCode(state: PenState, code: number): PenState {
   return state;
 }
 
-/** The theme, a cube of 6 by 6 by 6 colours, and 24 greys. */
+/** Returns a colour of the 256-colour palette: 16 colours of the theme, a cube of 6 by 6 by 6 colours, and 24 greys. */
 function paletteColour(index: number): number {
   const themed = THEME[index];
   if (themed !== undefined) return themed;
@@ -166,7 +166,7 @@ function paletteColour(index: number): number {
   return (level(Math.floor(cube / 36)) << 16) | (level(Math.floor(cube / 6) % 6) << 8) | level(cube % 6);
 }
 
-/** @param opacity opacity of text and background of its cell on {@link PAPER} */
+/** @param opacity opacity of a cell, that is, of its text and its background, on {@link PAPER} */
 function isSame(left: number, right: number, opacity: number): boolean {
   return (
     isNear(left >> 16, right >> 16, opacity) &&
@@ -175,7 +175,7 @@ function isSame(left: number, right: number, opacity: number): boolean {
   );
 }
 
-/** Compares the lowest bytes. Equal opacity of both reduces their difference. */
+/** Compares the lowest bytes of two colours. Opacity applies to both, so it reduces their difference. */
 function isNear(left: number, right: number, opacity: number): boolean {
   return Math.abs((left & 0xff) - (right & 0xff)) * opacity <= SAME_COLOUR;
 }

@@ -80,7 +80,7 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['since', 'after'],
   ['until', 'before'],
 ]);
-/** Values of keys that have only these; a result can be any exit code. */
+/** Possible values of keys with a fixed set of values. `result` also accepts any exit code. */
 export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
   ['kind', ['exec', 'attach', 'ssh', 'unknown']],
   ['state', RECORDING_STATES],
@@ -94,7 +94,7 @@ const MAX_TERMS = 16;
 const MAX_PHRASE = 32;
 const MIN_PREFIX = 3;
 
-/** Error for an invalid query. The message is a sentence for its author. */
+/** Error for an invalid query. The message tells the author of the query what is wrong. */
 export class QueryError extends Error {
   override readonly name = 'QueryError';
   /** Position in the query, in UTF-16 code units. */
@@ -118,7 +118,10 @@ interface Piece {
   readonly isPrefix: boolean;
 }
 
-/** `NOT`, `!` or `-`, then `key:`, then quoted or plain text, then `*`. Plain text runs to the next space. */
+/**
+ * One term: an optional `NOT`, `!` or `-`, an optional `key:`, quoted or plain text, and an optional `*`. Plain text
+ * ends at the next space.
+ */
 const PIECE =
   /\s*(?<not>NOT\s+!?|!|-(?=[A-Za-z_]+:))?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
 
@@ -155,7 +158,7 @@ export function parseQuery(text: string, nowMs: number): Query {
     joins = false;
   }
   if (joins) throw new QueryError('OR must be between two terms', end);
-  // The printed query is longer because of escapes, and must be parsable too.
+  // Escapes can make the printed query longer than the input, and the printed query must also be valid.
   checkLength(printQuery({ clauses }));
   return { clauses };
 }
@@ -180,7 +183,7 @@ export function isReviewTerm({ field, value }: Term): boolean {
   return field === 'reviewed' || (field === 'tag' && !value.startsWith('tag:'));
 }
 
-/** Returns true if the term excludes recordings that the index has for its value. */
+/** Returns true if the term excludes recordings that the index lists under the term's value. */
 export function isExcluded({ field, value, isNot }: Term): boolean {
   return field === 'reviewed' && value === 'no' ? !isNot : isNot;
 }
@@ -215,7 +218,7 @@ function readPiece(match: RegExpExecArray | null, text: string, at: number): Pie
   return { offset, isNot, key, value: isPrefix ? value.slice(0, -1) : value, isQuoted: false, isPrefix };
 }
 
-/** Refuses text without quotes that reads like an operator. @throws QueryError */
+/** Rejects unquoted text that looks like an operator. @throws QueryError */
 function checkPlain(value: string, key: string | undefined, offset: number): void {
   if (key === undefined && value === 'NOT') throw new QueryError('NOT must be before a term', offset);
   if (/^-+"/.test(value)) throw new QueryError('to exclude a phrase, write NOT before it', offset);
@@ -226,7 +229,7 @@ function checkPlain(value: string, key: string | undefined, offset: number): voi
     );
 }
 
-/** True if each parenthesis has its counterpart. */
+/** True if all parentheses are balanced. */
 function isBalanced(value: string): boolean {
   let open = 0;
   for (const letter of value) {

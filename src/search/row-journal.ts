@@ -1,7 +1,7 @@
 /**
- * The row journal: the readable rows of a terminal session. A row is emitted before its text is lost, that is, before
- * it is overwritten, erased, scrolled away or hidden by a switch of screens, and when it did not change for a while.
- * Search therefore finds text that an editor or a pager showed, with its time.
+ * The row journal: the readable rows of a terminal session. A row is emitted before its text is lost: before the row is
+ * overwritten, erased, scrolled away, or hidden by a switch to the other screen. A row is also emitted after half a
+ * second without a change. Search therefore finds text that an editor or a pager showed, with its time.
  *
  * Pure: the time is an argument. Memory and work per character are bounded.
  */
@@ -17,16 +17,18 @@ import { ROW_WORK, Screen, type Rendition, type ScreenKeeper } from './terminal/
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand } from './shell-marks.ts';
 
-/** Work units of a control sequence or a run of characters, in addition to its cells. */
+/** Work units of a control sequence or a run of characters, in addition to the units for its cells. */
 const SEQUENCE_WORK = 8;
 const CONTROL_WORK = 4;
 /** Work units per printed character: for the screen and for the written text. */
 const CHARACTER_WORK = 2;
-/** Work units per character of an emitted row, which filters and the index read several times. */
+/** Work units per character of an emitted row. Secret filters and the index read each row several times. */
 const ROW_CHARACTER_WORK = 4;
-/** Time after which text counts as seen, even if only a part of the row is lost, in seconds. */
+/**
+ * Time in seconds after which text counts as seen. A row with seen text is emitted even if only a part of it is lost.
+ */
 const SEEN_SECONDS = 0.1;
-/** Controls after which a combining mark joins no character. */
+/** Controls after which a combining mark does not join the previous character. */
 const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x84, 0x85, 0x88]);
 /** Journal of one session with a terminal. */
 export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
@@ -37,24 +39,22 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #allowance: TextAllowance;
   readonly screen: Screen;
   #seconds = 0;
-  /** Time at which the next row becomes quiet. */
+  /** Time at which the next row will have been unchanged for {@link SETTLE_SECONDS}. */
   #settledAt = Infinity;
   /** Width of the previous character, if a mark can join it; otherwise 0. */
   #lastWidth = 0;
   #cluster: Cluster = CLUSTER.none;
   readonly #pen = new Pen();
   readonly #written: WrittenText;
-  /** Current charset, and the charsets of the levels. */
+  /** Current charset, and the charsets designated as G0 to G3. */
   #charset: ReadonlyMap<number, number> | undefined;
   readonly #charsets = Array<ReadonlyMap<number, number> | undefined>(4).fill(undefined);
   #level = 0;
   /** True directly after a carriage return. */
   #returned = false;
-  /**
-   * True if the next character may overwrite the second half of a wide character, because the cursor was moved there.
-   */
+  /** True if the cursor was moved, so that the next character may overwrite the second half of a wide character. */
   #mayHalve = false;
-  /** End of a row that scrolled away, and the row that continues it. */
+  /** Text of a row that scrolled away, and the row that continues it. */
   #above: { readonly row: ScreenRow; readonly serial: number; readonly text: string } | undefined;
 
   constructor(options: RowJournalOptions) {
@@ -71,7 +71,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     );
   }
 
-  /** True if the screen is not rendered any more. Output is then read as written. */
+  /** True if the screen is not rendered any more. Output is then read as lines of written text. */
   get isStopped(): boolean {
     return this.#budget.isExhausted;
   }
@@ -102,7 +102,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.parser.rows = this.screen.rows;
   }
 
-  /** Advances the time and emits quiet rows. Calls do not change which rows are emitted in total. */
+  /**
+   * Advances the time, and emits rows that did not change for {@link SETTLE_SECONDS}. The frequency of calls does not
+   * affect which rows are emitted.
+   */
   tick(seconds: number): void {
     if (seconds > this.#seconds) {
       this.#seconds = seconds;
@@ -230,7 +233,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
   }
 
-  // ---- operations of sequences outside of the screen
+  // ---- control sequences that do not change the screen
 
   get written(): WrittenText {
     return this.#written;
@@ -245,13 +248,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#pen.restore(rendition?.pen);
   }
 
-  /** Sets the charset of a level. */
+  /** Designates a charset as G0 to G3. */
   designate(level: number, charset: ReadonlyMap<number, number> | undefined): void {
     this.#charsets[level] = charset;
     if (level === this.#level) this.#charset = charset;
   }
 
-  /** Selects G0 to G3 as the current character set (SI, SO). */
+  /** Selects G0 to G3 as the current charset (SI, SO). */
   shift(level: number): void {
     this.#level = level;
     this.#charset = this.#charsets[level];
@@ -286,7 +289,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#above = { row: below, serial: below.serial, text: row.text(0, row.columns) };
   }
 
-  /** Emits the line that contains row `y`. */
+  /** Emits the complete line that contains row `y`. */
   #keepLine(y: number): void {
     const { screen } = this;
     let first = y;
@@ -339,7 +342,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   // ---- printing
 
-  /** Prints plain characters up to the margin. Most output is plain. @returns their number */
+  /**
+   * Prints plain characters up to the margin. A fast path, because most output is plain. @returns number of printed
+   * characters
+   */
   #putRun(text: string, start: number, end: number): number {
     const { screen } = this;
     const { x } = screen;
@@ -361,7 +367,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   #put(code: number): void {
-    // One character may cause a line of many rows to be emitted.
+    // Checked for each character, because one character can cause a line of many rows to be emitted.
     if (this.isStopped) return;
     const { screen } = this;
     if (this.#mayHalve) {
@@ -383,7 +389,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         screen.x = screen.columns - 1;
         this.#clip(code, width);
         if (width === 2) {
-          // The wide character does not fit, so the next character starts on the last cell.
+          // A wide character does not fit into the last cell, so the next character is written into that cell.
           this.#lastWidth = 0;
           this.#mayHalve = true;
           return;
@@ -400,12 +406,12 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
   }
 
-  /** Without wrap-around each further character overwrites the last cell of the row. */
+  /** Handles a character beyond the end of the row without wrap-around: it overwrites the last cell. */
   #clip(code: number, width: number): void {
     const { x, y } = this.screen;
     const row = this.screen.row(y);
     if (code !== 0x20) this.#written.hide(1);
-    // The written line contains all characters, so the row is not emitted for each of them.
+    // The row is not emitted for each overwritten character, because the written line contains all of them.
     if (width === 1 && row.width(x) === 1) row.blank(x);
   }
 
@@ -430,13 +436,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     row.insert(screen.x, width, this.#seconds);
   }
 
-  /** Empties the last column, into which a wide character does not fit. */
+  /** Empties the last column if a wide character does not fit into it. */
   #clearLastColumn(): void {
     const { screen } = this;
     if (screen.x < screen.columns) this.#set(screen.row(screen.y), screen.x, 0, 1);
   }
 
-  /** Prepares for overwriting the second half of a wide character. */
+  /** Empties a wide character before its second half is overwritten. */
   #overwriteHalf(x: number): void {
     const { screen } = this;
     if (x < 0) return;
@@ -460,7 +466,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (width === 0) return;
     const character = screen.row(screen.y).characterAt(screen.x - width);
     if (character === '') return;
-    // More than two screens of the same character only repeat the picture.
+    // After two screens full of the same character, further repetitions do not change the screen.
     const most = 2 * screen.columns * screen.rows;
     const perRow = Math.max(1, Math.floor(screen.columns / width));
     const times = count <= most ? count : most + ((count - most) % perRow);
@@ -478,7 +484,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // Line drawings do not contain the letters of control symbols, or three letters in a row.
+    // Real line drawings do not use the letters of control symbols, or three other letters in a row.
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

@@ -1,9 +1,15 @@
-/** Queries and results of an index, independent of its engine. Plain data that crosses process boundaries. */
+/**
+ * Queries and results of an index, independent of its engine. All types are plain data, because they cross process
+ * boundaries.
+ */
 import type { IndexedText, Moment } from './moments.ts';
 import type { Query } from './query.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
-/** Version of the extracted content. After a change, every recording is indexed again. */
+/**
+ * Version of the content that is extracted from recordings. After a change of the version, every recording is indexed
+ * again.
+ */
 export const EXTRACTOR = 3;
 
 /** Names of a session, which searches match in addition to its text. */
@@ -17,7 +23,7 @@ export interface SessionNames {
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
-  /** Names and stable ids of both ends. */
+  /** Names and stable ids of the client's node and the target node. */
   readonly nodes: readonly string[];
   readonly kind: string;
   /** See `wire/recorder-api/recording-status.ts`, also for the next two fields. */
@@ -30,7 +36,7 @@ export interface SessionNames {
   readonly hidden?: number;
 }
 
-/** Returns all names in one text, for searches without a field. */
+/** Returns all names in one text, for terms without a key. */
 export function joinNames(session: SessionNames): string {
   const { user, cluster, namespace, pod, container, tags, nodes, command } = session;
   const names = [user, cluster, namespace, pod, container, ...tags, ...new Set(nodes), command];
@@ -43,8 +49,8 @@ interface Place {
 }
 
 /**
- * Returns the names of a namespace in viewer rules: `<name>`, and `<cluster>/<name>` for a session with a cluster.
- * Uploaders write the header, so a forged namespace must not look like one of a cluster.
+ * Returns the names of a namespace in viewer rules: `<name>`, and `<cluster>/<name>` for a session with a cluster. A
+ * namespace that contains a slash is ignored: a forged header could otherwise imitate the namespace of a cluster.
  */
 export function ruledNamespaces(place: Place): readonly string[] {
   const { namespace = '' } = place;
@@ -52,17 +58,17 @@ export function ruledNamespaces(place: Place): readonly string[] {
   return names.filter((name) => name !== undefined);
 }
 
-/** Returns the namespace of a session with a cluster as `<cluster>/<name>`; undefined without one of both. */
+/** Returns `<cluster>/<name>` for the namespace of a session; undefined if the cluster or the namespace is unknown. */
 export function placeOf({ cluster, namespace = '' }: Place): string | undefined {
   return cluster === undefined || namespace === '' ? undefined : `${cluster}/${namespace}`;
 }
 
 export interface SessionDoc {
   readonly names: SessionNames;
-  /** Changes with the recording. */
+  /** Version of the recording. It changes when the recording changes. */
   readonly version: string;
   readonly text: IndexedText;
-  /** Listing of a finished session; undefined while it grows. */
+  /** Listing of a finished session; undefined for a running session. */
   readonly listing?: SessionListing;
   /** Second at which reading stopped because the session costs too much to render. */
   readonly stoppedAt?: number;
@@ -72,11 +78,11 @@ export interface SessionDoc {
 export interface SessionListing {
   /** Exact sort key of the start time. */
   readonly order: string;
-  /** Version of the recording, independent of the extracted content. */
+  /** Version of the recording, which does not change with {@link EXTRACTOR}. */
   readonly version: string;
   /** Description as JSON. */
   readonly recording: string;
-  /** Text that the `text` filter of lists searches, in lower case. */
+  /** Lower-case text in which the `text` filter of lists searches. */
   readonly searched: string;
   /** Size of the cast, in bytes. */
   readonly bytes: number;
@@ -89,7 +95,10 @@ export type ListSort = (typeof LIST_SORTS)[number];
 /** Position of a session in a sorted list. */
 export interface ListPosition {
   readonly order: string;
-  /** Duration in seconds for `longest`, size in bytes for `largest`; undefined if unknown, and for orders by time. */
+  /**
+   * Sort value: duration in seconds for `longest`, size in bytes for `largest`. Undefined if unknown, and for `newest`
+   * and `oldest`.
+   */
   readonly value?: number;
 }
 
@@ -97,14 +106,14 @@ export interface ListPosition {
 export interface ListAsk {
   readonly query: Query;
   readonly may: ViewerTerms;
-  /** Substring of the searched text, in lower case. */
+  /** Substring to find in `searched` of the listing, in lower case. */
   readonly text?: string;
   /** Range of sort keys: `from` is inclusive, `before` is exclusive. */
   readonly from?: string;
   readonly before?: string;
   /** Default: newest. */
   readonly sort?: ListSort;
-  /** Start of the page, exclusive. For `newest`, use `before`. */
+  /** Last session of the previous page. For `newest`, use `before`. */
   readonly after?: ListPosition;
   readonly limit: number;
 }
@@ -119,7 +128,10 @@ export interface ListedSessions {
   readonly more: boolean;
 }
 
-/** Version of an indexed session. The version is empty for a running session and during its write. */
+/**
+ * An indexed session with its version. The version is empty for a running session, and while the index writes the
+ * session.
+ */
 export interface IndexedSession {
   readonly id: string;
   readonly version: string;
@@ -165,7 +177,7 @@ export interface FacetValue {
 }
 
 export interface Facets {
-  /** Number of counted sessions. `more`: true if there are others. */
+  /** Number of sessions that were counted. `more` is true if further sessions match. */
   readonly counted: number;
   readonly more: boolean;
   readonly user: readonly FacetValue[];

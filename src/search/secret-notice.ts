@@ -6,14 +6,14 @@ const NOTICE =
   'Values that look like secrets are not indexed. Search for a word next to the value, ' +
   'or for the user and the time, and read the transcript.';
 
-/** Text of the index in the place of a secret. */
+/** Placeholder for a secret in the index. */
 export const REDACTED = SECRET;
 
-/** Text that an index contains, for a sentence. */
+/** Description of the text in an index, as part of a sentence. */
 export const COVERED_TEXT = 'names, commands and the text on the screens';
 export const NOT_INDEXED = 'The index has no keyboard input, no secrets and no binary output.';
 
-/** Returns a notice if a query searches for text that looks like a secret; such text is not in any index. */
+/** Returns a notice if a query searches for text that looks like a secret. No index contains such text. */
 export function secretNotice({ clauses }: Query): string | undefined {
   const isSecret = clauses
     .flat()

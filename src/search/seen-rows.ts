@@ -1,5 +1,5 @@
 /**
- * Tells rows that say the same again from those that are new: a status line, a table that is drawn once a second. Pure.
+ * Detects rows with the same text as an earlier row, such as a status line or a table that is drawn every second. Pure.
  */
 
 const SAME_ROW_SECONDS = 600;
@@ -12,12 +12,12 @@ interface SeenRow {
 }
 
 /**
- * There is one set per session. @returns true if an equal row was on the screen within the last minutes; remembers
- * this row.
+ * Returns a function for one session. It remembers each row, and returns true if an equal row was on the screen within
+ * the last ten minutes.
  */
 export function createSeenRows(): (at: number, text: string) => boolean {
-  // NOTE: a map of texts makes reading a cast a sixth slower. If two texts have the same hash, the older one is
-  // forgotten: it may be returned again, and no text is lost
+  // NOTE: rows are keyed by a hash, because a map with texts as keys makes reading a cast a sixth slower. If two texts
+  // have the same hash, the older one is forgotten. It then counts as new when it appears again, so no text is lost.
   const seen = new Map<number, SeenRow>();
   let seenText = 0;
   const forget = (hash: number, { text }: SeenRow): void => {
@@ -40,7 +40,7 @@ export function createSeenRows(): (at: number, text: string) => boolean {
   };
 }
 
-/** FNV-1a, in 30 bits. */
+/** Returns the FNV-1a hash of a text, in 30 bits. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);

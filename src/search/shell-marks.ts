@@ -1,6 +1,6 @@
 /**
- * Finds the commands of a session from marks of the shell (OSC 133), or from text after a prompt. Each program can
- * print both, so a command is a claim, not a fact. Pure.
+ * Finds the commands of a session from marks of the shell (OSC 133), or from text after a prompt. Any program can print
+ * marks and prompts, so the commands are not proven. Pure.
  */
 import type { Screen } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
@@ -21,11 +21,11 @@ export interface CommandEnd {
 }
 
 export interface ShellMarks {
-  /** True if the shell marks its commands, so that none is guessed. */
+  /** True if the shell marks its commands. Commands are then not guessed. */
   readonly isMarked: boolean;
   /** Reads the parameters after `133;`. */
   take(text: string, seconds: number): void;
-  /** Reports a command that was guessed. The mark of the same command is then not reported. */
+  /** Reports a guessed command. If the shell then marks the same command, it is not reported again. */
   guess(text: string, seconds: number): void;
 }
 
@@ -107,11 +107,12 @@ function typedSince(
   return undefined;
 }
 
-/** Returns the text after a prompt in the line of the cursor; undefined if there is no prompt. */
+/** Returns the command after a prompt in the line with the cursor; undefined if there is no prompt. */
 export function guessCommand(screen: Screen): string | undefined {
   let first = screen.y;
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
-  // A prompt is older than the text after it; a program prints a line in one write.
+  // A prompt is older than the command that is typed after it. Text that a program printed in one write is not a
+  // prompt.
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
   screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';

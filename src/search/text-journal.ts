@@ -1,4 +1,4 @@
-/** Types of journals, which read the output of a session as rows of text. */
+/** Types of the journals. A journal converts the output of a session to rows of text. */
 import type { EscapeParser } from '../terminal/escape-parser.ts';
 import type { WorkBudget } from '../work-budget.ts';
 import type { CommandEnd, JournalCommand } from './shell-marks.ts';
@@ -20,7 +20,10 @@ export interface RowJournalOptions {
   readonly onCommand?: (command: JournalCommand) => void;
   /** Called when the shell reports the end of a command. */
   readonly onCommandEnd?: (end: CommandEnd) => void;
-  /** Called with each line that the screen shows differently, or does not show because the budget is exhausted. */
+  /**
+   * Called with each written line that the screen shows differently, or that is not rendered because the budget is
+   * exhausted.
+   */
   readonly onWritten?: (row: WrittenRow) => void;
   /** Work budget. Later output is not rendered after the budget is exhausted. Default: a new budget. */
   readonly budget?: WorkBudget;
@@ -32,8 +35,8 @@ export const SETTLE_SECONDS = 0.5;
 export const MAX_LINE = 16_384;
 
 /**
- * Characters that rows of the screen may have in addition to twice the output of the session. A program can make a long
- * row appear again and again with a few characters. Such rows must not displace other text.
+ * The rows of the screen may have twice as many characters as the output of the session, plus this number. A program
+ * can redraw a long row with only a few characters of output. Without the limit, such rows could displace other text.
  */
 export const ROW_SLACK = 65_536;
 
@@ -41,7 +44,7 @@ export const ROW_SLACK = 65_536;
 export interface TextJournal {
   /** True if rows are missing because the budget is exhausted. */
   readonly isStopped: boolean;
-  /** True if nothing more is read, neither rows nor written text. */
+  /** True if neither rows of the screen nor written text are read any more. */
   readonly isExhausted: boolean;
   /** Number of printable characters that never became visible. */
   readonly hidden: number;

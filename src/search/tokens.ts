@@ -1,7 +1,7 @@
 /**
  * Splits text into words, in the same way for all search engines. A word consists of letters, digits, marks and `_`.
- * Words are compared in NFKC and lower case by their first {@link MAX_TOKEN} characters. Scripts without spaces are
- * split into pairs of characters. Pure.
+ * Words are equal if their first {@link MAX_TOKEN} characters are equal, in NFKC and lower case. Scripts without spaces
+ * are split into pairs of characters. Pure.
  */
 
 export interface Token {
@@ -20,7 +20,7 @@ const IS_PAIRED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Scri
 const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
-/** Returns the words of a text, in order. For the index, the last character of a run of pairs is a word too. */
+/** Returns the words of a text, in order. The last character of a text without spaces is also a word of its own. */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];
   for (const { 0: run, index } of text.matchAll(RUN)) {
@@ -63,7 +63,7 @@ export function indexText(text: string): string {
     .join(' ');
 }
 
-/** Prefix of words in commands, which no other word has, so that a search in commands does not read other text. */
+/** Prefix of words from commands. No other word starts with it, so a search in commands does not read other text. */
 const IN_COMMAND = '§';
 
 /** Returns the words of a command, separated by spaces; see {@link commandWord}. */
@@ -83,7 +83,7 @@ const IN_WORD = Uint8Array.from({ length: 0x80 }, (_, code) =>
   /\w/.test(String.fromCharCode(code)) ? 1 : 0,
 );
 
-/** Classifies text. `plain`: ASCII words of normal length, which is nearly all text. */
+/** Classifies text. Nearly all text is `plain`: ASCII with words of normal length. */
 function kindOf(text: string): 'plain' | 'ascii' | 'other' {
   let run = 0;
   let longest = 0;
@@ -110,13 +110,14 @@ export function phraseOf(text: string, isPrefix: boolean): TokenPhrase {
   const before = found.at(-2);
   if (last === undefined || !IS_PAIRED.test(last.text))
     return { tokens: found.map((token) => token.text), isPrefix };
-  // 日本 is one pair. Its last character is indexed for searches of one character.
+  // The words of 日本 are the pair 日本 and the single character 本. A search for the pair does not need the single
+  // character.
   const followsPair = before !== undefined && before.end === last.end && IS_PAIRED.test(before.text);
   const tokens = (followsPair ? found.slice(0, -1) : found).map((token) => token.text);
   return { tokens, isPrefix: isPrefix || !followsPair };
 }
 
-/** Returns the position of the phrase in the text. */
+/** Returns the positions at which the phrase occurs. */
 export function findPhrase(
   tokens: readonly Token[],
   phrase: TokenPhrase,

@@ -1,6 +1,6 @@
 /** A transcript as plain data for JSON. */
 
-/** Version of this format. Documents of other versions are built again. */
+/** Version of this format. Transcripts in other versions are created again. */
 export const TRANSCRIPT_VERSION = 2;
 
 /** Rows with their time in seconds of the recording. */
@@ -11,7 +11,7 @@ export interface TranscriptDocument {
   readonly rows: TranscriptRows;
   /** True if rows are missing. */
   readonly isPartial: boolean;
-  /** Number of printable characters that never became visible, and the first lines with them. */
+  /** Number of printable characters that never became visible, and the first lines that contain such characters. */
   readonly hidden: { readonly characters: number; readonly rows: TranscriptRows };
   /** Second at which reading stopped because the recording costs too much to render. */
   readonly stoppedAt?: number;

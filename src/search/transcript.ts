@@ -1,6 +1,6 @@
 /**
- * The transcript of a recording: the rows of the row journal with their times, in order. The rows of the search index
- * are rows of the transcript. Pure.
+ * The transcript of a recording: the rows of the row journal with their times, in order. The search index contains the
+ * same rows. Pure.
  */
 import type { WorkBudget } from '../work-budget.ts';
 import { CastText } from './cast-text.ts';
@@ -19,10 +19,10 @@ export interface TranscriptOptions {
   readonly budget?: WorkBudget;
 }
 
-/** Limits that a browser page can keep in memory. */
+/** Limits for a transcript that fits into the memory of a browser page. */
 export const TRANSCRIPT_LIMITS = { maxText: 8 * 1024 ** 2, maxRows: 100_000 } as const;
 
-/** Maximum characters of hidden lines. */
+/** Maximum characters of all lines that never became visible. */
 const MAX_HIDDEN_TEXT = 256 * 1024;
 
 /** Builds a transcript from the lines of a cast. */

@@ -1,6 +1,9 @@
 /** The sessions that a viewer may see, as terms that limit a search. Pure. */
 
-/** `everything`, or the sessions that match one of the terms. No terms: no sessions. */
+/**
+ * `everything`, or a list of terms: the viewer may see the sessions that match at least one of them. An empty list
+ * permits no session.
+ */
 export type ViewerTerms = 'everything' | readonly ViewerTerm[];
 
 export interface ViewerTerm {

@@ -1,14 +1,15 @@
 /**
- * Text as a program wrote it, if the screen shows it differently: with zero-width characters, in another character
- * set, in pieces between cursor movements, in invisible colours, in rectangles, or in control strings. Search reads
- * it in addition to the rows of the screen, and its invisible characters are counted. After the budget of the screen
- * is exhausted, this class parses each line. Pure; memory is bounded.
+ * Text in the form in which a program wrote it, if the screen shows it differently. Examples are text with zero-width
+ * characters, in another charset, in pieces between cursor movements, in invisible colours, in rectangles, and in
+ * control strings. Search reads this text in addition to the rows of the screen. The class also counts the invisible
+ * characters. After the budget of the screen is exhausted, this class emits every written line. Pure; memory is
+ * bounded.
  */
 import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 import { isKnownEscape, isKnownSequence } from './terminal/controls.ts';
 
-/** The part of a screen that tells where characters appear. */
+/** The part of a screen that is needed to find the position of characters. */
 interface Screen {
   readonly x: number;
   readonly y: number;
@@ -21,11 +22,11 @@ export interface WrittenRow {
   /** Seconds of the session. */
   readonly at: number;
   readonly text: string;
-  /** Number of its printable characters that never became visible. */
+  /** Number of printable characters of the line that never became visible. */
   readonly hidden: number;
 }
 
-/** Characters without width, and strokes through a character, which divide a word invisibly. */
+/** Zero-width characters, and strokes through a character. Both can hide a word from a search. */
 const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
 /** Ranges of a character class. */
@@ -33,7 +34,7 @@ const SELECTORS = String.raw`\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}`;
 const TAGS = String.raw`\u{e0020}-\u{e007e}`;
 const MARKS = String.raw`\p{M}`;
 const NON_ASCII = /[^\0-\x7f]/;
-/** Flags of regions such as Scotland, the only use of tag characters. */
+/** Flags of regions such as Scotland. This is the only legitimate use of tag characters. */
 const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
 const TAG = new RegExp(`[${TAGS}]`, 'gu');
 /**
@@ -44,49 +45,54 @@ const UNSEEN = new RegExp(
   String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${MARKS}{8})${MARKS}`,
   'gu',
 );
-/** UTF-16 code units before a piece that decide whether its characters are {@link UNSEEN}. */
+/** Number of UTF-16 code units before a piece that are needed to decide whether its characters are {@link UNSEEN}. */
 const CONTEXT = 32;
 /** Characters except blanks and controls. */
 const PRINTABLE = /[^\s\p{Cc}]/gu;
-/** Letters that represent lines in the drawing character set. */
+/** Letters that the DEC line-drawing charset shows as lines. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
-/** The most frequent of these characters. Boxes contain no word without them. */
+/** The most frequent of these letters. The rest of a box contains no word. */
 const LINES = /[qx`~]+/g;
-/** Pieces up to this length may be parts of one word. */
+/** Maximum length of a piece that can be a part of a word. */
 const SHORT_PIECE = 16;
-/** Maximum length of a piece of a word whose letters are spread over the screen. */
+/** Maximum length of a piece that can be a letter of a word whose letters are spread over the screen. */
 const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
-/** Maximum characters that two parts of a line share, so that no part divides a word or a secret. */
+/**
+ * Maximum overlap of two parts of a line, in characters. The overlap contains words and secrets at the boundary
+ * completely.
+ */
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/** Shorter control strings are fragments, because many of them together may spell a text. */
+/**
+ * Minimum length of a control string. Shorter ones are collected as fragments, because together they may spell a text.
+ */
 const MIN_STRING = 4;
-/** Numbers, colour queries and shell marks in an OSC string, which contain no text. */
+/** OSC strings without text: numbers, colour queries and shell marks. */
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
-/** Part of an OSC string before its text. */
+/** Prefix of an OSC string, before its text. */
 const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
-/** Maximum length of a control string whose text may be visible in a line, and of the part of the line that is read. */
+/** Maximum length of a control string that is compared with the visible line, and of the compared end of the line. */
 const MAX_TITLE = 256;
-/** Maximum number of remembered control strings, and of titles whose line is not complete. */
+/** Maximum number of remembered control strings, and of window titles in the current line. */
 const MAX_TITLES = 16;
 /**
- * Characters of control strings that are not counted in one recording, because normal programs send links and
- * requests to the terminal. The allowance is never refilled.
+ * Number of characters in control strings that do not count as invisible in one recording, because normal programs send
+ * links and requests to the terminal. The allowance is never refilled.
  */
 const FREE_CHARACTERS = 512;
-/** Characters of fragments that are not counted. */
+/** Number of characters in fragments that do not count as invisible. */
 const FREE_FRAGMENTS = 16;
-/** Longer control strings that are neither window titles nor links always count. */
+/** Control strings that are longer and not OSC strings always count as invisible. */
 const SHORT_STRING = 64;
 
 interface Title {
   readonly at: number;
   readonly payload: string;
   readonly text: string;
-  /** True if the allowance applies. */
+  /** True if {@link FREE_CHARACTERS} applies to this control string. */
   readonly isFree: boolean;
 }
 
@@ -94,39 +100,42 @@ interface Title {
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
-  /** Characters of control strings that are not counted yet. */
+  /** Rest of {@link FREE_CHARACTERS}. */
   #free = FREE_CHARACTERS;
   #freeFragments = FREE_FRAGMENTS;
-  /** Control strings that were emitted or visible. Shells repeat their titles. */
+  /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */
   readonly #known = new Set<string>();
   /** Titles that may be visible in the current line. */
   #titles: Title[] = [];
   /** The last fragment, and the last one before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** Previous line if all of it was visible: a shell repeats its command in the title. */
+  /**
+   * Previous line, if it was completely visible. The next title is compared with it, because shells repeat the command
+   * in the title.
+   */
   #lineBefore = '';
-  /** Short control strings and text in rectangles, which are not part of a line. */
+  /** Text that is not part of a line: short control strings, and text in rectangles. */
   #fragments = '';
   #fragmentsHidden = 0;
   #drawnRow = 0;
-  /** Last letters that were drawn as lines. */
+  /** The last letters that the screen shows as lines. */
   #drawn = '';
   /** Pieces of the line before the current piece. */
   #row = '';
   #wasShort = false;
   /** Length of the last piece of the line. */
   #lastLength = 0;
-  /** Row and column of the screen behind the last characters. */
+  /** Position of the cursor after the last characters. */
   #lastRow: object | undefined;
   #lastColumn = 0;
   /** True if a cursor movement may have divided a word. */
   #isSplit = false;
-  /** The current piece, between two cursor movements. */
+  /** The current piece: the text since the last cursor movement. */
   #piece = '';
   #isAltered = false;
   #rowHidden = 0;
-  /** The pieces of the line with spaces between them; empty while the screen shows them. */
+  /** The pieces of the line, separated by spaces; empty while the screen is rendered. */
   #spaced = '';
   readonly #budget: WorkBudget | undefined;
 
@@ -142,7 +151,7 @@ export class WrittenText {
   }
 
   /**
-   * Takes printed characters `[start, end)`.
+   * Adds printed characters `[start, end)`.
    *
    * @param how `altered`: the screen shows other characters; `invisible`: it shows none.
    */
@@ -185,14 +194,14 @@ export class WrittenText {
     if (characters > 0) this.#isAltered = true;
   }
 
-  /** Reports a cursor movement. */
+  /** Ends the current piece, because the cursor was moved. */
   move(seconds: number): void {
     const piece = this.#piece;
     if (piece === '') return;
     this.#piece = '';
     const isShort = piece.length <= SHORT_PIECE;
     if (this.#row !== '' && !isShort && !this.#wasShort) this.#give(seconds);
-    // Long pieces are rows of the screen; a short piece may be part of a word.
+    // Two adjacent pieces without a space may be one word.
     if (!this.#isSplit && BEGINS_WITH_WORD.test(piece) && ENDS_IN_WORD.test(this.#row.slice(-2)))
       this.#isSplit = true;
     this.#row += piece;
@@ -202,7 +211,7 @@ export class WrittenText {
     if (this.#row.length > MAX_ROW) this.#row = this.#givePart(seconds);
   }
 
-  /** Takes a control character. A tab is a space. */
+  /** Handles a control character. A tab counts as a space. */
   control(seconds: number, code: number): void {
     if (code === 0x0d || code === 0x08) this.move(seconds);
     else if (code === 0x09) this.print(seconds, ' ', 0, 1, 'plain');
@@ -210,9 +219,9 @@ export class WrittenText {
   }
 
   /**
-   * Compares the cursor with the end of the last characters. In another row, or behind blank cells, the next characters
-   * are not part of the word before, as after a line feed or a space. Letters that are spread over the screen one by
-   * one may be a word.
+   * Compares the cursor with the end of the last characters. If the cursor is in another row or further right, the next
+   * characters start a new word, as after a line feed or a space. Single letters are an exception: letters that are
+   * spread over the screen may spell a word.
    */
   continueAt(seconds: number, screen: Screen): void {
     const isSameRow = screen.row(screen.y) === this.#lastRow;
@@ -223,7 +232,7 @@ export class WrittenText {
     else this.endLine(seconds);
   }
 
-  /** Takes the cursor after characters or a tab. */
+  /** Stores the position of the cursor after characters or a tab. */
   endAt(screen: Screen): void {
     this.#lastRow = screen.row(screen.y);
     this.#lastColumn = screen.x;
@@ -234,7 +243,7 @@ export class WrittenText {
     this.#lineBefore = this.#rowHidden === 0 ? this.#row + this.#piece : '';
     this.#fragmentBefore = this.#fragment;
     if (this.#titles.length > 0) this.#endTitles();
-    // Most lines are one plain piece, which is a row of the screen.
+    // Most lines are one plain piece. The rows of the screen already contain them.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
       return;
@@ -243,13 +252,13 @@ export class WrittenText {
     this.#give(seconds);
   }
 
-  /** Takes the text of a control string. */
+  /** Adds the text of a control string. */
   string(seconds: number, kind: StringKind, payload: string): void {
     if (kind === 'osc' && OSC_WITHOUT_TEXT.test(payload)) return;
     const text = kind === 'osc' ? payload.replace(OSC_BEGIN, '') : payload;
     const characters = printableLength(text);
     if (characters < MIN_STRING) {
-      // An equal title in the next line is not a letter of a text.
+      // A short title that each line repeats is not part of a spelled text.
       const isRepeated = payload === this.#fragmentBefore;
       if (characters > 0) this.#fragment = payload;
       this.#fragmentBefore = '';
@@ -271,7 +280,7 @@ export class WrittenText {
   }
 
   /**
-   * Takes a control sequence other than SGR.
+   * Handles a control sequence other than SGR.
    *
    * @param columns columns of the screen
    */
@@ -281,7 +290,7 @@ export class WrittenText {
     else if (!isKnownSequence(name)) this.string(seconds, 'csi', name.slice(-1));
   }
 
-  /** Takes an escape. */
+  /** Handles an escape. */
   escape(seconds: number, name: string): void {
     if (!/^[()*+\-./%no|}~\\]/.test(name)) this.move(seconds);
     // Many unknown escapes may spell a text.
@@ -306,7 +315,7 @@ export class WrittenText {
     this.draw(seconds, top, text);
   }
 
-  /** Reads text that a sequence draws in a row and that no view shows. */
+  /** Adds text that a control sequence draws in a row, although no view shows it. */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#addFragment(seconds, ' ', 0);
     this.#drawnRow = row;
@@ -319,14 +328,14 @@ export class WrittenText {
     this.#giveFragments(seconds);
   }
 
-  /** Returns true if the line before or the current line shows the text, with other blanks. */
+  /** Returns true if the previous or the current line contains the text. Blanks are ignored. */
   #isVisible(text: string): boolean {
     const title = withoutBlanks(decoded(text));
     const line = this.#rowHidden === 0 ? this.#row + this.#piece : '';
     return [this.#lineBefore, line].some((shown) => withoutBlanks(shown.slice(-MAX_TITLE)).includes(title));
   }
 
-  /** Counts window titles at the end of their line, because a prompt often repeats the title before it. */
+  /** Counts the titles of a line at its end, not earlier, because the prompt after a title often repeats it visibly. */
   #endTitles(): void {
     const titles = this.#titles;
     this.#titles = [];
@@ -370,7 +379,7 @@ export class WrittenText {
     this.#onRow?.(row);
   }
 
-  /** Emits the pending part of a long line. @returns the end of the part, which also starts the next part */
+  /** Emits the pending part of a long line. @returns the last words of the part, which the next part repeats */
   #givePart(seconds: number): string {
     const row = this.#row + this.#piece;
     const [isSplit, isAltered] = [this.#isSplit, this.#isAltered];
@@ -385,7 +394,7 @@ export class WrittenText {
   #give(seconds: number): void {
     const text = this.#isSplit || this.#isAltered || this.#isUnrendered ? cleaned(this.#row) : '';
     this.#emit({ at: seconds, text, hidden: this.#rowHidden });
-    // The cursor movement may also have separated two words.
+    // The pieces may also be separate words, so the line is emitted a second time with spaces.
     if (this.#isSplit) this.#emit({ at: seconds, text: cleaned(this.#spaced), hidden: 0 });
     this.#row = '';
     this.#spaced = '';
@@ -402,7 +411,7 @@ function printableLength(text: string): number {
   return text.match(PRINTABLE)?.length ?? 0;
 }
 
-/** Decodes percent encoding in links and command lines, so that secret filters read plain text. */
+/** Decodes percent encoding in links and command lines, so that secret filters recognize secrets in them. */
 function decoded(text: string): string {
   return text.replaceAll(/(?:%[0-9a-f]{2})+/gi, (bytes) => {
     try {

@@ -1,14 +1,15 @@
 /** Changed parts of long lines. */
 import type { Screen } from './screen.ts';
 
-/** Cells around a change that are returned with it. */
+/** Number of cells that are returned on each side of a change. */
 const NEAR = 64;
 
 /**
- * Returns the changed cells of row `y` with the cells around them, and marks the row as emitted. A character that is
- * overwritten many times therefore does not emit the complete line each time.
+ * Returns the changed cells of row `y` with the cells around them, and marks the row as emitted. The complete line is
+ * therefore not emitted each time one of its characters is overwritten.
  *
- * @returns undefined if the line is short or the rows next to row `y` changed too; the complete line must be emitted
+ * @returns undefined if the line is short, or if an adjacent row of the line also changed; the complete line must then
+ * be emitted
  */
 export function changedPart(screen: Screen, y: number): string | undefined {
   const row = screen.row(y);

@@ -1,7 +1,7 @@
 /** Effects of control sequences and escapes on a screen. Sequences without an effect on text are omitted. */
 import type { Rendition, Screen } from './screen.ts';
 
-/** State that sequences change. */
+/** State that control sequences change. */
 export interface Controlled {
   readonly screen: Screen;
   readonly written: { draw(seconds: number, row: number, text: string): void };
@@ -105,10 +105,13 @@ function keepCursor(terminal: Controlled, save: boolean): void {
   else terminal.restore(terminal.screen.restore());
 }
 
-/** Maximum cells of a copied rectangle that count as text. */
+/** Maximum number of cells in a copied rectangle that counts as text. */
 const MAX_COPIED = 128;
 
-/** DECCRA: no view copies the rectangle. A large one moves rows; small ones may arrange letters to a text. */
+/**
+ * DECCRA copies a rectangle of the screen; no view executes it. Programs copy large rectangles to scroll. Small
+ * rectangles may spell a text, so they are read as text.
+ */
 const copyRectangle: Sequence = ({ screen, written }, parameters) => {
   const last = (index: number, most: number): number => Math.min(parameters[index] ?? most, most) || most;
   const top = parameter(parameters, 0);
@@ -219,7 +222,7 @@ for (const [level, names] of ['(', ')-', '*.', '+'].entries()) {
   for (const name of names) {
     ESCAPE_LIST.push([`${name}0`, (terminal) => terminal.designate(level, LINE_DRAWING)]);
     ESCAPE_LIST.push([`${name}A`, (terminal) => terminal.designate(level, BRITISH)]);
-    // Other charsets are read as ASCII.
+    // Undefined for other charsets, whose characters are read as ASCII.
     for (const final of 'B1245679<=>CEHKQRYZf`')
       ESCAPE_LIST.push([name + final, (terminal) => terminal.designate(level, undefined)]);
   }

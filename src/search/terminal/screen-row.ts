@@ -2,10 +2,10 @@
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 
-/** Values from here on are indexes of clusters: a base character with its marks. */
+/** Smallest value of a cell that is the index of a cluster, that is, a base character with its marks. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
-/** Maximum ratio of the length of a source text to the length of the row that keeps it. */
+/** Maximum length of a source text, as a multiple of the length of the row that references it. */
 const MAX_KEPT = 16;
 /** Maximum length of a cluster, in UTF-16 code units. */
 const MAX_CLUSTER = 32;
@@ -19,7 +19,7 @@ function createCells(count: number): Cells {
   return { characters: new Uint32Array(count), widths: new Uint8Array(count).fill(1) };
 }
 
-/** Creates empty rows in one block of memory, because each session needs two screens and may be short. */
+/** Creates empty rows in one block of memory. Separate allocations would be slow for many short sessions. */
 export function createRows(count: number, columns: number): ScreenRow[] {
   const { characters, widths } = createCells(count * columns);
   return Array.from({ length: count }, (_, y) => {
@@ -38,7 +38,9 @@ export class ScreenRow {
   /** 2 for the first half of a wide character, 0 for the second half. */
   readonly #widths: Uint8Array;
   #clusters: string[] = [];
-  /** Text from which all cells were written at once, and the position in it. Most rows have one. */
+  /**
+   * Text from which all cells were written in one step, and the position of the row in it. Most rows have such a text.
+   */
   #source = '';
   #sourceStart = 0;
   /** Index after the last non-empty cell. */
@@ -53,10 +55,10 @@ export class ScreenRow {
   changedAt = 0;
   /** Number of changes. */
   changes = 0;
-  /** Number of the row; it changes each time the row is reused. */
+  /** Serial number of the content; it changes each time the row is cleared for reuse. */
   serial = 0;
 
-  /** @param cells empty cells for the columns */
+  /** @param cells empty cells, one per column */
   constructor(columns: number, cells: Cells = createCells(columns)) {
     this.columns = columns;
     this.#characters = cells.characters;
@@ -88,7 +90,7 @@ export class ScreenRow {
     this.#freshTo = 0;
   }
 
-  /** Clears the row and gives it a new number. */
+  /** Clears the row and sets a new serial number. */
   clear(serial: number): void {
     if (this.#end > 0) {
       this.#characters.fill(0, 0, this.#end);
@@ -177,7 +179,7 @@ export class ScreenRow {
     }
     if (first < 0) return count;
     this.#changed(first, after, seconds);
-    // NOTE: a substring keeps the complete text in memory.
+    // NOTE: a substring keeps the complete source text in memory.
     if (isWhole && text.length <= count * MAX_KEPT) {
       this.#source = text;
       this.#sourceStart = start;
@@ -252,7 +254,7 @@ export class ScreenRow {
     return this.isEmpty(column) ? '' : this.#text(column);
   }
 
-  /** Copies the cells of another row that fit. */
+  /** Copies the cells of another row, up to the width of this row. */
   copyFrom(other: ScreenRow): void {
     const columns = Math.min(this.columns, other.columns);
     this.#characters.set(other.#characters.subarray(0, columns));
@@ -321,7 +323,7 @@ const bytes = new Uint8Array(MAX_SIZE.columns);
 const decoder = new TextDecoder('utf-16le', { ignoreBOM: true });
 const asciiDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** Decodes `units`. ASCII becomes a one-byte string, which needs half of the memory. */
+/** Decodes `units`. ASCII is decoded to a one-byte string, which needs half of the memory. */
 function decodeUnits(length: number, isAscii: boolean): string {
   if (length <= 0) return '';
   if (!isAscii) return decoder.decode(units.subarray(0, length));
@@ -329,7 +331,7 @@ function decodeUnits(length: number, isAscii: boolean): string {
   return asciiDecoder.decode(bytes.subarray(0, length));
 }
 
-/** Returns true for a character of one cell that joins no mark and that no charset changes. */
+/** Returns true for a character that always occupies one cell of its own. */
 function isPlain(code: number): boolean {
   return code < 0x300 && code !== 0x7f;
 }

@@ -1,6 +1,6 @@
 /**
- * The screens of a terminal with the text and its positions, without colours and scrollback. `ScreenKeeper` is called
- * before text is lost. Differences between terminals are resolved as in xterm.
+ * The two screens of a terminal: characters and their positions, without colours and scrollback. The screen calls its
+ * `ScreenKeeper` before text is lost. Where terminals differ, the screen behaves like xterm.
  */
 import { MAX_SIZE } from '../../terminal/size.ts';
 import type { WorkBudget } from '../../work-budget.ts';
@@ -11,11 +11,11 @@ import { createRows, ScreenRow } from './screen-row.ts';
 export interface ScreenKeeper {
   /** Called before cells `[from, to)` of row `y` change. */
   losing(y: number, from: number, to: number): void;
-  /** Called before row `y` leaves the screen or its wrapped line. */
+  /** Called before row `y` leaves the screen, or is separated from its wrapped line. */
   leaving(y: number): void;
 }
 
-/** Work units of an operation on a row, in addition to its cells. */
+/** Work units of an operation on a row, in addition to the units for its cells. */
 export const ROW_WORK = 16;
 
 /** Appearance of characters, which is saved and restored with the cursor. */
@@ -227,7 +227,7 @@ export class Screen {
     const { rows } = this.#buffer;
     const moved = Math.min(count, bottom - top + 1);
     this.budget.spent += rows.length;
-    // The edge of the scroll region divides a wrapped line.
+    // A line that wraps across the edge of the scroll region is divided there.
     if (top > 0) this.#cut(top);
     if (bottom + 1 < rows.length) this.#cut(bottom + 1);
     const first = direction === 'up' ? top : bottom + 1 - moved;
@@ -378,7 +378,7 @@ export class Screen {
     this.y = 0;
   }
 
-  /** Changes the size. Rows are cut or extended, not wrapped again. */
+  /** Changes the size. Rows are truncated or extended; lines are not wrapped again. */
   resize(columns: number, rows: number): void {
     const width = clamp(columns, 2, MAX_SIZE.columns);
     const height = clamp(rows, 1, MAX_SIZE.rows);
