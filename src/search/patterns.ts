@@ -1,7 +1,7 @@
 /**
  * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. A CPU budget
- * limits each set of patterns. A set that exceeds its budget is divided until the slow pattern is alone. Only this
- * pattern is switched off.
+ * limits each set of patterns. A set that exceeds its budget is divided until the slow pattern is the only one in its
+ * set. Only this pattern is switched off.
  */
 import { RE2JS, RE2Set } from 're2js';
 
