@@ -31,12 +31,15 @@ export function answerBundle(bundle: BundleReader): AnswerBundle {
   let derived: Promise<void> | undefined;
   let made: Derived | undefined;
 
-  /** @returns undefined while it is in progress. @throws WireError if the first line of the cast is not a header */
+  /**
+   * @returns undefined while the cast is still being played. @throws WireError if the first line of the cast is not a
+   * header
+   */
   async function derive(): Promise<Derived | undefined> {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // short recordings finish immediately; others respond with progress
+    // Short recordings are ready after these turns. Long ones return undefined, and the response contains the progress.
     await Promise.race([derived, turns()]);
     return made;
   }
@@ -94,7 +97,7 @@ async function* piecesOf(bundle: BundleReader, total: number): AsyncGenerator<Ui
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Returns the signed sidecar, if the recording contains its complete session. */
+/** Returns the sidecar; undefined for a recording without one, or of a session with several uploads. */
 async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
   if (!bundle.has('sidecar') || bundle.manifest.parts > 1) return undefined;
   const parsed = jsonOrUndefined(new TextDecoder().decode(await bundle.read('sidecar')));
@@ -110,7 +113,7 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
       : object(sidecar['recording']);
   const decoded = decodeRecording(listed);
   if (decoded === undefined) throw new Error('The description of the recording in this file cannot be read.');
-  // A forged file can claim any trust. The page shows the result of `check-bundle.ts`.
+  // A forged bundle can contain any trust level. The page shows the result of `check-bundle.ts` instead.
   const { trust: _trust, trustReason: _reason, ...recording } = decoded;
   const missing = missingBeginning(sidecar);
   if (missing === undefined) return recording;

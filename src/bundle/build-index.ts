@@ -31,7 +31,7 @@ export interface BuiltIndex {
 export interface BuildOptions {
   /** Content of the cast. */
   readonly chunks: AsyncIterable<Uint8Array>;
-  /** In the order of the cast. */
+  /** Sorted by offset in the cast. */
   readonly places: readonly KnownPlace[];
   /** Receives the screen of the next keyframe. */
   readonly onFrame: (screen: string) => Promise<void>;
@@ -41,19 +41,19 @@ export interface BuildOptions {
 
 /** Bytes of cast between two keyframes: about the maximum that a seek has to play. */
 const FRAME_EVERY_BYTES = 512 * 1024;
-/** Maximum size of all keyframes, as a share of the cast, because screens can be large. */
+/** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
-/** Work units of keyframes per byte of cast: large screens have fewer keyframes. */
+/** Maximum work units of keyframes per byte of cast, so keyframes of large screens are further apart. */
 const FRAME_WORK = 64;
 /** Bytes until the next keyframe attempt after a failed one; doubled after each consecutive failure. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
-/** Maximum marks of each kind, so that printed marks do not hide missing output. */
+/** Maximum number of marks of each kind. Marks that the output prints cannot displace those of missing output. */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Work units per cell of a thumbnail. */
 const THUMBNAIL_WORK = 20;
-/** Share of non-text characters from which output counts as binary. */
+/** Minimum fraction of non-text characters in binary output. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 
@@ -82,7 +82,7 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
 const strict = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
-/** A cast is UTF-8, also for binary output; other bytes are damage. */
+/** A cast is always UTF-8, even if the session printed binary output. Invalid UTF-8 means that the file is damaged. */
 function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isValid: boolean } {
   try {
     return { text: strict.decode(bytes), isValid: true };
@@ -113,7 +113,7 @@ class IndexBuilder {
   readonly #activity = createActivity();
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
-  /** Index in `#marks` of the command that has not ended. */
+  /** Index in `#marks` of the running command. */
   #openCommand: number | undefined;
   #thumbnail: ThumbnailRows = [];
   #thumbnailAfter = 512;
@@ -159,7 +159,7 @@ class IndexBuilder {
     this.#noteSize(start.reportedSize);
   }
 
-  /** @param offset byte of the cast at which the line starts. */
+  /** @param offset offset of the line in the cast, in bytes. */
   async take(line: string, offset: number): Promise<void> {
     await this.#frameAt(offset);
     this.#markPlaces(offset);
@@ -172,7 +172,7 @@ class IndexBuilder {
     if (this.#budget.isExhausted) this.#stoppedAt ??= action.seconds;
   }
 
-  /** Counts a line that was damaged. */
+  /** Counts a damaged line. */
   damaged(text: string): void {
     this.#badLines += 1;
     this.#mark(this.#seconds, 'damage', text);
@@ -208,7 +208,7 @@ class IndexBuilder {
     return { index, transcript };
   }
 
-  /** @returns false if there are too many marks of this kind */
+  /** Adds a mark. @returns false if the index already has the maximum number of marks of this kind */
   #mark(at: number, kind: PlayMark['kind'], text: string): boolean {
     this.#markCount += 1;
     const known = this.#marksOf.get(kind) ?? 0;
@@ -269,7 +269,7 @@ class IndexBuilder {
     if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
-      // usually the output ends with an incomplete escape sequence, so the next attempt succeeds
+      // The usual reason is an incomplete escape sequence at the end of the output. The next attempt then succeeds.
       this.#nextFrame = offset + this.#retryAfter;
       this.#retryAfter *= 2;
       return;
@@ -317,8 +317,7 @@ class IndexBuilder {
 const ODD = /[\u0000-\u0006\u000e-\u001a\ufffd]/g;
 
 /**
- * Counts characters that text does not contain; they mark binary output, also in place of bytes that are not
- * UTF-8.
+ * Counts characters that occur in binary output but not in text. U+FFFD, which replaces invalid UTF-8, is one of them.
  */
 function countOdd(text: string): number {
   return text.match(ODD)?.length ?? 0;

@@ -1,6 +1,6 @@
 /**
- * A recording as one HTML file that loads nothing: the player page, and the files of the recording in text blocks
- * that browsers do not run. Pure.
+ * A recording as one HTML file that needs no network: the player page, and the files of the recording in `<script>`
+ * blocks that browsers do not run. Pure.
  *
  * ```
  * <script type="text/plain" data-file="cast" data-piece="0">base64 of gzip of the first PIECE_BYTES bytes</script>
@@ -8,7 +8,7 @@
  * <script type="application/json" data-bundle>{"version", "id", "madeAt", "files": {"cast": {"bytes"}, …}}</script>
  * ```
  *
- * Each piece is independent, so a page reads any range of a long cast without the rest.
+ * Each piece is compressed separately, so a page reads any range of a long cast without the rest.
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { isRecord } from '../wire/is-record.ts';
@@ -16,13 +16,13 @@ import { isRecord } from '../wire/is-record.ts';
 export const BUNDLE_VERSION = 2;
 /** Size of each piece of a file except the last. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
-/** Placeholder for the blocks in the built page. */
+/** Placeholder in the built page. The blocks replace it. */
 export const BUNDLE_MARK = '<!--bundle-->';
 
 /**
- * `cast`, `sidecar`, `notes`: as in the store. `key`: the public key of the sidecar's signature, PEM. The page
- * shows only data from these. `recording`: the entry of a list, only for a recording without its own signed
- * sidecar.
+ * `cast`, `sidecar`, `notes`: the files of the store. `key`: the public key of the sidecar's signature, PEM. The page
+ * shows only data from these files. `recording`: the recording's entry in the recorder's list; used only if the
+ * recording has no signed sidecar of its own.
  */
 const BUNDLE_FILES = ['recording', 'cast', 'sidecar', 'notes', 'key'] as const;
 export type BundleFile = (typeof BUNDLE_FILES)[number];
@@ -34,15 +34,15 @@ export interface BundleManifest {
   /** RFC 3339, UTC. */
   readonly madeAt: string;
   /**
-   * Number of uploads of the session. The sidecar is that of the first upload, so several uploads cannot be
-   * verified.
+   * Number of uploads of the session. A session with several uploads cannot be verified, because the bundle contains
+   * only the sidecar of the first one.
    */
   readonly parts: number;
   /** The files of the bundle. */
   readonly files: Readonly<Partial<Record<BundleFile, { readonly bytes: number }>>>;
 }
 
-/** @returns undefined for an invalid or incomplete manifest, or another version. */
+/** @returns undefined for an invalid or incomplete manifest, or a manifest of another version. */
 export function parseManifest(text: string): BundleManifest | undefined {
   const parsed = jsonOrUndefined(text);
   if (!isRecord(parsed) || parsed['version'] !== BUNDLE_VERSION || !isRecord(parsed['files']))
@@ -58,8 +58,8 @@ export function parseManifest(text: string): BundleManifest | undefined {
 }
 
 /**
- * Returns a sentence about the beginning of a session that is not in the bundle, from the signed sidecar of its
- * recording; undefined if nothing is missing.
+ * Returns a sentence that says how much of the session before this recording is not in the bundle, or undefined if
+ * nothing is missing. The data comes from the signed sidecar.
  */
 export function missingBeginning(sidecar: unknown): string | undefined {
   const part: unknown = isRecord(sidecar) ? sidecar['part'] : undefined;

@@ -1,7 +1,7 @@
 /**
- * Verifies a bundle where it is opened: the key signed the sidecar, and cast and notes match the sidecar. The
- * check is independent of the recorder's code and uses only the Web Crypto API. A bundle cannot prove that the
- * key belongs to a recorder, or that the store is complete.
+ * Verifies a bundle in the browser that opens it: the key signed the sidecar, and cast and notes match the sidecar. The
+ * check shares no code with the recorder, and uses only the Web Crypto API. A bundle cannot prove that the key belongs
+ * to a recorder, or that the store is complete.
  */
 import { decodeBase64 } from '../wire/base64.ts';
 import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
@@ -10,14 +10,14 @@ import type { BundleReader } from './read-bundle.ts';
 import { isRecord } from '../wire/is-record.ts';
 
 /**
- * `verified`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check
- * it.
+ * `verified`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check the
+ * signature.
  */
 export interface BundleCheck {
   readonly verdict: 'verified' | 'failed' | 'none' | 'unable';
-  /** Faults, the reason for a verdict, or the part of the session that is missing. */
+  /** Sentences for the user: faults, the reason for a verdict, and the part of the session that is missing. */
   readonly findings: readonly string[];
-  /** Names of the data that the page shows and the verdict covers; empty unless `verified`. */
+  /** Descriptions of the shown data that the verdict covers; empty unless `verified`. */
   readonly covers: readonly string[];
   /** Id of the signing key: the first 16 bytes of its SHA-256, hexadecimal. */
   readonly keyId?: string;
@@ -77,7 +77,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   return { verdict: 'verified', findings, covers: coveredBy(evidence), keyId };
 }
 
-/** Names of all data that the page shows, see `answer-bundle.ts`. */
+/** Describes the data that the page shows and the signature covers, see `answer-bundle.ts`. */
 function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string[] {
   return [
     'who, where, user, command, times, exit and gaps: from the signed description of the recording',

@@ -15,7 +15,7 @@ export function openBundle(
   manifest: BundleManifest,
   block: (file: BundleFile, piece: number) => string | undefined,
 ): BundleReader {
-  /** Recently used pieces, because a player reads consecutive ranges of one piece. */
+  /** Cache of recently used pieces, because a player reads consecutive ranges of one piece. */
   const unpacked = new BoundedMap<Promise<Uint8Array>>(MAX_UNPACKED);
   function pieceBytes(file: BundleFile, number: number): number {
     const bytes = manifest.files[file]?.bytes ?? 0;
@@ -51,8 +51,8 @@ const MAX_UNPACKED = 8;
 /**
  * Decodes a piece.
  *
- * @param bytes required length. A longer piece would hide bytes of the next piece from a check that reads ranges across
- *   both pieces
+ * @param bytes required length of the piece. If a piece were longer, a check that reads ranges across pieces would skip
+ * bytes of the next piece
  * @throws Error if the piece is missing or has another length
  */
 async function unpack(text: string | undefined, name: string, bytes: number): Promise<Uint8Array> {

@@ -10,7 +10,7 @@ import {
 } from './bundle-format.ts';
 import { isRecord } from '../wire/is-record.ts';
 
-/** Sources of the data, on a page or at the command line. */
+/** Sources of the data. The player page and the command line implement them. */
 export interface BundleSources {
   readonly recording: ListedRecording;
   readonly cast: () => AsyncIterable<Uint8Array>;

@@ -1,7 +1,7 @@
 /**
  * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files.
- * The document names the recorder, the recording, and the start entry in the published log. Segments may be longer
- * than stated; only the stated bytes are proven.
+ * The document names the recorder, the recording, and the start entry in the published log. Segments may be longer than
+ * the statement says; only the signed length is proven.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { z } from 'zod';
@@ -70,8 +70,8 @@ export async function readCheckpoint(
 const MAX_CHECKED = 100_000;
 
 /**
- * Creates a cache of a check of objects that others may write. An object is checked again after a change.
- * @param check returns the result of the check
+ * Creates a cache for results of checks of objects that other programs may change. A changed object is checked again.
+ * @param check checks the object and returns the result
  */
 export function createCheckCache<T>(): (object: BucketObject, check: () => Promise<T>) => Promise<T> {
   const checked = new BoundedMap<{ readonly version: string; readonly result: T }>(MAX_CHECKED);
@@ -85,12 +85,12 @@ export function createCheckCache<T>(): (object: BucketObject, check: () => Promi
   };
 }
 
-/** Returns a text that changes with every change of an object that a listing shows. */
+/** Returns a text that differs after a change of the object, as far as a listing of the bucket shows the change. */
 export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): string {
   return `${modifiedAtMs} ${bytes} ${identity}`;
 }
 
-/** Creates a check whether a trusted key signed the statement of a session. */
+/** Creates a function that returns true if a trusted key signed the statement of a session. */
 export function createSignedCheck(
   bucket: Bucket,
   trusted: ReadonlyMap<string, PublicKey>,

@@ -14,7 +14,7 @@ import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind }
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
-  /** Returns the name of this recorder. After the recorder is renamed, it copies all bytes again. */
+  /** Returns the name of this recorder. After a change of its name, the recorder copies all bytes again. */
   readonly recorder: () => string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];
@@ -37,9 +37,9 @@ const CONCURRENCY = 4;
 
 /** Progress of copying one file. */
 interface Progress {
-  /** Start of the segment that may be rewritten. */
+  /** Offset of the last segment, which may still be rewritten. */
   start: number;
-  /** End of the copied bytes. */
+  /** Number of copied bytes. */
   end: number;
   /** Hash of the copied bytes. */
   readonly hash: Hash;
@@ -93,7 +93,8 @@ export function createCopies(options: CopiesOptions): Copies {
       };
       progress.set(folder, known);
     }
-    // NOTE: the journal comes first, as in the spool. A cast with more than its journal would be unreadable.
+    // NOTE: the journal comes first, as in the spool. A cast that is longer than its journal describes would be
+    // unreadable.
     await copyFile(folder, 'notes', live.paths.notes, notesBytes, known.notes);
     await copyFile(folder, 'cast', live.paths.cast, castBytes, known.cast);
     if (known.cast.end === castBytes && known.notes.end === notesBytes)
@@ -117,8 +118,8 @@ export function createCopies(options: CopiesOptions): Copies {
       const running = new Set(live.map(({ key }) => recordingId(key)));
       for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        // Copies under an earlier name of this recorder may be the only ones until the new ones are signed.
-        // `takeover.ts` removes them afterwards.
+        // Keep the copies under an earlier name of this recorder: no others exist until the new copies are signed.
+        // `takeover.ts` removes the old copies afterwards.
         if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }
@@ -126,7 +127,10 @@ export function createCopies(options: CopiesOptions): Copies {
   };
 }
 
-/** Signs the copied bytes. Before the first durable bytes, the log has no start entry and nothing was acknowledged. */
+/**
+ * Signs the copied bytes. Does nothing before the session has durable bytes: no byte was acknowledged, and the log has
+ * no start entry.
+ */
 async function sign(
   { bucket, evidence }: CopiesOptions,
   owner: string,

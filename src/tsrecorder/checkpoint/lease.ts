@@ -4,13 +4,13 @@
  * Every recorder writes a signed lease to `.recorders/<name>` four times per lease duration. If the last write is older
  * than the lease duration, the recorder is lost. Another recorder may then write its own name there as a claim, wait,
  * and check that the claim still exists. A recorder that finds a signed claim on its name chooses a new name and copies
- * its sessions again. The bucket then has two copies of the same streams, which is harmless. Ages are differences
- * between timestamps of the store.
+ * its sessions again. The bucket then has two copies of the same streams, which is harmless. The age of a lease is the
+ * difference between two timestamps of the store, so the clocks of recorders may differ.
  *
  * Every writer of the bucket can write these objects. Only leases and claims with a trusted signature are valid.
- * Sessions under a name without a valid lease are never taken over. A writer of the bucket can also write an earlier
- * lease again. For this reason, each lease has a later time than the previous one, and a recorder is live only while
- * these times advance.
+ * Sessions under a name without a valid lease are never taken over. A writer of the bucket can also restore an earlier
+ * lease. For this reason, each lease has a later time than the previous one, and a recorder is live only while these
+ * times advance.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -32,9 +32,9 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** Name of the evidence log of this recorder, and its signing key. */
   readonly evidence: { readonly log: string; readonly key: SigningKey };
-  /** Keys of the trusted recorders, including this one, by id. */
+  /** Public keys of the trusted recorders by key id, including this recorder's key. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Milliseconds of a monotonic clock, and milliseconds since the epoch. */
+  /** `monotonicMs` returns the time of a monotonic clock, and `nowMs` the time since the epoch, in milliseconds. */
   readonly monotonicMs: () => number;
   readonly nowMs: () => number;
 }
@@ -47,12 +47,14 @@ const NAME_FILE = 'recorder';
 /** Maximum number of signed leases. */
 const MAX_LEASES = 1000;
 const READ_CONCURRENCY = 8;
-/** Maximum difference between the clocks of two recorders, in milliseconds. Stores in S3 accept less. */
+/**
+ * Maximum difference between the clocks of two recorders, in milliseconds. S3 servers accept only smaller differences.
+ */
 const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
 
 const leaseSchema = z.strictObject({
   recorder: z.string(),
-  /** Author of the lease: the recorder itself, or the recorder that claims its sessions. */
+  /** Name of the author of the lease: the recorder itself, or another recorder that claims its sessions. */
   owner: z.string(),
   /** Evidence log of the owner. */
   log: z.string(),
@@ -89,7 +91,7 @@ export class Lease {
   #at = 0;
   /** Times of the claims of this recorder, by name. */
   readonly #claimed = new Map<string, number>();
-  /** Latest time of each lease, and when it was first seen by the monotonic clock. Keyed by name and owner. */
+  /** Latest time in each lease, and the monotonic time when this recorder first read it. Keys: name and owner. */
   readonly #seen = new Map<string, { readonly at: number; readonly sinceMs: number }>();
   readonly #checked = createCheckCache<SignedLease | 'unproven' | undefined>();
   readonly #exclusively = createSequence();
@@ -116,7 +118,8 @@ export class Lease {
 
   /**
    * Renews the lease.
-   * @returns false if another recorder had claimed the sessions of this one, which then has a new name
+   * @returns false if another recorder has or may have claimed the sessions of this one. This recorder then has a new
+   * name
    * @throws TailcastError `STORE_FAILED`
    */
   renew(): Promise<boolean> {
@@ -133,7 +136,7 @@ export class Lease {
     if (!kept) await this.#rename();
     await this.#write(this.#name, this.#name);
     this.#isNew = false;
-    // The renewal was so slow that it may have overwritten a claim of another recorder.
+    // A slow renewal may have overwritten a claim of another recorder.
     const slow = monotonicMs() - startedAt > leaseMs / 4;
     if (kept && slow) {
       await this.#rename();
@@ -143,7 +146,7 @@ export class Lease {
     return kept && !slow;
   }
 
-  /** Reads all leases. Must be called soon after {@link renew}. */
+  /** Reads all leases. Call {@link renew} immediately before. */
   async read(): Promise<Leases> {
     const written: Written[] = [];
     let nowMs: number | undefined;
@@ -175,7 +178,10 @@ export class Lease {
     };
   }
 
-  /** True if the time of a lease advanced within a lease duration. An earlier lease is no sign of life. */
+  /**
+   * True if the time of a lease advanced within a lease duration. A lease with an earlier time does not count, because
+   * an attacker may have restored it.
+   */
   #advances({ name, lease: { owner, at } }: Written): boolean {
     const { leaseMs, monotonicMs, nowMs } = this.#options;
     if (at < nowMs() - leaseMs - MAX_CLOCK_DIFFERENCE_MS || at > nowMs() + MAX_CLOCK_DIFFERENCE_MS)

@@ -18,7 +18,7 @@ export interface ProvenSession {
   readonly adoption: Adoption;
 }
 
-/** Reason why a session is unproven. `failed`: a trusted recorder signed other bytes. */
+/** Reason why a session is unproven. `failed`: the bytes differ from the bytes that a trusted recorder signed. */
 export interface Distrust {
   readonly trust: 'unverified' | 'failed';
   readonly reason: string;
@@ -31,7 +31,7 @@ export interface ProveOptions {
   readonly bucket: Bucket;
   readonly store: DocumentReader;
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Newest known entry of a log. */
+  /** Returns the newest known entry of a log. */
   readonly evidence: Pick<SessionEvidence, 'witnessed'>;
 }
 

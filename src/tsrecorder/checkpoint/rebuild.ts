@@ -1,4 +1,6 @@
-/** Rebuilds a spool from the proven copies of a session, so that the session is finished like any other. */
+/**
+ * Rebuilds a spool from the proven copies of a session. The recorder then finishes the session like its own sessions.
+ */
 import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { syncDirectory } from '../../directories.ts';
@@ -35,7 +37,7 @@ export async function rebuildSpool(
     await removeFile(drafts.notes);
     return { trust: 'failed', reason: problem };
   }
-  // A spool exists from the moment when its journal exists. The adoption file must be durable before that.
+  // A recorder finds a spool by its journal, so the journal is renamed last. The adoption file must be durable before.
   await writeAdoption(adoptionPath(paths), adoption);
   await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);

@@ -1,6 +1,6 @@
 /**
- * Lists open sessions of other recorders with the same bucket. Sessions without a valid statement are unverified, and
- * are never joined with others.
+ * Lists open sessions of other recorders that use the same bucket. Sessions without a valid signed statement are
+ * unverified. Their parts are never joined with parts of other sessions.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
@@ -32,7 +32,10 @@ import {
 const MAX_REMEMBERED = 20_000;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
-/** Reason for distrust: the listing of a bucket does not show whether an object has its signed content. */
+/**
+ * Reason for distrust: lists are built without reading the copied bytes, so the bytes are not compared with the
+ * signature.
+ */
 const STILL_RUNNING =
   'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';
 const decoder = new TextDecoder();
@@ -91,7 +94,7 @@ export function createRemoteSessions(
       const isProven = 'castBytes' in beginning.proven;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
-        // Parts are joined by their marks. A forged part must not join a genuine session.
+        // Parts with the same mark are joined. A forged part must not join a genuine session.
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,
@@ -131,7 +134,7 @@ async function describe(
   };
 }
 
-/** Returns the number of body bytes of the annotations within the first `castBytes` bytes. */
+/** Returns the number of upload bytes of the annotations that belong to the first `castBytes` bytes of the cast. */
 async function noteBytes({ notes }: PartFiles, castBytes: number): Promise<number> {
   let sum = 0;
   if (notes === undefined) return sum;

@@ -1,6 +1,6 @@
 /**
- * Names and order of the objects that contain open sessions. With them, the loss of a machine loses only seconds of a
- * session.
+ * Names and order of the objects that contain open sessions. If the machine of a recorder is lost, the objects lack
+ * only the last seconds of each session.
  *
  * ```
  * .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
@@ -36,7 +36,7 @@ export interface Segment {
 export interface OpenSession {
   readonly recorder: string;
   readonly key: RecordingKey;
-  /** Segments from the start, without gaps. */
+  /** Segments that follow each other without gaps, from byte 0. */
   readonly cast: readonly Segment[];
   readonly notes: readonly Segment[];
   /** The signed statement; undefined if it is missing. */
@@ -59,7 +59,10 @@ export function proofName(folder: string): string {
 }
 
 const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
-/** Maximum number of signed open sessions, and of others. Segments of further sessions stay in the bucket. */
+/**
+ * Maximum number of listed open sessions: with a signed statement, and without one. Further sessions stay in the bucket
+ * and are ignored.
+ */
 const MAX_SIGNED_SESSIONS = 20_000;
 const MAX_UNSIGNED_SESSIONS = 1000;
 /** Maximum number of segments of one spool file. A recorder writes at most one per MiB. */
@@ -76,8 +79,8 @@ interface Found extends OpenSession {
 /**
  * Lists the open sessions of all recorders.
  *
- * @param isSigned returns true if a trusted key signed the statement of a session. Sessions without that do not count
- *   towards the limit of the signed sessions. Default: all sessions count as signed
+ * @param isSigned returns true if a trusted key signed the statement of a session. Other sessions have a lower limit.
+ * Default: all sessions count as signed
  */
 export async function listOpenSessions(
   bucket: Bucket,
@@ -92,7 +95,7 @@ export async function listOpenSessions(
         : [unsigned, MAX_UNSIGNED_SESSIONS];
       if (list.length < max) list.push(session);
     });
-  // Names are sorted, so the objects of a session follow each other.
+  // The listing is sorted by name, so the objects of a session follow each other.
   let last: Found | undefined;
   for await (const { objects } of bucket.list({ prefix: OPEN_FOLDER })) {
     const complete: OpenSession[] = [];
@@ -144,7 +147,7 @@ export async function* readSegments(
   for (const { name, start, bytes } of segments) {
     const end = Math.min(start + bytes, range.end);
     if (position >= end) continue;
-    // The ranges have explicit ends, because a segment may have grown since the listing.
+    // Each range has an explicit end, because a segment may have grown since the listing.
     yield* bucket.get(name, { start: position - start, end: end - start });
     position = end;
   }
@@ -153,14 +156,14 @@ export async function* readSegments(
 /** Removes all objects of a session. */
 export async function removeFolder(bucket: Bucket, folder: string): Promise<void> {
   for await (const { objects } of bucket.list({ prefix: folder })) {
-    // The last object goes first, so that the rest of an interrupted removal still starts at byte 0.
+    // Remove the last object first: after an interrupted removal, the remaining segments still start at byte 0.
     for (const { name } of objects.toReversed()) await bucket.remove(name);
   }
 }
 
 /**
- * Adds the next segment in the order of the names, unless it follows a gap or has no new bytes. Segments may overlap,
- * because a restarted recorder copies from the start.
+ * Adds the next segment in the order of the names. Skips a segment after a gap, and a segment without new bytes.
+ * Segments may overlap, because a restarted recorder copies from the start.
  */
 function addSegment(segments: Segment[], segment: Segment): void {
   const reached = segmentsBytes(segments);

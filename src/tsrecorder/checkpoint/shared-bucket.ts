@@ -1,4 +1,4 @@
-/** Tasks of a recorder in a bucket that several recorders share. */
+/** Background tasks of a recorder whose bucket is shared with other recorders. */
 import { settledWithin } from '../../async/with-timeout.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -42,7 +42,7 @@ export interface SharedBucketOptions {
 export interface SharedBucket {
   /** Lists open sessions of other recorders. */
   remote(): Promise<readonly RemoteRecording[]>;
-  /** Starts copying, takeovers and sweeps. */
+  /** Starts the tasks: renewal of the lease, copies, takeovers, and removal of unfinished uploads. */
   start(): void;
   close(): Promise<void>;
 }
@@ -86,7 +86,8 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     },
   });
   const copying = createLoop(() => copies.update(), options.checkpointMs / 2, log, onFailure);
-  // A pass of the takeover may last longer than a lease, because others can write many objects.
+  // The lease has its own loop: a takeover pass may take longer than a lease, because other programs can write many
+  // objects.
   const renewing = createLoop(
     async () => {
       if (!(await lease.renew())) log.warn(LEASE_TAKEN);
@@ -105,7 +106,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
       (count) => {
         if (count > 0) log.info({ count }, 'unfinished uploads were given up');
       },
-      // Some stores cannot list unfinished uploads.
+      // Not an error: some S3 servers cannot list unfinished uploads.
       (error: unknown) => log.info({ error: errorText(error) }, 'unfinished uploads could not be listed'),
     );
   }
@@ -114,7 +115,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     remote,
     start() {
       takingOver.start();
-      // The lease comes first, because other recorders do not take over sessions without a lease.
+      // Write the lease before the first copy, because other recorders do not take over sessions without a lease.
       started ??= renewing.now().then(() => copying.start());
       renewing.start();
       sweep();
@@ -122,7 +123,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     },
     async close() {
       clearInterval(timer);
-      // The machine may disappear after the process has stopped.
+      // Copy the last bytes, because the machine may disappear after the process has stopped.
       const ended = started
         ?.then(() => copying.now())
         .then(() => Promise.all([copying.close(), takingOver.close(), renewing.close()]));

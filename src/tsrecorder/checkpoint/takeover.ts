@@ -1,6 +1,6 @@
 /**
- * Stores sessions that a lost recorder left in the shared bucket. `lease.ts` decides which recorder does it, and
- * `prove.ts` checks the sessions. Unproven sessions stay in the bucket: no recorder signs or removes them.
+ * Stores sessions that a lost recorder left in the shared bucket. `lease.ts` decides which recorder takes a session
+ * over, and `prove.ts` checks the session. Unproven sessions stay in the bucket: no recorder signs or removes them.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -50,13 +50,16 @@ export interface TakeoverOptions {
   readonly onUntrusted: (sessions: readonly UntrustedSession[]) => void;
 }
 
-/** Number of leases until an unproven session is checked again. The log of its recorder may be late. */
+/**
+ * Time until an unproven session is checked again, in lease durations. The recorder of the session may publish its log
+ * late.
+ */
 const REMEMBERED_LEASES = 4;
 const NO_LEASE = 'its recorder has no signed lease in the bucket';
 
 const NOT_STORED = 'its recorder stored it, and the store does not have that recording';
 
-/** Reason why a session is unproven. Valid while its objects stay the same. */
+/** Reason why a session is unproven. Valid until an object of the session changes. */
 interface Remembered {
   readonly version: string;
   readonly atMs: number;
@@ -65,7 +68,7 @@ interface Remembered {
 
 type Proven = ProvenSession & { readonly session: OpenSession };
 
-/** State of one pass. */
+/** Data of one pass. */
 interface Look {
   readonly sessions: readonly OpenSession[];
   readonly leases: Leases;
@@ -123,7 +126,7 @@ class Takeover {
 
   /**
    * Handles the sessions of one owner.
-   * @param left sessions of this recorder, or of a recorder that is not live
+   * @param left open sessions of the owner, which is this recorder or not live
    */
   async #takeFrom(owner: string, left: readonly OpenSession[], look: Look): Promise<void> {
     const { lease } = this.#options;
@@ -166,7 +169,8 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // This recorder owns the session under an earlier name, and copies the session again under the current name.
+      // The folder has an earlier name of this recorder. It is removed as soon as copies under the current name are
+      // signed.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),
@@ -174,7 +178,7 @@ class Takeover {
       if (this.#isOwn(log) && isCopied) await removeFolder(bucket, folder);
       return undefined;
     }
-    // The recorder of this session is live under another name.
+    // The recorder of this session is live under another name, and still owns the session.
     if (!this.#isOwn(log) && look.leases.liveLogs.has(log)) return undefined;
     return { ...found, session };
   }
@@ -186,7 +190,8 @@ class Takeover {
     const known = this.#distrusted.get(folder);
     if (known?.version === version && monotonicMs() - known.atMs < REMEMBERED_LEASES * leaseMs)
       return known.distrust;
-    // Sessions that ended here must not be taken over again, so their end entries must be in the store first.
+    // Publish the end entries of this recorder first, so that it does not take over sessions that it has already
+    // finished.
     await evidence.publish();
     const found = await proveSession(session, this.#options);
     if ('reason' in found) this.#distrust(session, found);
@@ -267,7 +272,7 @@ function untrustedOf({ recorder, key }: OpenSession, { trust, reason }: Distrust
   return { recording: recordingId(key), folder: sessionFolder(recorder, key), trust, reason };
 }
 
-/** Changes if the listing shows a change of any object of the session. */
+/** Returns a text that differs after a change of any object of the session. */
 function versionOfSession({ proof, cast, notes }: OpenSession): string {
   const statement = proof === undefined ? '' : versionOf(proof);
   return [statement, segmentsBytes(cast), segmentsBytes(notes)].join(' ');

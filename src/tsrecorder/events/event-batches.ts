@@ -18,7 +18,7 @@ import { BATCH_FILE, batchName } from '../evidence/signed-batch.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 
 export interface EventBatchOptions {
-  /** Existing directory for batches that are not stored yet. Each recorder needs its own. */
+  /** Existing directory for batches that are not stored yet. Recorders must not share the directory. */
   readonly directory: string;
   readonly store: DocumentStore;
   /** Distinguishes the names of recorders with a common store: letters and digits. */
@@ -31,7 +31,7 @@ export interface EventBatchOptions {
   readonly retryMs: number;
   /** Adds the signature of this recorder to a batch. Must be deterministic. */
   readonly sign: (name: string, lines: Uint8Array) => Uint8Array;
-  /** Called when a batch is stored, before the removal from the spool. */
+  /** Called after a batch was stored, and before its file is removed from the spool. */
   readonly onStored: (name: string, content: Uint8Array) => Promise<void>;
   readonly log: Logger;
   /** Called when the store failed. The recorder retries. */
@@ -63,7 +63,7 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 class Batches implements EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;
-  /** File of the open batch. The batch accepts events and is not stored yet. */
+  /** File of the open batch. The batch still accepts events. */
   #taking: string | undefined;
   #pending: { readonly time: string; readonly line: Uint8Array }[] = [];
   readonly #exclusively = createSequence();
@@ -77,7 +77,7 @@ class Batches implements EventBatches {
   }
 
   append(time: string, event: string): Promise<void> {
-    // In valid JSON, line feeds occur only between tokens.
+    // Valid JSON has line breaks only between tokens, so a space can replace them.
     this.#pending.push({ time, line: Buffer.from(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`) });
     return this.#written();
   }
@@ -94,7 +94,7 @@ class Batches implements EventBatches {
     });
   }
 
-  /** Truncates files to complete lines after a crash, and stores them. */
+  /** After a crash, truncates each file after its last complete line, and stores the batches. */
   async recover(): Promise<void> {
     for (const file of await this.#files()) {
       const path = join(this.#options.directory, file);
@@ -195,7 +195,7 @@ class Batches implements EventBatches {
       try {
         await store.putDocument(name, content);
       } catch (error) {
-        // The response of an earlier attempt was lost, or the process crashed before it arrived.
+        // The name exists if an earlier attempt succeeded and its response was lost.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         if ((await store.readDocument(name, content.length + 1))?.length !== content.length) throw error;
       }

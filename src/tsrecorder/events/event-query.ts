@@ -8,7 +8,7 @@ import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import type { EventBatches } from './event-batches.ts';
 
-/** Filters of events. Texts must be equal, except `text`, which matches substrings of the JSON. */
+/** Filters of events. Each text must equal the value in the event. Only `text` matches substrings of the JSON. */
 export interface EventQuery {
   readonly text?: string;
   readonly type?: string;
@@ -34,8 +34,8 @@ export interface EventQuery {
 
 export interface EventPage {
   /**
-   * JSON text of each stored event, newest first, with the fields of a {@link Trust}. Events in the spool of this
-   * recorder have no trust level.
+   * Events as JSON texts, newest first. Stored events have the additional fields of a {@link Trust}. Events in the
+   * spool of this recorder have no trust level.
    */
   readonly events: readonly string[];
   readonly next?: string;
@@ -49,10 +49,13 @@ export interface EventSearch {
   find(query: EventQuery): Promise<EventPage>;
 }
 
-/** Maximum number of batches, and of their bytes, that are read for one page. The page then ends with a cursor. */
+/**
+ * Maximum number of batches that are read for one page, and maximum number of their bytes. The page then ends with a
+ * cursor.
+ */
 const MAX_SCANNED = 200;
 const MAX_SCANNED_BYTES = 64 * 1024 ** 2;
-/** Maximum number of stored batches of a day. A recorder writes at most a few thousand. */
+/** Maximum number of batches of a day. A day with more batches is skipped. A recorder writes at most a few thousand. */
 const MAX_LISTED = 100_000;
 /** Number of lines between two turns of the event loop. */
 const LINES_PER_TURN = 100;
@@ -145,7 +148,7 @@ export function createEventSearch(
   };
 }
 
-/** Yields the matching events before `last`, newest first, with the ends of their lines. */
+/** Yields the matching events before `last`, newest first, and the offset where the line of each event ends. */
 async function* eventsOf(
   text: string,
   last: number,
@@ -168,7 +171,7 @@ function parseCursor(
 ): { readonly name: string; readonly end: number } | undefined {
   if (cursor === undefined) return undefined;
   const [, name, end] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
-  // Starting with the first page again would hide all later pages.
+  // Report an error: with the first page instead, a client would never see the later pages.
   if (name === undefined || batchTime(name) === undefined)
     throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
   return { name, end: Number(end) };
@@ -213,7 +216,7 @@ function matches({ value }: JsonObjectText, query: EventQuery): boolean {
   return found.every(([wanted, values]) => wanted === undefined || values.includes(wanted));
 }
 
-/** True if the event is within the time range. Timestamps of events are seconds. */
+/** True if the event is within the time range. The timestamps of events are in seconds. */
 function isAtTime(event: ReadonlyMap<string, unknown>, { from, to }: EventQuery): boolean {
   const seconds = event.get('timestamp');
   if (typeof seconds !== 'number' || !Number.isSafeInteger(seconds))

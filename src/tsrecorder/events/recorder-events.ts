@@ -20,7 +20,7 @@ export interface RecorderEventsOptions {
   /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly layout: EventLayout;
-  /** Returns a receive time that is later than all previous ones. */
+  /** Returns the current time. Each result is later than all earlier ones. */
   readonly issueTime: () => string;
   readonly nowMs: () => number;
   readonly periodMs: number;
