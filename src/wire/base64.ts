@@ -1,4 +1,4 @@
-/** Standard base64 with padding (RFC 4648 §4), without Node. */
+/** Standard base64 with padding (RFC 4648 §4). Works without Node, so also in browsers. */
 import { WireError } from './wire-error.ts';
 
 const ALPHABET = new TextEncoder().encode('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/');
@@ -39,7 +39,7 @@ export function decodeBase64(text: string | Uint8Array): Uint8Array<ArrayBuffer>
       (value(input, index + 1) << 12) |
       (last > 1 ? 0 : value(input, index + 2) << 6) |
       (last > 0 ? 0 : value(input, index + 3));
-    // Each value has one spelling: the unused bits must be zero.
+    // The unused bits must be zero, so that each value has only one base64 form.
     if (group & ((1 << (last * 8)) - 1)) throw new WireError('malformed', 'base64 ends in stray bits');
     output[at] = group >>> 16;
     if (last < 2) output[at + 1] = group >>> 8;

@@ -1,7 +1,7 @@
-/** A buffer for appending, with reused memory. */
+/** Buffer that grows when bytes are appended, and whose memory is reused. */
 
 const FIRST_BYTES = 4 * 1024;
-/** Larger memory is released after use. */
+/** Size up to which memory is kept for reuse, in bytes. Larger memory is released. */
 const KEPT_BYTES = 256 * 1024;
 
 export class GrowingBytes {
@@ -17,7 +17,7 @@ export class GrowingBytes {
     this.#length += this.#memory.write(text, this.#length, 'utf8');
   }
 
-  /** Appends text of Latin-1 characters. */
+  /** Appends a text that contains only Latin-1 characters. */
   latin1(text: string): void {
     this.#reserve(text.length);
     this.#length += this.#memory.write(text, this.#length, 'latin1');
@@ -30,8 +30,8 @@ export class GrowingBytes {
   }
 
   /**
-   * Passes memory with space for `most` more bytes and an offset to `write`, which returns the offset after its
-   * bytes.
+   * Calls `write` with memory that has space for `most` more bytes, and with the offset at which to write.
+   * `write` returns the offset after its last byte.
    */
   write(most: number, write: (memory: Buffer, at: number) => number): void {
     this.#reserve(most);

@@ -1,17 +1,20 @@
-/** The table that the operator writes for `tailcast ingress`: hosts, paths, backends and certificates. */
+/**
+ * Format of the table that the operator writes for `tailcast ingress`: hosts, paths, backends and
+ * certificates.
+ */
 
 /**
- * Backend without the path: `http://10.96.0.10:80`; also `https+insecure://` and `h2c://`. Instead of an address:
- * {@link REFUSED}, or a result of {@link redirectBy}.
+ * URL of a backend without the path, such as `http://10.96.0.10:80`. Other schemes are `https+insecure://`
+ * and `h2c://`. The value can also be {@link REFUSED} or a result of {@link redirectBy}.
  */
 export type TableUpstream = string;
 
-/** Requests get 500, because their backend is not available. */
+/** Value for a backend that is not available. Its requests get 500. */
 export const REFUSED = 'refused';
 
 const REDIRECT = /^redirect:(30[12378])$/;
 
-/** Requests are redirected to HTTPS with this status. */
+/** Returns the value that redirects requests to HTTPS with this status. */
 export function redirectBy(status: 301 | 302 | 303 | 307 | 308): TableUpstream {
   return `redirect:${status}`;
 }
@@ -23,16 +26,19 @@ export function redirectStatusOf(upstream: TableUpstream): number | undefined {
 }
 
 export interface TableCertificate {
-  /** Hostnames and wildcards (`*.example.org`) of the certificate; empty: all hosts without another certificate. */
+  /**
+   * Hostnames and wildcards (`*.example.org`) for which the certificate is used. An empty list means all
+   * hosts without a certificate of their own.
+   */
   readonly hosts: readonly string[];
   readonly certificatePem: string;
   readonly keyPem: string;
 }
 
 export interface TableHost {
-  /** Hostname or wildcard in lower case; empty: all hosts without an entry. */
+  /** Hostname or wildcard in lower case. An empty name means all hosts without an entry. */
   readonly name: string;
-  /** Paths and their backends; a prefix has no final slash, except `/`. */
+  /** Path prefixes and their backends. A prefix has no final slash, except `/`. */
   readonly prefixes: readonly (readonly [path: string, upstream: TableUpstream])[];
   readonly exact: readonly (readonly [path: string, upstream: TableUpstream])[];
 }
@@ -40,18 +46,24 @@ export interface TableHost {
 export interface IngressTable {
   readonly version: 1;
   readonly certificates: readonly TableCertificate[];
-  /** Hostnames and wildcards that are served over HTTPS only, also without a certificate; an empty one: all. */
+  /**
+   * Hostnames and wildcards that are served only over HTTPS, even if they have no certificate. An empty name
+   * means all hosts.
+   */
   readonly secure: readonly string[];
   readonly hosts: readonly TableHost[];
-  /** Hosts of HTTP, if they differ from `hosts` and `redirect`; the empty name means all hosts. */
+  /**
+   * Hosts that are served over HTTP. If absent, HTTP uses `hosts`, or redirects if `redirect` is true. An
+   * empty name means all hosts.
+   */
   readonly plain?: readonly TableHost[] | undefined;
   /** True if HTTP redirects to HTTPS. */
   readonly redirect: boolean;
 }
 
 /**
- * True if a lower-case name matches a pattern: the name itself, `*.` for one more label, or `**.` for any number
- * of labels.
+ * True if a lower-case name matches a pattern. The pattern is a name, or starts with `*.` for exactly one
+ * label or with `**.` for any number of labels.
  */
 export function matchesHost(pattern: string, name: string): boolean {
   if (pattern.startsWith('**.')) return name.length > pattern.length - 2 && name.endsWith(pattern.slice(2));

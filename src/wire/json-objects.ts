@@ -1,15 +1,15 @@
 /**
- * Splits a byte stream of JSON objects, with any whitespace or none between them, as Go's streaming decoder does.
- * Buffers at most one incomplete object.
+ * Splits a byte stream into JSON objects, like Go's streaming decoder. Any whitespace, or none, may separate
+ * the objects. Buffers at most one incomplete object.
  */
 import { stopAfterFailure } from './stop-after-failure.ts';
 import { WireError } from './wire-error.ts';
 
 export interface JsonObjectSplitter<Value> {
   /**
-   * @returns the results of `read` for every complete object.
-   * @throws WireError `malformed` for other bytes than whitespace between objects, `limit` for an object that is
-   * too long; errors of `read`; afterwards `dead`.
+   * @returns the result of `read` for each complete object.
+   * @throws WireError `malformed` for bytes other than whitespace between objects, `limit` for an object that
+   * is too long; any error of `read`; `dead` after an error.
    */
   push(chunk: Uint8Array): readonly Value[];
 }
@@ -23,8 +23,8 @@ const OPEN_OBJECT = 0x7b;
 
 /**
  * @param maxObjectBytes maximum object size, in bytes.
- * @param read receives the text of an object, which is balanced but may be invalid JSON. Called as soon as the
- * object is complete, so that the first error of a stream does not depend on its segmentation.
+ * @param read receives the text of an object. Its braces are balanced, but it may be invalid JSON. Called
+ * immediately when the object is complete, so that the first error does not depend on the size of the chunks.
  */
 export function createJsonObjectSplitter<Value>(
   maxObjectBytes: number,

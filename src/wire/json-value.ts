@@ -6,12 +6,15 @@ import { WireError } from './wire-error.ts';
 
 export type JsonValue = null | boolean | number | bigint | string | readonly JsonValue[] | JsonObject;
 
-/** A JSON object from outside: use `Object.hasOwn` or `jsonEntries`, not plain property access. */
+/**
+ * An untrusted JSON object. Read it with `Object.hasOwn` or `jsonEntries`, because plain property access also
+ * finds inherited properties.
+ */
 export interface JsonObject {
   readonly [key: string]: JsonValue;
 }
 
-/** Maximum nesting depth; far above that of the formats, far below the stack limit. */
+/** Maximum nesting depth. Far more than the formats need, and far less than the stack allows. */
 const MAX_DEPTH = 64;
 
 /** @throws WireError `malformed` unless the text is one JSON value; `limit` for nesting over 64. */
@@ -22,20 +25,24 @@ export function parseJson(text: string): JsonValue {
   } catch (cause) {
     throw new WireError('malformed', 'not JSON', { cause });
   }
-  // only for valid JSON: an invalid number must not become a string
+  // `markLong` is applied only to valid JSON, because it could turn an invalid number into a valid string
   return checkValue(MAY_HOLD_LONG.test(text) ? JSON.parse(markLong(text)) : parsed, 0);
 }
 
-/** The shortest integer that a double cannot represent has 16 digits. */
+/** Digits of an integer that a double may not represent. The shortest such integer has 16 digits. */
 const MAY_HOLD_LONG = /\d{16}/;
-/** Strings match completely, so that digits inside strings are ignored. */
+/** Matches a complete string or a number. Digits inside a string therefore never match as a number. */
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
-/** Prefix of long integers. Random, so that no string of the input can have it. */
+/**
+ * Prefix of long integers that were converted to strings. It is random, so that no string of the input can
+ * start with it.
+ */
 const LONG = `${globalThis.crypto.randomUUID()}:`;
 
 /**
- * Converts long integers to strings. NOTE: a reviver of `JSON.parse` also receives the digits, but V8 of Node 26
- * corrupts its memory if a reviver handles many objects of different shapes, and these come from outside.
+ * Converts long integers to strings. NOTE: A reviver of `JSON.parse` would also get the digits, but it is not
+ * used. V8 of Node 26 corrupts its memory if a reviver handles many objects of different shapes, and the
+ * input is untrusted.
  */
 function markLong(text: string): string {
   return text.replaceAll(STRING_OR_NUMBER, (token) =>
@@ -68,7 +75,7 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `Array.isArray` for a type that is readonly. */
+/** Like `Array.isArray`, but narrows to a readonly array. */
 export function isJsonArray(value: JsonValue | undefined): value is readonly JsonValue[] {
   return Array.isArray(value);
 }
@@ -110,7 +117,7 @@ function checkValue(value: unknown, depth: number): JsonValue {
 }
 
 function checkMembers(value: object, depth: number): JsonObject {
-  // `fromEntries` defines properties, so a key like `__proto__` stays a key.
+  // `fromEntries` defines own properties, so a key like `__proto__` remains an ordinary key.
   return Object.fromEntries(
     Object.entries(value).map(([key, member]) => [key, checkValue(member, depth + 1)]),
   );

@@ -1,12 +1,12 @@
-/** Reads lines of a byte stream: split at line feeds only, unlike `node:readline`. */
+/** Reads the lines of a byte stream. Splits only at line feeds, unlike `node:readline`. */
 
 const LINE_FEED = 0x0a;
 
 /**
- * Yields complete lines without line feeds, in batches per chunk. A non-empty rest after the last line feed comes
- * last. Buffers one line.
+ * Yields the complete lines of each chunk as a batch, without line feeds. If bytes follow the last line feed
+ * of the stream, they are the last line. Buffers one line.
  *
- * @param maxBytes maximum length of a line; default: unlimited, for our own files
+ * @param maxBytes maximum length of a line; unlimited by default, for files that tailcast has written
  * @throws RangeError for a longer line
  */
 export async function* readLines(

@@ -1,10 +1,11 @@
 import { WireError } from './wire-error.ts';
 
 /**
- * Makes the failure of a parser terminal: after `step` has thrown once, every later call throws `dead`.
+ * Wraps a function of a parser. After `step` has thrown once, every later call throws a `WireError` with the
+ * code `dead`.
  *
- * A failed parser has lost its position in the stream. The interpretation of later bytes would be a guess, and
- * guesses must not decide about recording.
+ * A failed parser does not know its position in the stream. It could misinterpret later bytes, and decisions
+ * about recording must not depend on that.
  */
 export function stopAfterFailure<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
   let failure: { readonly cause: unknown } | undefined;

@@ -1,8 +1,8 @@
 /**
  * Errors of the codecs in this folder.
  *
- * `malformed`: the bytes break the format. `limit`: one of our limits is exceeded. `dead`: the parser has thrown
- * before; `cause` is that first error. Messages never quote payload bytes.
+ * `malformed`: the bytes violate the format. `limit`: the bytes exceed a limit of tailcast. `dead`: the
+ * parser has already thrown an error, which is the `cause`. Messages never quote payload bytes.
  */
 export type WireErrorCode = 'malformed' | 'limit' | 'dead';
 

@@ -1,6 +1,7 @@
 /**
- * The index of an archive: independent zstd frames, followed by the seek table of the zstd seekable format (0.1.1).
- * `zstd -d` reads the complete archive, and this module locates any part of it. Pure.
+ * Index of an archive. An archive consists of independent zstd frames and the seek table of the zstd seekable
+ * format (0.1.1). `zstd -d` decompresses the complete archive. With the seek table, this module finds the
+ * frame of any position. Pure.
  *
  * ```
  * archive    = *frame  guard  table
@@ -9,11 +10,11 @@
  * table      = 5E 2A 4D 18  size  *(compressed, plain)  count  00  B1 EA 92 8F      numbers: 32 bits, little endian
  * ```
  *
- * The guard is also an entry of the table, with an empty content, so that the compressed sizes add up to the start
- * of the table.
+ * The guard contains the checksum of the table. The guard is also an entry of the table, without content, so
+ * that the sum of the compressed sizes is the start of the table.
  *
- * A sealed archive consists of skippable frames, so `zstd -d` finds no content. Its table shows the length of the
- * content without a key:
+ * A sealed (encrypted) archive consists only of skippable frames, so `zstd -d` returns no content. Readers
+ * without the key can still learn the length of the content from the table:
  *
  * ```
  * sealed     = seal  *(53 2A 4D 18  size  ciphertext(frame)  tag(16))  guard  table
@@ -22,7 +23,7 @@
  * ```
  */
 
-/** Plain bytes of each frame except the last. */
+/** Uncompressed bytes of each frame. The last frame may be shorter. */
 export const FRAME_BYTES = 256 * 1024;
 /** Maximum compressed size of a frame, which limits allocations. */
 export const MAX_COMPRESSED_BYTES = 2 * FRAME_BYTES;
@@ -54,7 +55,10 @@ export interface ArchivedFrame {
   readonly plain: number;
 }
 
-/** Start of each frame, compressed and plain; the last entry is the end. */
+/**
+ * Start of each frame in the archive (`compressedStarts`) and in the content (`plainStarts`). The last item
+ * is the end of the last frame.
+ */
 export interface SeekTable {
   readonly frames: number;
   /** Bytes of the table and its authentication tag. Present only in a sealed archive. */
@@ -67,9 +71,9 @@ export interface SeekTable {
 export class ArchiveFormatError extends Error {}
 
 /**
- * Returns guard and table, which follow the frames.
+ * Returns guard and table. The writer appends them to the frames.
  * @param crc32 as in zlib
- * @param tagOf for a sealed archive: authenticates the table
+ * @param tagOf computes the authentication tag of the table; only for a sealed archive
  */
 export function encodeSeekTable(
   frames: readonly ArchivedFrame[],
@@ -142,7 +146,7 @@ export function encodeSealedFrameHeader(cipherBytes: number): Uint8Array {
   return bytes;
 }
 
-/** @returns ciphertext and tag of a frame. @throws ArchiveFormatError */
+/** @returns ciphertext and tag of a sealed frame. @throws ArchiveFormatError */
 export function parseSealedFrame(frame: Uint8Array): Uint8Array {
   const cipher = frame.subarray(HEADER_BYTES);
   const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
@@ -154,7 +158,7 @@ export function parseSealedFrame(frame: Uint8Array): Uint8Array {
   return cipher;
 }
 
-/** True if an object with this beginning and end claims to be an archive. Text never does. */
+/** True if the first and last bytes of a file or object look like those of an archive. Text never does. */
 export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
   const magics = [ZSTD_MAGIC, GUARD_MAGIC, SEAL_MAGIC];
   return magics.some((magic) => beginsWith(head, magic)) || endsSeekable(tail);
@@ -227,7 +231,7 @@ function guardBytes(sealed: boolean): number {
   return sealed ? GUARD_BYTES + TAG_BYTES : GUARD_BYTES;
 }
 
-/** Returns the number of table entries that are not content: the guard, and the seal. */
+/** Returns the number of table entries without content: the guard, and the seal of a sealed archive. */
 function othersIn(sealed: boolean): number {
   return sealed ? 2 : 1;
 }
@@ -236,7 +240,7 @@ function tableBytes(entries: number): number {
   return HEADER_BYTES + entries * ENTRY_BYTES + FOOTER_BYTES;
 }
 
-/** True if the bytes begin with `magic`, or with a part of it and then end. */
+/** True if the bytes begin with `magic`. Bytes that are shorter than `magic` must be its beginning. */
 function beginsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   const length = Math.min(bytes.length, magic.length);
   return length > 0 && magic.slice(0, length).every((byte, index) => bytes[index] === byte);

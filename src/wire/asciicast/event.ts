@@ -1,13 +1,13 @@
 /**
- * Events of a recording, the lines after its header: `[seconds, code, data]` (docs.asciinema.org, asciicast v2
- * and v3).
+ * Encodes and parses asciicast events, the lines `[seconds, code, data]` after the header
+ * (docs.asciinema.org, asciicast v2 and v3).
  *
- * In v2 seconds count from the start, in v3 from the previous event. v3 also has comment lines, which begin with
- * `#`.
+ * In v2, `seconds` is the time since the start; in v3, the time since the previous event. v3 also has comment
+ * lines, which begin with `#`.
  */
 import { WireError } from '../wire-error.ts';
 
-/** Output, input, resize, marker, and in v3 exit. */
+/** Event codes: output, input, resize, marker, and exit (only in v3). */
 export type CastCode = 'o' | 'i' | 'r' | 'm' | 'x';
 
 export interface CastEvent {
@@ -34,12 +34,12 @@ const MICROSECONDS = 1e6;
 export function encodeCastEvent(seconds: number, code: CastCode, data: string): string {
   if (!(seconds >= 0 && seconds < 1e15))
     throw new WireError('malformed', 'the time of an event is not usable');
-  // The smallest fraction left is 0.000001, which is also the smallest that JavaScript writes without exponent.
+  // After rounding, the smallest fraction is 0.000001. JavaScript writes smaller fractions with an exponent.
   return `[${Math.round(seconds * MICROSECONDS) / MICROSECONDS},"${code}",${JSON.stringify(data)}]\n`;
 }
 
 /**
- * Parses an event line, with or without its line break. The caller limits the length of the line.
+ * Parses an event line, with or without its line break. The caller must limit the length of the line.
  *
  * @throws WireError `malformed` unless it is `[number, string, string]` with a time of 0 or more.
  */

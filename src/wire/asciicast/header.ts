@@ -1,6 +1,7 @@
 /**
- * The first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2 and v3) with the keys of
- * the recorder protocol. Keys, their order and the omission of empty values are those of existing clients.
+ * Encodes and parses the first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2 and
+ * v3) with additional keys of the recorder protocol. Like clients of the reference, the encoder writes the
+ * same keys in the same order and omits the same empty values.
  *
  * The encoder writes v2. The parser reads v2 and v3, and files with missing or `null` keys. Unknown keys are kept
  * in `extra`, with exact integers.
@@ -20,13 +21,13 @@ import { WireError } from '../wire-error.ts';
 export interface CastKubernetes {
   readonly PodName: string;
   readonly Namespace: string;
-  /** Empty if the request named none. */
+  /** Empty if the request named no container. */
   readonly Container: string;
   /** `exec` or `attach`. */
   readonly SessionType: string;
 }
 
-/** A header in terms of asciicast v2. The field names are the JSON keys. */
+/** Fields of an asciicast v2 header. The field names are the JSON keys. */
 export interface CastHeader {
   readonly version: 2;
   /** Columns and rows; 0 without a terminal. */
@@ -34,58 +35,64 @@ export interface CastHeader {
   readonly height: number;
   /** Unix seconds. */
   readonly timestamp: number;
-  /** argv joined with spaces; absent without a command, as with attach. */
+  /** Arguments of the command, joined with spaces. Absent if the session has no command, as for attach. */
   readonly command?: string;
-  /** Node of the client: MagicDNS name without trailing dot, stable id. */
+  /** Node of the client: MagicDNS name without trailing dot (`srcNode`) and stable id (`srcNodeID`). */
   readonly srcNode: string;
   readonly srcNodeID: string;
   /** Present only for a tagged node. */
   readonly srcNodeTags?: readonly string[];
-  /** Present only for a user's node; 64 bits. */
+  /** Present only for a user's node. Up to 64 bits. */
   readonly srcNodeUserID?: bigint;
   readonly srcNodeUser?: string;
   /** `null` for Kubernetes sessions. */
   readonly env: ReadonlyMap<string, string> | null;
-  /** The next three are for SSH sessions and empty otherwise. */
+  /** `sshUser`, `localUser` and `connectionID` describe SSH sessions. They are empty for other sessions. */
   readonly sshUser: string;
   readonly localUser: string;
   readonly connectionID: string;
   /** Absent for SSH sessions. */
   readonly kubernetes?: CastKubernetes;
-  /** The node that uploaded, added by the recorder when it stores. */
+  /** Node that uploaded the recording. The recorder adds it before it stores the recording. */
   readonly dstNode?: string;
   readonly dstNodeID?: string;
-  /** Further keys, written last and in this order. Keys that have a field here are not allowed. */
+  /**
+   * Additional keys, written after all others in this order. Must not contain a key that has its own field
+   * here.
+   */
   readonly extra?: ReadonlyMap<string, JsonValue>;
 }
 
-/** A parsed header. `version` is that of the file and defines how event times count. */
+/** A parsed header. `version` is the version of the file, which determines the meaning of event times. */
 export interface ParsedCastHeader extends Omit<CastHeader, 'version'> {
   readonly version: 2 | 3;
   readonly extra: ReadonlyMap<string, JsonValue>;
 }
 
-/** Maximum length of a header line, in UTF-16 code units. A command line may be long. */
+/**
+ * Maximum length of a header line, in UTF-16 code units. The limit is high because the header contains the
+ * command line.
+ */
 export const MAX_HEADER_LENGTH = 1024 * 1024;
 
 /**
- * Key that our gateway adds; its value names the conventions of the recording. It is in `extra`, so the named
- * keys stay those of the reference (Tailscale's API-server proxy), and players ignore it.
+ * Additional key of tailcast's gateway. Its value is the version of the recording's conventions. Players and
+ * the reference (Tailscale's API-server proxy and tsrecorder) ignore it.
  */
 export const CONVENTIONS_KEY = 'tailcast';
-/** Conventions: resize events are `COLSxROWS`, as in asciicast. */
+/** Version 1 of the conventions: resize events contain `COLSxROWS`, as in asciicast. */
 export const CONVENTIONS = 1;
 
 /**
- * Key that our gateway adds in `noauth` mode, where the session has the client's own credentials. Its value is
- * the audit id of the session at the API server, or empty if the client chose that id.
+ * Additional key of tailcast's gateway in `noauth` mode, in which the client uses its own credentials. Its
+ * value is the audit id of the session at the API server. The value is empty if the client chose the id.
  */
 export const AUDIT_ID_KEY = 'tailcastAuditId';
 
-/** Key that our gateway adds if it serves several clusters: the name of the cluster. */
+/** Additional key of a gateway with several clusters: the name of the cluster. */
 export const CLUSTER_KEY = 'tailcastCluster';
 
-/** Format of the name of a cluster: a DNS label. */
+/** Format of cluster names: a DNS label. */
 export const CLUSTER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 const NAMED: ReadonlySet<string> = new Set([
@@ -162,8 +169,8 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
 }
 
 /**
- * Parses a header line, with or without its line break. Missing or `null` text becomes empty, sizes and timestamp
- * 0; `term.cols` and `term.rows` of v3 become `width` and `height`, and `term` itself stays in `extra`.
+ * Parses a header line, with or without its line break. Missing or `null` texts become empty, missing numbers
+ * 0. For v3, `width` and `height` are `term.cols` and `term.rows`, and `extra` contains `term`.
  *
  * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi
  * code
@@ -201,8 +208,9 @@ export function parseCastHeader(line: string): ParsedCastHeader {
 }
 
 /**
- * True if the resize events of a recording are `ROWSxCOLS`. Only the reference's API-server proxy writes them so:
- * its headers have `kubernetes`, and not the key of our gateway. SSH recordings have no resize events.
+ * True if the resize events of a recording contain `ROWSxCOLS`. Only the reference's API-server proxy writes
+ * them in this order. Its headers contain `kubernetes` but not the key of tailcast's gateway. SSH recordings
+ * have no resize events.
  */
 export function hasReversedResize(header: ParsedCastHeader): boolean {
   return header.version === 2 && header.kubernetes !== undefined && !header.extra.has(CONVENTIONS_KEY);

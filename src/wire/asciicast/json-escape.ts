@@ -1,19 +1,19 @@
 /**
- * Escapes text as the content of a JSON string, from bytes to bytes, with the result of `JSON.stringify`. Uses
- * WebAssembly vector instructions (`json-escape.wat`, ADR 51). Bytes beyond ASCII stay unchanged.
+ * Escapes UTF-8 text as the content of a JSON string. The result equals that of `JSON.stringify`, so bytes of
+ * non-ASCII characters stay unchanged. Uses WebAssembly vector instructions (`json-escape.wat`, ADR 51).
  */
 import { JSON_ESCAPE_MODULE } from './json-escape-module.ts';
 
-/** Maximum text per call of the WebAssembly program; see `json-escape.wat`. */
+/** Maximum bytes of text per call of the WebAssembly program, see `json-escape.wat`. */
 const PIECE_BYTES = 64 * 1024;
 const INPUT = 64 * 1024;
 const OUTPUT = INPUT + PIECE_BYTES;
-/** Bytes of an entry of the table; the last byte is the number of used bytes. */
+/** Size of a table entry, in bytes. The last byte of an entry is the number of used bytes. */
 const ENTRY_BYTES = 8;
 
 const { memory, escape } = load();
 
-/** Passes the escaped text to `take` in pieces. A piece is valid during the call. */
+/** Passes the escaped text to `take` in pieces. Each piece is valid only during the call of `take`. */
 export function escapeJson(text: Uint8Array, take: (piece: Uint8Array) => void): void {
   for (let at = 0; at < text.length; at += PIECE_BYTES) {
     const piece = text.subarray(at, at + PIECE_BYTES);

@@ -1,38 +1,44 @@
 /**
- * Converts bytes that are not UTF-8 into the content of a JSON string, with U+FFFD for invalid bytes: the same as
- * `TextDecoder` (WHATWG Encoding §8.1.1, one replacement per maximal part of a sequence).
+ * Converts bytes that may be invalid UTF-8 into the content of a JSON string, with U+FFFD for invalid bytes.
+ * The result equals that of `TextDecoder` (WHATWG Encoding §8.1.1): each maximal part of an invalid sequence
+ * becomes one U+FFFD.
  *
- * A recorded `kubectl cp` is mostly random bytes, so a branch per byte is mispredicted about every third time.
- * This code has no branches: tables map four consecutive bytes to the fate of the first byte (written, replaced,
- * or part of a replaced sequence), and another table has the output, at most six bytes, always stored as eight.
- * Decoding, `JSON.stringify` and encoding took six times as long (22 ms/MB instead of 3.5 on a busy machine); the
- * same tables with branches took 5 to 7 ms.
+ * The output of a recorded `kubectl cp` is mostly random, so the CPU would mispredict about every third
+ * branch of a byte-wise decoder. This code has no branches. Tables map four consecutive bytes to the fate of
+ * the first byte: written, part of a character, or swallowed by a replacement. Another table contains the
+ * output of each byte: at most six bytes, always written as eight. Measured on a busy machine: this code
+ * takes 3.5 ms/MB, the same tables with branches 5 to 7 ms/MB, and `TextDecoder` with `JSON.stringify` and
+ * encoding 22 ms/MB.
  */
 
 /** Maximum output bytes of one input byte (`\u001f`). */
 export const MAX_ESCAPED_BYTES = 6;
-/** Bytes that `encodeLossy` may write after its result. */
+/** Number of bytes after its result that `encodeLossy` may overwrite. */
 export const LOSSY_SLACK_BYTES = 8;
 
-/** Fate of a byte; the upper bits of an index into `FORMS` and `LENGTHS`. */
+/** Fates of a byte. The fate forms the upper bits of an index into `FORMS` and `LENGTHS`. */
 const FATE = { byItself: 0, inCharacter: 1, swallowed: 2 } as const;
 const FATE_BITS = 2;
 const FATE_MASK = (1 << FATE_BITS) - 1;
 
-/** Eight output bytes for each byte and fate, of which `LENGTHS` count. The last two are zero, so no value is NaN. */
+/**
+ * Eight output bytes for each byte and fate. `LENGTHS` contains the number of valid bytes. The last two bytes
+ * are zero, so that no value is NaN.
+ */
 const FORMS = new Float64Array((FATE.swallowed + 1) * 256);
 const LENGTHS = new Uint8Array(FORMS.length);
 /**
- * Role of a byte in UTF-8 (RFC 3629 §4), in bits: 0–2 ranges of second bytes that it allows as a lead byte (no
- * overlong forms, no surrogates), 3–5 its range as a second byte, 6 whether it continues a sequence, 7–8 number
- * of following bytes. One table, because separate tables took a quarter longer.
+ * Role of each byte in UTF-8 (RFC 3629 §4). Bits 0–2: the ranges of second bytes that it allows as a lead
+ * byte (excludes overlong forms and surrogates). Bits 3–5: its own range as a second byte. Bit 6: whether it
+ * is a continuation byte. Bits 7–8: number of bytes that must follow it. Separate tables took a quarter
+ * longer.
  */
 const MEANINGS = new Uint16Array(256);
 const RANGES = 0b111;
 const RANGE_SHIFT = 3;
 const CONTINUES_SHIFT = 6;
 const FOLLOWING_SHIFT = 7;
-/** Lead bytes that allow only some second bytes; the ranges are 80–8F, 90–9F and A0–BF. */
+/** Ranges of second bytes for lead bytes that do not allow all. Bits 0–2 stand for 80–8F, 90–9F and A0–BF. */
 const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xe0, 0b100],
   [0xed, 0b011],
@@ -40,15 +46,15 @@ const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xf4, 0b001],
 ]);
 /**
- * Fates of up to four consecutive bytes, the first lowest, by the number of bytes that follow a lead byte and
- * those that fit.
+ * Fates of up to four consecutive bytes, with the first byte in the lowest bits. The index consists of the
+ * number of bytes that should follow a lead byte and of the following bytes that are valid.
  */
 const PLANS = new Uint8Array(32);
 fillTables();
 
 /**
- * Writes the text of `bytes` into `target` from `at`, escaped for JSON, and returns the offset after it. `target`
- * needs `MAX_ESCAPED_BYTES` per byte and `LOSSY_SLACK_BYTES`.
+ * Writes the text of `bytes`, escaped for JSON, to offset `at` of `target`. Returns the offset after the
+ * text. `target` needs space for `MAX_ESCAPED_BYTES` per byte, and `LOSSY_SLACK_BYTES`.
  */
 export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): number {
   const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
@@ -62,17 +68,17 @@ export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): 
   let next = MEANINGS[second] ?? 0;
   let afterNext = MEANINGS[third] ?? 0;
   for (let index = 3; index < length + 3; index += 1) {
-    // zero after the end: a zero byte continues no sequence
+    // after the end, zero is used, because a zero byte never continues a sequence
     const fourth = index < length ? (bytes[index] ?? 0) : 0;
     const last = MEANINGS[fourth] ?? 0;
-    // 8 if the second byte is in a range that the lead byte allows, else 0
+    // 8 if the lead byte allows the range of the second byte, else 0
     const secondFits = ((lead & (next >> RANGE_SHIFT) & RANGES) + RANGES) & 8;
     const plan =
       ((lead >> (FOLLOWING_SHIFT - 3)) & 24) |
       (secondFits >> 1) |
       ((afterNext >> (CONTINUES_SHIFT - 1)) & 2) |
       ((last >> CONTINUES_SHIFT) & 1);
-    // a byte with a known fate leads no sequence, so both fates never overlap
+    // a byte whose fate is already set cannot be a lead byte, so the bits never overlap
     fates |= PLANS[plan] ?? 0;
     const form = first | ((fates & FATE_MASK) << 8);
     fates >>= FATE_BITS;

@@ -1,22 +1,22 @@
 /**
- * Files of asciicast version 1 (docs.asciinema.org): one JSON document, with the output as pairs of a delay and a
- * text. Such files are read as version 2. Pure.
+ * Converts files of asciicast version 1 (docs.asciinema.org) to version 2. A version-1 file is one JSON
+ * document that contains the output as pairs of a delay and a text. Pure.
  */
 import { jsonOrUndefined } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 import { encodeCastEvent } from './event.ts';
 import { isRecord } from '../is-record.ts';
 
-/** Maximum length of a version-1 file, which is read at once. In bytes. */
+/** Maximum length of a version-1 file, because the complete file is read into memory. In bytes. */
 export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
 
-/** True if a file with this beginning is a version-1 document. */
+/** True if the beginning of a file is that of a version-1 document. */
 export function isVersion1(beginning: string): boolean {
   return /^\s*\{/.test(beginning) && /^[^[]*"version"\s*:\s*1\s*[,}]/.test(beginning.slice(0, 4096));
 }
 
 /**
- * Returns the lines in version 2.
+ * Returns the header line and the asciicast events in version 2.
  *
  * @throws WireError `malformed` for a damaged document.
  */

@@ -1,10 +1,10 @@
 /**
- * One step of an access request in the format of `POST /v2/event`. Its type differs from that of an API request, so
- * that no request of a client can cause an event that looks like a step.
+ * Encodes a step of an access request as the body of `POST /v2/event`. The type of the event differs from
+ * that of an API request, so that no client request can cause an event that looks like a step.
  */
 import { encodeJson, type JsonObject } from '../json-value.ts';
 
-/** Type of these events. */
+/** Type of events about access requests. */
 export const ACCESS_EVENT_TYPE = 'tailcast-access-request';
 
 /** A step of an access request. */
@@ -17,22 +17,22 @@ export interface AccessEvent {
   /** Node of the requester. */
   readonly node: string;
   readonly groups: readonly string[];
-  /** Kubernetes user of the access. Empty for the own user of the requester. */
+  /** Requested Kubernetes user. Empty if the request uses the requester's own user. */
   readonly user: string;
   readonly writes: boolean;
-  /** Cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string;
   readonly namespaces: readonly string[];
   readonly reason: string;
   readonly durationSeconds: number;
-  /** End of the access, or of the time for decisions; RFC 3339. */
+  /** End of the granted access, or end of the time for decisions (RFC 3339). */
   readonly expires: string;
   readonly approvers: readonly string[];
-  /** Number of missing approvals. */
+  /** Number of approvals that are still missing. */
   readonly approvalsMissing: number;
   /** Reason of a decision. */
   readonly comment: string;
-  /** The caller who took the step; the requester after an expiry. */
+  /** The caller who caused the step. For an expiry, this is the requester. */
   readonly source: { readonly node: string; readonly nodeID: string; readonly nodeUser?: string };
 }
 

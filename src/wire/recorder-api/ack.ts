@@ -1,6 +1,7 @@
 /**
- * Acknowledgements, in the response stream of `POST /v2/record`: JSON objects with any whitespace or none between
- * them. They contain the number of received bytes of the upload, and perhaps a final error.
+ * Acknowledgements in the response stream of `POST /v2/record`. They are JSON objects, separated by any
+ * whitespace or none. Each contains the number of received bytes of the upload. The last may contain an
+ * error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { isJsonObject, jsonField, parseJsonObject, type JsonObject, type JsonValue } from '../json-value.ts';
@@ -10,9 +11,11 @@ import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder, type SessionWatche
 export interface Ack {
   /** Received bytes of the upload. `{}` is 0. */
   readonly ack: number;
-  /** Bytes of frames that correspond to `ack` bytes of events. Present only for an upload of frames. */
+  /**
+   * Number of bytes of frames that correspond to `ack` bytes of events. Present only for uploads of frames.
+   */
   readonly frames?: number;
-  /** Order for the gateway. Sent only to a gateway that offers to follow orders. */
+  /** Order for the gateway. Sent only to gateways that support orders. */
   readonly order?: SessionOrder;
   /** Reason why the recording could not be stored. Present only in the last acknowledgement. */
   readonly error?: string;
@@ -32,7 +35,7 @@ const MAX_TAGS = 100;
 const ID = /^[a-z0-9-]{1,64}$/;
 
 /**
- * Returns an acknowledgement with a line break. An ack of 0 and an empty error are omitted, as in Go.
+ * Returns an acknowledgement with a line break. Omits an ack of 0 and an empty error, like Go's encoder.
  *
  * @throws WireError `malformed` unless the ack is a whole number of bytes.
  */

@@ -1,7 +1,8 @@
 /**
- * Annotations: our extension of the upload to a recorder. After the header, a line with a JSON object annotates
- * the recording (asciicast events are JSON arrays). Only our own recorders receive annotations, over an upgraded
- * connection (`length-prefixed.ts`). The recorder stores them in the notes and the sidecar, not in the `.cast`.
+ * Annotations: tailcast's extension of the upload to a recorder. An annotation is a line with a JSON object
+ * between the asciicast events, which are JSON arrays. The gateway sends annotations only to tailcast's
+ * recorders, over an upgraded connection (`length-prefixed.ts`). The recorder stores them in the notes and
+ * the sidecar, not in the cast.
  *
  * The parser is strict: an unknown kind, an unknown key or a value of a wrong type is an error, because a
  * recorder must not lose an annotation.
@@ -11,14 +12,14 @@ import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 import { CONFIRMED_ACTIONS, type SessionOrder } from './session-order.ts';
 
-/** Sent once, first: the session. */
+/** Describes the session. Sent once, before all other annotations. */
 export interface SessionAnnotation {
   readonly kind: 'session';
   readonly id: string;
   /** The impersonated user and groups. */
   readonly user?: string;
   readonly groups?: readonly string[];
-  /** The command as separate arguments; `command` of the header joins them. */
+  /** Arguments of the command. The header contains them joined as `command`. */
   readonly argv?: readonly string[];
   readonly tty: boolean;
   readonly stdin: boolean;
@@ -27,55 +28,63 @@ export interface SessionAnnotation {
   readonly subprotocol?: string;
   /** Request path without the query. */
   readonly path: string;
-  /** Name of the cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string;
   /** True if the session runs only while a moderator watches it. */
   readonly moderated?: boolean;
 }
 
-/** Stream of the following output; initially stdout. */
+/** Changes the stream (stdout or stderr) of the following output. The initial stream is stdout. */
 export interface StreamAnnotation {
   readonly kind: 'stream';
   readonly name: 'stdout' | 'stderr';
 }
 
-/** The exact bytes of the next output event, whose text is lossy because the bytes are not UTF-8. */
+/** Exact bytes of the next output event. Its text contains U+FFFD because the bytes are not valid UTF-8. */
 export interface RawAnnotation {
   readonly kind: 'raw';
   readonly base64: string;
 }
 
-/** Output is missing here. */
+/** Marks a position at which output is missing. */
 export interface GapAnnotation {
   readonly kind: 'gap';
   readonly bytes?: number;
   readonly reason: string;
 }
 
-/** Result of the command, from the error stream. */
+/** Exit status of the command, from the error stream. */
 export interface ExitAnnotation {
   readonly kind: 'exit';
   readonly code?: number;
   readonly message?: string;
 }
 
-/** The gateway followed an order of the recorder, ended a pause, or lost a watcher. See `session-order.ts`. */
+/**
+ * Confirms that the gateway followed an order of the recorder, ended a pause, or lost a watcher. See
+ * `session-order.ts`.
+ */
 export interface OrderAnnotation extends Omit<SessionOrder, 'action' | 'watcher'> {
   readonly kind: 'order';
   readonly action: (typeof CONFIRMED_ACTIONS)[number];
 }
 
-/** `completed`: the end of the session was proven. The other sessions ended before that. */
+/**
+ * Outcomes of a session. `completed` means that the end of the session is proved. With all other outcomes the
+ * session ended without a proof.
+ */
 const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
 
-/** Sent once, last. Without it the recording is incomplete. */
+/**
+ * Describes the end of the session. Sent once, after everything else. A recording without it is incomplete.
+ */
 export interface EndAnnotation {
   readonly kind: 'end';
   readonly outcome: (typeof END_OUTCOMES)[number];
   readonly reason?: string;
-  /** Output of the session, including lost output. */
+  /** Number of output bytes of the session, including lost output. */
   readonly outputBytes: number;
-  /** Number of output events sent. */
+  /** Number of output events that the gateway sent. */
   readonly outputLines: number;
 }
 
@@ -88,7 +97,7 @@ export type Annotation =
   | OrderAnnotation
   | EndAnnotation;
 
-/** Maximum length of an annotation, in UTF-16 code units, for the base64 of the longest output event. */
+/** Maximum length of an annotation, in UTF-16 code units. Allows the base64 of the longest output event. */
 export const MAX_ANNOTATION_LENGTH = 4 * 1024 * 1024;
 
 type FieldType = 'text' | 'texts' | 'flag' | 'count' | 'integer' | 'base64' | readonly string[];
@@ -101,7 +110,7 @@ interface Field {
 const required = (type: FieldType): Field => ({ type, required: true });
 const optional = (type: FieldType): Field => ({ type, required: false });
 
-/** Keys in the order of the wire. */
+/** Keys of each kind, in the order in which they are sent. */
 const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   session: {
     id: required('text'),

@@ -1,11 +1,15 @@
 /**
- * One Kubernetes API request in the format of `POST /v2/event`: a JSON object and a line break. Keys, their order
- * and the omission of empty values are those of existing clients; keys in `kubernetes` are Go field names.
+ * Encodes a Kubernetes API request as the body of `POST /v2/event`: a JSON object and a line break. Like
+ * clients of the reference, the encoder writes the same keys in the same order and omits the same empty
+ * values. Keys in `kubernetes` are Go field names.
  */
 import { encodeBase64 } from '../base64.ts';
 import { encodeJson, type JsonObject } from '../json-value.ts';
 
-/** The request as the API server parses it (k8s.io/apiserver `endpoints/request`, RequestInfo). */
+/**
+ * Attributes of the request, as the API server parses them (RequestInfo in k8s.io/apiserver
+ * `endpoints/request`).
+ */
 export interface ApiEventKubernetes {
   readonly IsResourceRequest: boolean;
   /** Path without the query. */
@@ -37,32 +41,32 @@ export interface ApiRequestEvent {
   };
   readonly kubernetes: ApiEventKubernetes;
   readonly source: {
-    /** MagicDNS name without trailing dot, stable id. */
+    /** MagicDNS name without trailing dot (`node`), and stable id (`nodeID`). */
     readonly node: string;
     readonly nodeID: string;
     /** Present only for a tagged node. */
     readonly nodeTags?: readonly string[];
-    /** Present only for a user's node; 64 bits. */
+    /** Present only for a user's node. Up to 64 bits. */
     readonly nodeUserID?: bigint;
     readonly nodeUser?: string;
   };
   /**
-   * Set if `request.body` is only the beginning: length of the body, in bytes. The event then has a key
-   * `bodyTruncatedFrom` in `request`, which readers of the format ignore.
+   * Length of the complete body, in bytes. Set if `request.body` contains only its beginning. It becomes the
+   * key `bodyTruncatedFrom` in `request`, which tsrecorder ignores.
    */
   readonly bodyTruncatedFromBytes?: number;
-  /** Reason why the gateway could not read the body, which is then empty. Readers of the format ignore this key. */
+  /** Reason why the gateway could not read the body; `body` is then empty. tsrecorder ignores this key. */
   readonly bodyUnread?: string;
-  /** Name of the cluster at a gateway with several clusters. Readers of the format ignore this key. */
+  /** Name of the cluster, if the gateway serves several clusters. tsrecorder ignores this key. */
   readonly cluster?: string | undefined;
-  /** Access on request with which the request ran. Readers of the format ignore this key. */
+  /** Granted access (access on request) with which the request ran. tsrecorder ignores this key. */
   readonly access?: { readonly request: string; readonly approvers: readonly string[] };
 }
 
 const API_EVENT_TYPE = 'kubernetes-api-request';
 
 /**
- * Returns the body of `POST /v2/event`. `id` and `destination` are empty, and the recorder sets them.
+ * Returns the body of `POST /v2/event`. `id` and `destination` are empty, because the recorder sets them.
  *
  * @throws WireError `malformed` for a number that JSON cannot express.
  */
@@ -100,12 +104,15 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
   return `${encodeJson(json)}\n`;
 }
 
-/** Go writes the keys of a map in order. (Integer names come first here; readers accept any order.) */
+/**
+ * Sorts the keys as Go does for a map. JavaScript still puts integer keys first, but readers accept any
+ * order.
+ */
 function sortedRecord(map: ReadonlyMap<string, readonly string[]>): JsonObject {
   return Object.fromEntries([...map].toSorted(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-/** Listed, so that the key order is that of the protocol and not of the caller. */
+/** The keys are listed here, so that their order does not depend on the caller. */
 function encodeKubernetes(info: ApiEventKubernetes): JsonObject {
   return {
     IsResourceRequest: info.IsResourceRequest,

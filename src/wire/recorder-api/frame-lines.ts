@@ -6,14 +6,15 @@
  *   lines  │ line │ line line     │ line │        places: where both are whole
  * ```
  *
- * A place is the same position in both. Frames are independent, so conversion can start at any place. The
- * recorder therefore stores no places: an acknowledgement names the durable place, and the gateway sends it when
- * it continues.
+ * A *place* is a position of the recording that is a boundary of frames and of lines. Frames are independent
+ * of each other, so the conversion can start at any place. The recorder therefore does not store places: it
+ * sends the durable place with each acknowledgement, and the gateway names that place when it continues the
+ * upload.
  */
 import { LineBatch, type IsUtf8 } from './line-batch.ts';
 import { FrameReader, type FrameVisitor } from './upload-frame.ts';
 
-/** Bytes of the recording before a position, as events and as frames. */
+/** Number of bytes before a place: of lines (asciicast events) and of frames. */
 export interface FramePlace {
   readonly lines: number;
   readonly frames: number;
@@ -23,7 +24,7 @@ export class FrameLines {
   readonly #reader = new FrameReader();
   readonly #batch: LineBatch;
   readonly #visitor: FrameVisitor;
-  /** Ends of pushes at frame boundaries that are not acknowledged yet. */
+  /** Places that are not acknowledged yet: the last frame boundary of each pushed chunk. */
   #places: FramePlace[] = [];
   #reached: FramePlace;
   #lines: number;
@@ -51,8 +52,8 @@ export class FrameLines {
   }
 
   /**
-   * Reads frames in any segmentation.
-   * @returns their events, valid until the next call
+   * Converts a chunk of frames, which may begin and end anywhere. @returns the events, valid until the next
+   * call
    * @throws WireError for invalid frames; earlier events of the chunk are lost
    */
   push(chunk: Uint8Array): Uint8Array {
@@ -65,7 +66,9 @@ export class FrameLines {
     return lines;
   }
 
-  /** Returns the last place whose events are within the first `lineBytes` bytes of the recording. Never goes back. */
+  /**
+   * Returns the last place within the first `lineBytes` bytes of the recording. The result never decreases.
+   */
   reached(lineBytes: number): FramePlace {
     let passed = 0;
     for (const place of this.#places) {

@@ -1,16 +1,16 @@
 /**
- * Messages of an upgraded upload connection (`GET /v2/record` with `Upgrade: tailcast-record/1`), in both
- * directions after the 101.
+ * Messages on an upgraded upload connection (`GET /v2/record` with `Upgrade: tailcast-record/1`), in both
+ * directions after the 101 response.
  *
  * ```
  *   length of the content (u32, big endian)  content
  *   0                                        nothing follows: the proper end of this direction
  * ```
  *
- * The joined contents are the body of `POST /v2/record`: preamble and frames from the gateway, acknowledgements
- * from the recorder. Message boundaries have no meaning. The end of the recorder's direction confirms that the
- * upload is stored. A connection that closes without an end was cut, because the kernel also closes connections
- * of killed processes normally.
+ * The joined contents of all messages correspond to the bodies of `POST /v2/record`: the gateway sends
+ * preamble and frames, the recorder sends acknowledgements. Message boundaries have no meaning. The end
+ * message of the recorder confirms that the upload is stored. A connection that closes without an end message
+ * counts as broken, because the kernel closes the connections of a killed process in the normal way.
  */
 import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
@@ -62,23 +62,23 @@ function leadOf(contentBytes: number): Uint8Array {
 }
 
 export interface RecordReader {
-  /** True after the end. */
+  /** True after the end message. */
   readonly ended: boolean;
   /**
-   * Reads bytes in any segmentation.
-   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end; errors of
-   * `content`; afterwards `dead`
+   * Parses a chunk, which may begin and end anywhere.
+   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end message;
+   * any error of `content`; `dead` after an error
    */
   push(chunk: Uint8Array): void;
 }
 
 /**
  * @param maxBytes maximum content of a message
- * @param content receives the content in pieces, which are views of the pushed bytes; also content before
- * rejected bytes
+ * @param content receives the content in pieces, as views of the pushed bytes. Content before an error is
+ * also passed
  */
 export function createRecordReader(maxBytes: number, content: (piece: Uint8Array) => void): RecordReader {
-  /** Received bytes of the header, and their value. */
+  /** Number of received bytes of the message header, and the length that they contain so far. */
   let leadBytes = 0;
   let lead = 0;
   let missing = 0;

@@ -1,6 +1,6 @@
 /**
- * Asciicast events as bytes, on their way to the recorder or to its disk. UTF-8 output is only escaped and never
- * becomes a string.
+ * Batch of encoded asciicast events. The gateway uses it for uploads, the recorder for its spool. Output in
+ * UTF-8 is escaped without converting it to a string.
  */
 import { encodeCastEvent } from '../asciicast/event.ts';
 import { escapeJson } from '../asciicast/json-escape.ts';
@@ -12,13 +12,13 @@ import { printableRuns } from '../printable-runs.ts';
 const LINE_END = ']\n';
 
 /**
- * Form of output that is not UTF-8. `text`: with U+FFFD for invalid bytes. `exact`: also as exact bytes, in an
- * annotation before the event. `bulk`: the annotation has the exact bytes, and the event has their number and the
- * text inside them, so that views, search and alerts find it.
+ * Form of output that is not valid UTF-8. `text`: invalid bytes become U+FFFD. `exact`: an annotation before
+ * the event also contains the exact bytes. `bulk`: the annotation contains the exact bytes. The event
+ * contains only their number and the printable text inside them, for views, search and alerts.
  */
 export type OutputForm = 'text' | 'exact' | 'bulk';
 
-/** Returns true for UTF-8. */
+/** Returns true if the bytes are valid UTF-8. */
 export type IsUtf8 = (bytes: Uint8Array) => boolean;
 
 export class LineBatch {
@@ -72,7 +72,7 @@ export class LineBatch {
     return this.#bytes.take();
   }
 
-  /** Like `take`, in pieces. */
+  /** Like `take`, but returns pieces. */
   takePieces(): readonly Uint8Array[] {
     return [this.take()];
   }

@@ -1,2 +1,2 @@
-/** WebSocket subprotocol for the events of a recording, which asciinema players request. */
+/** WebSocket subprotocol with which asciinema players request the events of a recording. */
 export const LIVE_SUBPROTOCOL = 'v2.asciicast';

@@ -10,10 +10,10 @@
  * X-Tailcast-Viewer-Address: 100.64.0.4
  * ```
  *
- * The parser is strict: a header that is missing, repeated or unusual invalidates all of them.
+ * The parser is strict: if one viewer header is missing, repeated or malformed, it rejects all of them.
  */
 
-/** The viewer, as the gateway's tailnet identifies them. */
+/** Viewer of recordings, as identified by the gateway's tailnet. */
 export interface NamedViewer {
   readonly node: string;
   readonly nodeId: string;
@@ -39,11 +39,14 @@ const KNOWN: ReadonlySet<string> = new Set(Object.values(FIELDS));
 
 /** Printable ASCII without spaces, which is always a valid header value. */
 const WORD = /^[\u0021-\u007e]{1,256}$/;
-/** Encodes a text without commas, which separate tags. */
+/** Encodes a text so that it contains no comma, because commas separate tags. */
 const TAG = /^tag:[\u0021-\u002b\u002d-\u007e]{1,252}$/;
 const MAX_TAGS = 100;
 
-/** Returns a flat list of names and values; `undefined` if the viewer cannot be named unambiguously. */
+/**
+ * Returns the viewer headers as a flat list of names and values. Returns `undefined` if the headers would be
+ * ambiguous for this viewer.
+ */
 export function encodeNamedViewer(viewer: NamedViewer): readonly string[] | undefined {
   if (!isUsable(viewer)) return undefined;
   const { user, tags, node, nodeId, address } = viewer;
@@ -76,7 +79,7 @@ export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 
   return clear && isUsable(viewer) ? viewer : 'malformed';
 }
 
-/** True for exactly one of a user and a tagged node. */
+/** True if the viewer is either a user or a tagged node, not both. */
 function isUsable({ node, nodeId, address, user, tags }: NamedViewer): boolean {
   if (![node, nodeId, address].every((word) => WORD.test(word))) return false;
   if (user !== undefined) return WORD.test(user) && tags.length === 0;

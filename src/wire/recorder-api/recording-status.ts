@@ -1,13 +1,13 @@
 /**
- * The three fields of a recording that describe the state of its session. They are independent of each other, and
- * every view, command, query and metric uses these words: `state` says whether the recording has the end of the
- * session, `result` how the command ended, and `trust` whether a trusted recorder signed the recording.
+ * Status of a recording: three independent fields, which all views, commands, queries and metrics use.
+ * `state` tells whether the recording contains the end of the session. `result` tells how the command ended.
+ * `trust` tells whether a trusted recorder signed the recording.
  */
 
 /**
- * `running`: the upload runs, or may still be continued. `completed`: the end of the session was proven.
- * `interrupted`: the upload or the session ended without that proof. `violated`: the gateway ended the session
- * because it could not understand the stream. `damaged`: there is a file, but its header cannot be read.
+ * `running`: the upload is in progress, or may still be continued. `completed`: the end of the session is
+ * proved. `interrupted`: the upload or the session ended without such a proof. `violated`: the gateway ended
+ * the session because it could not understand the stream. `damaged`: the header of the file is unreadable.
  */
 export const RECORDING_STATES = ['running', 'completed', 'interrupted', 'violated', 'damaged'] as const;
 export type RecordingState = (typeof RECORDING_STATES)[number];
@@ -15,19 +15,23 @@ export type RecordingState = (typeof RECORDING_STATES)[number];
 /** Results other than an exit code. */
 export const RESULT_WORDS = ['failed to start', 'client disconnected'] as const;
 
-/** The exit code of the command in decimal digits, or the reason why there is none. Absent if neither is known. */
+/**
+ * Exit code of the command in decimal digits, or the reason why there is no exit code. Absent if both are
+ * unknown.
+ */
 export type RecordingResult = `${number}` | (typeof RESULT_WORDS)[number];
 
 export interface RecordedResult {
   readonly result?: RecordingResult;
-  /** Text of the API server about the result, e.g. the reason why the command failed to start. */
+  /** Message of the API server about the result, such as the reason why the command failed to start. */
   readonly resultMessage?: string;
 }
 
 /**
- * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its bytes
- * are compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no signature
- * of a trusted key. `failed`: the sidecar names a trusted key, but the signature does not match the recording.
+ * `verified`: a trusted key signed the sidecar, and the cast has the length in the sidecar. Only the evidence
+ * check and `tailcast verify` compare the bytes of the cast with the digests. `unverified`: no trusted key
+ * signed the sidecar. `failed`: the sidecar names a trusted key, but the signature does not match the
+ * recording.
  */
 export const TRUST_LEVELS = ['verified', 'unverified', 'failed'] as const;
 export type TrustLevel = (typeof TRUST_LEVELS)[number];
@@ -37,7 +41,7 @@ export interface Trust {
   readonly trustReason?: string;
 }
 
-/** The values of a result, for messages to people. */
+/** Values of `result`, for error messages. */
 export const RESULT_VALUES = `an exit code, ${RESULT_WORDS.map((word) => `"${word}"`).join(' or ')}`;
 
 const EXIT_CODE = /^(?:0|-?[1-9]\d{0,15})$/;
@@ -55,7 +59,7 @@ export function exitCodeOf(result: string | undefined): number | undefined {
   return result === undefined || !EXIT_CODE.test(result) ? undefined : Number(result);
 }
 
-/** Results in few groups, for colours and labels of metrics. */
+/** Groups of results, for colours and metric labels. */
 export const RESULT_KINDS = ['exit 0', 'exit nonzero', ...RESULT_WORDS, 'unknown'] as const;
 
 export function resultKind(result: string | undefined): (typeof RESULT_KINDS)[number] {
@@ -77,7 +81,10 @@ export function resultText({
     : (result ?? '');
 }
 
-/** Text of the result for text searches, without exit codes: they have a filter, and ids also contain their digits. */
+/**
+ * Text of the result for text searches. Excludes exit codes, because there is a filter for them, and their
+ * digits also occur in ids.
+ */
 export function searchedResult(recording: {
   readonly result?: string;
   readonly resultMessage?: string;
@@ -85,7 +92,10 @@ export function searchedResult(recording: {
   return exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage;
 }
 
-/** State with its reason. Most reasons already start with the state: `session interrupted: …`. */
+/**
+ * Returns the state and its reason. Most reasons already start with the state, such as
+ * `session interrupted: …`.
+ */
 export function stateText({
   state,
   problem,

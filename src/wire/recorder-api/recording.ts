@@ -1,6 +1,6 @@
 /**
- * A recording in the read API of a recorder (`GET api/v1/recordings`), as plain JSON data. Recorder, page and
- * commands share it.
+ * A recording in the read API of a recorder (`GET api/v1/recordings`), as plain JSON data. The recorder, the
+ * player and the commands use this type.
  */
 
 import {
@@ -18,69 +18,81 @@ export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
 export interface Recording<State extends string = RecordingState, Kind extends string = RecordingKind>
   extends RecordedResult, Partial<Trust> {
-  /** `<node>_<time>`: stable, unique in the store, safe in a path segment. */
+  /** Id `<node>_<time>`. It never changes, is unique in the store, and is safe as a path segment. */
   readonly id: string;
-  /** Name of the cast in the store. */
+  /** File name or object key of the cast in the store. */
   readonly key: string;
   readonly state: State;
-  /** Time at which the recorder received the header: RFC 3339 in UTC, milliseconds. */
+  /** Time at which the recorder received the header, in RFC 3339 (UTC, with milliseconds). */
   readonly startedAt: string;
-  /** Time of the last event; absent without a readable event. */
+  /** Time of the last event. Absent if the recording has no readable event. */
   readonly durationSeconds?: number;
   /** Length of the cast, in bytes. */
   readonly bytes: number;
-  /** Columns at the start; 0 without a terminal. */
+  /** Columns of the terminal at the start; 0 without a terminal. */
   readonly width: number;
-  /** Rows at the start; 0 without a terminal. */
+  /** Rows of the terminal at the start; 0 without a terminal. */
   readonly height: number;
   readonly command?: string;
   readonly kind: Kind;
   readonly source: RecordingSource;
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
-  /** Name of the cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string;
-  /** Position in its session, if the session may have other uploads. */
+  /** Position of this recording in its session, if the session may consist of several uploads. */
   readonly part?: RecordedPart;
-  /** Summary of the review; absent without one. */
+  /** Summary of the review; absent without a review. */
   readonly review?: ReviewSummary;
-  /** One sentence about a possible problem of the recording; absent without one. */
+  /** Sentence about a problem of the recording; absent without a problem. */
   readonly problem?: string;
 }
 
-/** Returns the pod of a session: `namespace/pod`, after `cluster:` if it has a cluster. Empty without a pod. */
+/**
+ * Returns the pod of a session as `namespace/pod`, or as `cluster:namespace/pod` if the cluster is known.
+ * Empty without a pod.
+ */
 export function podText({ cluster, kubernetes }: Pick<Recording, 'cluster' | 'kubernetes'>): string {
   if (kubernetes === undefined) return '';
   return `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
 }
 
-/** One of several uploads of a session, in bytes of the session. */
+/** Position of one upload in its session. */
 export interface RecordedPart {
-  /** Equal for all parts of a session, and only for these. */
+  /** Id that all parts of the session, and no others, have. */
   readonly session: string;
   /** Number of the upload in the session, from 1. */
   readonly number: number;
   readonly from: number;
   readonly to: number;
-  /** Length of the header line in the cast, and the byte of the session after it. */
+  /**
+   * Length of the header line in the cast, and the position in the session of the first byte after the header
+   * line.
+   */
   readonly headerBytes: number;
   readonly headerEnd: number;
-  /** State of this upload, independent of earlier ones. */
+  /** State of this upload, regardless of earlier uploads. */
   readonly state: RecordingState;
   readonly problem?: string;
-  /** Address of the previous recorder of the session, as known to the gateway. */
+  /** Address of the recorder with the previous part, as the gateway knows it. */
   readonly before?: string;
-  /** Addresses at which the gateway would continue, in order. Present only for an interrupted upload. */
+  /**
+   * Addresses of recorders to which the gateway may continue the upload, in the order in which it tries them.
+   * Present only for an interrupted upload.
+   */
   readonly after?: readonly string[];
 }
 
-/** A node by name (without trailing dot) and stable id; either may be empty in recordings of other recorders. */
+/**
+ * A node, by name without trailing dot and by stable id. Either may be empty in recordings of other
+ * recorders.
+ */
 export interface RecordingNode {
   readonly node: string;
   readonly nodeId: string;
 }
 
-/** The client of a session. `user` for a user's node, `tags` for a tagged one. */
+/** The client of a session. `user` is set for a user's node, `tags` for a tagged node. */
 export interface RecordingSource extends RecordingNode {
   readonly user?: string;
   readonly tags?: readonly string[];
@@ -92,23 +104,27 @@ export interface RecordingPod {
   readonly container: string;
 }
 
-/** A recording for readers that may be older than the recorder: unknown states and kinds are kept. */
+/**
+ * A recording for readers that may be older than the recorder. It may contain states and kinds that the
+ * reader does not know.
+ */
 export type ListedRecording = Recording<string, string>;
 
 /**
- * First number of a resize event. The reference's (Tailscale's) API-server proxy writes rows first; asciicast has
- * columns first.
+ * Meaning of the first number in a resize event. asciicast puts columns first. The API-server proxy of the
+ * reference (Tailscale) puts rows first.
  */
 export type ResizeOrder = 'columnsFirst' | 'rowsFirst';
 
 /**
- * Format of recorder ids: a node id, with `%XX` for characters other than letters, digits, `_` and `-`, then `_`
- * and a time.
+ * Format of recording ids: a node id, `_` and a time. In the node id, characters other than letters, digits,
+ * `_` and `-` are written as `%XX`.
  */
 const ID = /^(?:[A-Za-z0-9_-]|%[0-9A-F]{2}){1,128}_\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /**
- * Returns a file name for a recording that every file system accepts and no command reads as an option.
+ * Returns a file name for a recording. All file systems accept the name, and commands do not parse it as an
+ * option.
  *
  * @param ending with its dot, e.g. `.cast`
  */

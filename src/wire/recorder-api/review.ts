@@ -16,7 +16,7 @@ export interface Review {
   readonly comments: readonly ReviewComment[];
 }
 
-/** Part of a review that lists contain. */
+/** Part of a review that is included in lists of recordings. */
 export interface ReviewSummary {
   readonly tags: readonly string[];
   readonly reviewedBy?: string;
@@ -29,10 +29,10 @@ export type ReviewChange =
   | { readonly kind: 'tag' | 'untag'; readonly text: string }
   | { readonly kind: 'reviewed' | 'unreviewed' };
 
-/** Review without any change. */
+/** The empty review of a recording that nobody has reviewed. */
 export const NO_REVIEW: Review = { tags: [], comments: [] };
 
-/** Format of a tag: letters, digits, `_`, `.` and `-`. Tags of nodes contain a colon, so that both differ. */
+/** Format of a tag: letters, digits, `_`, `.` and `-`. Unlike these, tags of nodes contain a colon. */
 export const REVIEW_TAG = /^[\p{L}\p{N}_.-]{1,50}$/u;
 
 export function summaryOf({ tags, reviewed, comments }: Review): ReviewSummary {

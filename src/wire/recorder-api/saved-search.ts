@@ -1,4 +1,4 @@
-/** Saved searches in the read API of a recorder: personal ones, and shared ones of all viewers. */
+/** Saved searches in the read API of a recorder. A saved search is personal, or shared with all viewers. */
 
 export interface SavedSearch {
   readonly name: string;
@@ -12,7 +12,7 @@ export interface SharedSearch extends SavedSearch {
 
 export interface SavedSearches {
   readonly personal: readonly SavedSearch[];
-  /** Empty for viewers who may not see everything. */
+  /** Shared searches. Empty for viewers who may not see all recordings. */
   readonly shared: readonly SharedSearch[];
   /** True if the viewer may save and remove personal searches. */
   readonly mayWrite: boolean;
@@ -20,7 +20,7 @@ export interface SavedSearches {
   readonly mayShare: boolean;
 }
 
-/** A change of the saved searches. A search with the same name is replaced. */
+/** A change of the saved searches. A new search replaces one with the same name. */
 export type SearchChange =
   | { readonly kind: 'save'; readonly name: string; readonly query: string; readonly isShared: boolean }
   | { readonly kind: 'remove'; readonly name: string; readonly isShared: boolean };

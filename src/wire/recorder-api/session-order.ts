@@ -1,27 +1,30 @@
 /**
- * Orders of a recorder to the gateway of a running session: end it, pause or resume its output, or let a moderated
- * session run because a viewer watches it. An order is a field of an acknowledgement, so a recorder sends orders only
- * to a gateway that offers to follow them (`upload-headers.ts`). The gateway confirms an order with an annotation in
- * the upload, which is part of the recording.
+ * Orders of a recorder to the gateway of a running session: end the session, pause or resume it, or report
+ * that a moderator watches it. An order is a field of an acknowledgement. The recorder sends orders only to
+ * gateways that announce support for orders (`upload-headers.ts`). The gateway confirms each order with an
+ * annotation, which becomes part of the recording.
  */
 
 export const CONTROL_ACTIONS = ['end', 'pause', 'resume'] as const;
 export type ControlAction = (typeof CONTROL_ACTIONS)[number];
 
-/** Actions of viewers. `watch` is repeated every {@link WATCH_INTERVAL_MS} with the same id. */
+/** Actions of viewers. The recorder repeats `watch` every {@link WATCH_INTERVAL_MS} with the same id. */
 export const VIEWER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
 
-/** `hold` is an order of a rule: a pause that ends the session unless a viewer resumes it. */
+/**
+ * `hold` is an order of an alert rule: it pauses the session, and the gateway ends the session unless a
+ * viewer resumes it in time.
+ */
 export const ORDER_ACTIONS = [...VIEWER_ACTIONS, 'hold'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
 /**
- * Actions in annotations. `leave`: the viewer watches no more, or may not moderate the session. `reason`: the user gave
- * a reason for the session.
+ * Actions in annotations. Actions that the gateway confirms. `leave`: the viewer has stopped watching, or may
+ * not moderate the session. `reason`: the user typed a reason for the session.
  */
 export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 
-/** Interval in which a watching viewer repeats its order. */
+/** Interval in which the recorder repeats the order for a watching viewer. */
 export const WATCH_INTERVAL_MS = 3_000;
 
 /** A viewer of a moderated session, as the recorder identified it. */
@@ -33,7 +36,7 @@ export interface SessionWatcher {
 }
 
 export interface SessionOrder {
-  /** Name of the order, for its confirmation. */
+  /** Id of the order, which its confirmation repeats. */
   readonly id: string;
   readonly action: OrderAction;
   /** The viewer or the rule that gave the order. */

@@ -1,6 +1,6 @@
-/** The signature of a sidecar: its last line, over everything before. Pure. */
+/** Signature of a sidecar. It is the last line of the sidecar and covers all lines before it. Pure. */
 
-/** Prefix of the signed message, so that the signature is useless for other purposes. */
+/** Prefix of the signed message. It prevents the use of the signature for any other document. */
 const PURPOSE = 'tailcast sidecar 1\n';
 const SIGNED =
   /^(\{\n[^]*,\n) {2}"signature": \{"key":"([0-9a-f]{32})","ed25519":"([A-Za-z0-9+/=]{88})"\}\n\}\n$/;

@@ -1,7 +1,7 @@
 /**
  * Frames: the content of an upload over an upgraded connection (`length-prefixed.ts`). Each frame represents
- * complete lines and is independent of others. The recorder escapes the output (`frame-lines.ts`), not the
- * gateway.
+ * one or more complete lines and is independent of other frames. The recorder, and not the gateway, converts
+ * frames to lines (`frame-lines.ts`).
  *
  * ```
  *   kind (u8)  length of the content (u32)  content
@@ -10,8 +10,8 @@
  *   3          the same, of which the line says only how much it is
  * ```
  *
- * Numbers are big endian. The mapping from frames to lines belongs to the version: positions in a recording count
- * bytes of lines, so all gateways and recorders must create the same lines.
+ * Numbers are big endian. Positions in a recording count bytes of lines, so all gateways and recorders must
+ * convert a frame to the same lines. A different conversion needs a new version of the protocol.
  */
 import { GrowingBytes } from '../growing-bytes.ts';
 import { WireError } from '../wire-error.ts';
@@ -24,29 +24,35 @@ const LEAD_BYTES = 5;
 const TIME_BYTES = 8;
 /** Maximum output in one frame, in bytes. */
 export const MAX_FRAME_OUTPUT_BYTES = 1024 * 1024;
-/** About 35 years: below it, microseconds and seconds are equally exact. */
+/**
+ * Maximum time of an event, about 35 years. Up to this limit, converting seconds to microseconds loses no
+ * precision.
+ */
 const MAX_MICROSECONDS = 2 ** 50;
 const MICROSECONDS = 1e6;
 const LINE_FEED = 0x0a;
 const NO_BYTES = new Uint8Array(0);
 
 /**
- * Maximum bytes of lines per byte of frames: six for an escaped byte of output, its base64, and the text around
- * both for the 13 header bytes.
+ * Maximum bytes of lines per byte of a frame. An output byte needs up to six bytes in the event and 4/3 bytes
+ * in base64. The text around them counts for the 13 header bytes of the frame.
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 
-/** Forms of output in frames; a reader always keeps the exact bytes. */
+/** Forms of output in frames. The recorder always keeps the exact bytes. */
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
-/** Longer output is referenced until the batch is taken; copying shorter output is cheaper. */
+/**
+ * Maximum size of output that is copied. The batch refers to longer output until `take`, because copying it
+ * would be slower.
+ */
 const MAX_COPIED_BYTES = 1024;
 
 /** A batch of frames for the recorder. */
 export class FrameBatch {
-  /** Bytes other than the referenced output. */
+  /** All bytes of the batch except the referenced output. */
   readonly #bytes = new GrowingBytes();
-  /** The referenced output, with its position in the other bytes. */
+  /** Referenced output, each with its position in the other bytes. */
   #borrowed: { readonly at: number; readonly bytes: Uint8Array }[] = [];
   #borrowedBytes = 0;
 
@@ -62,7 +68,10 @@ export class FrameBatch {
     this.#bytes.bytes(bytes);
   }
 
-  /** Adds a frame with the output of one event, which must not change until the batch is taken. @throws WireError */
+  /**
+   * Adds a frame with the output of one event. The caller must not change these bytes until the batch is
+   * taken. @throws WireError
+   */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     const time = Math.round(seconds * MICROSECONDS);
     if (!(time >= 0 && time < MAX_MICROSECONDS)) throw unusableTime();
@@ -84,7 +93,7 @@ export class FrameBatch {
       : Buffer.concat([first, ...others]);
   }
 
-  /** Like `take`, in pieces; output is not copied. */
+  /** Like `take`, but returns pieces and does not copy the output. */
   takePieces(): readonly Uint8Array[] {
     const borrowed = this.#borrowed;
     const own = this.#bytes.take();
@@ -121,23 +130,26 @@ export function completeFrames(frames: Uint8Array, most: number): number {
   return whole;
 }
 
-/** Receives the content of frames, in order. */
+/** Receives the content of parsed frames, in order. */
 export interface FrameVisitor {
-  /** A part of a frame of lines. */
+  /** Called for each part of a frame of lines. */
   lines(part: Uint8Array): void;
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void;
-  /** The frame is complete. @param end bytes of the chunk before this position */
+  /** Called when a frame is complete. @param end offset in the chunk after the frame */
   whole(end: number): void;
 }
 
-/** Parses frames in any segmentation. Views are valid during the call. */
+/**
+ * Parses chunks of frames, which may begin and end anywhere. The visitor gets views that are valid only
+ * during its call.
+ */
 export class FrameReader {
   readonly #lead = new Uint8Array(LEAD_BYTES + TIME_BYTES);
   readonly #view = new DataView(this.#lead.buffer);
   #leadBytes = 0;
-  /** Missing bytes of the current frame of lines. */
+  /** Number of missing bytes of the current frame of lines. */
   #missing = 0;
-  /** The output of an incomplete frame. */
+  /** Received output of an incomplete frame. */
   readonly #output = new GrowingBytes();
   #dead = false;
 
@@ -170,7 +182,7 @@ export class FrameReader {
     this.#dead = false;
   }
 
-  /** Returns the length of the frame header, as far as it is known. */
+  /** Returns the length of the frame header; the minimum length while the kind of the frame is unknown. */
   #needed(): number {
     return this.#leadBytes > 0 && isOutput(this.#lead[0]) ? LEAD_BYTES + TIME_BYTES : LEAD_BYTES;
   }

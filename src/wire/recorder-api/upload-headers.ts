@@ -1,7 +1,8 @@
 /**
- * Headers of an upload to our own recorders: an HTTP/1.1 connection that is upgraded (`length-prefixed.ts`). With
- * these headers a session can continue over another connection, also at another recorder. A recorder offers the
- * upgrade in its response to `HEAD /v2/record`; one of the reference (Tailscale's tsrecorder) does not.
+ * Headers of an upload to tailcast's recorders over an upgraded HTTP/1.1 connection (`length-prefixed.ts`).
+ * With these headers, a session can continue over another connection and at another recorder. A tailcast
+ * recorder offers the upgrade in its response to `HEAD /v2/record`. The recorder of the reference
+ * (Tailscale's tsrecorder) does not.
  *
  * ```
  * HEAD /v2/record                               200
@@ -33,21 +34,20 @@ const FRAMES = 'tailcast-frames';
 const UPGRADE = 'tailcast-upgrade';
 const UPGRADE_VERSION = '1';
 
-/** Describes how an upload continues a session that started elsewhere. */
+/** Describes the position at which an upload continues a session. */
 export interface Continuation {
-  /** Bytes of the session that were acknowledged earlier and are not part of this connection. */
+  /** Number of bytes of the session that were acknowledged earlier and are not sent on this connection. */
   readonly offset: number;
   /** Number of the upload in the session, from 1. */
   readonly number: number;
   /**
-   * Number of bytes at the start of the connection that repeat the beginning of the session, for a recorder that
-   * does not have it: complete annotation lines. The body continues at the offset.
+   * Number of bytes at the start of the connection that repeat the first annotation lines of the session, for
+   * a recorder that does not have them. The bytes after this preamble continue at `offset`.
    */
   readonly preambleBytes: number;
   /**
-   * Bytes of frames that correspond to `offset` bytes of lines: the body after the preamble is frames
-   * (`upload-frame.ts`). Offsets count bytes of lines. Absent for an upload over a protocol of the reference,
-   * which has lines.
+   * Number of bytes of frames (`upload-frame.ts`) that correspond to `offset`, which counts bytes of lines.
+   * Absent for uploads over a protocol of the reference, which contain lines instead of frames.
    */
   readonly frames?: number;
 }
@@ -57,9 +57,9 @@ export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0
 
 /** The other recorders of a session, by the addresses that the gateway uses. */
 export interface Neighbours {
-  /** Recorder of the earlier bytes; absent at the beginning of a session, and if it is unknown. */
+  /** Recorder of the previous part. Absent for the first part, and if the recorder is unknown. */
   readonly before?: string;
-  /** Recorders at which the session would continue; at most {@link MAX_NEIGHBOURS}. */
+  /** Recorders to which the gateway may continue the session. At most {@link MAX_NEIGHBOURS}. */
   readonly after: readonly string[];
 }
 
@@ -67,21 +67,24 @@ export const MAX_NEIGHBOURS = 16;
 
 /** Upload headers of a session. */
 export interface UploadFields {
-  /** Id of the session, for continuation: 1 to 128 visible ASCII characters. */
+  /**
+   * Id of the session, by which the recorder recognises a continued session: 1 to 128 visible ASCII
+   * characters.
+   */
   readonly session: string;
   readonly at: Continuation & Required<Pick<Continuation, 'frames'>>;
   /**
-   * True if the uploader shows output only after its acknowledgement, so the recorder must commit it without
-   * delay.
+   * True if the gateway shows output only after it is acknowledged. The recorder must then write it to disk
+   * without delay.
    */
   readonly waits: boolean;
-  /** True if the uploader follows orders, see `session-order.ts`. */
+  /** True if the gateway follows orders, see `session-order.ts`. */
   readonly orders?: boolean;
-  /** Absent if there are none. */
+  /** Absent if the session has no other recorders. */
   readonly neighbours?: Neighbours;
 }
 
-/** Headers by lower-case name, as Node returns them. */
+/** Headers by lower-case name, as in Node's `IncomingMessage`. */
 export type HeaderFields = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** Visible ASCII. */
@@ -120,7 +123,7 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   const number = readCount(fields, PART, 1);
   const preambleBytes = readCount(fields, PREAMBLE, 0);
   if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
-  // a session that begins here has no preamble
+  // the first upload of a session needs no preamble
   if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
   const frames = readCount(fields, FRAMES, 0);
   if ((frames === 0) !== (offset === 0)) {
@@ -131,7 +134,7 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   return { session, at, waits, ...orders, ...readNeighbours(fields) };
 }
 
-/** Omits addresses that the recorder would reject, because the recording matters more than this information. */
+/** Omits addresses that the recorder would reject. An invalid address must not prevent the recording. */
 function addressField(name: string, addresses: readonly string[]): Record<string, string> {
   const good = addresses.filter((address) => ADDRESS.test(address)).slice(0, MAX_NEIGHBOURS);
   return good.length === 0 ? {} : { [name]: good.join(',') };

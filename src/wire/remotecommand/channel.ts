@@ -2,14 +2,14 @@
  * Channel subprotocols of Kubernetes exec and attach over WebSocket (k8s.io/apimachinery `util/remotecommand`,
  * k8s.io/apiserver `util/wsstream`, k8s.io/kubelet `cri/streaming/remotecommand/websocket.go`).
  *
- * A binary message is a channel byte and data; in the base64 variants a text message is a digit and base64. If a
- * message is fragmented, only its first frame has the channel byte.
+ * A binary message is a channel byte and data; in the base64 variants a text message is a digit and base64.
+ * In a fragmented message, only the first frame has the channel byte.
  */
 import { encodeWebSocketFrame, OPCODE } from '../websocket/frame.ts';
 import { encodeBase64Bytes } from '../base64.ts';
 import { WireError } from '../wire-error.ts';
 
-/** `close` exists since v5: its data is the channel that the sender has finished. */
+/** `close` exists since v5. Its data is the number of the channel that the sender has closed. */
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4, close: 255 } as const;
 
 export type ChannelVersion = 1 | 2 | 3 | 4 | 5;
@@ -31,17 +31,16 @@ const PROTOCOLS: ReadonlyMap<string, ChannelProtocol> = new Map<string, ChannelP
 ]);
 
 /**
- * Parses a selected subprotocol; `undefined` for other protocols. Names are case-sensitive. The empty name means
- * version 1: the client offered none. SPDY upgrades have the same names, without base64, in
- * `X-Stream-Protocol-Version`.
+ * Parses the name of a selected subprotocol. Returns `undefined` for unknown names. Names are case-sensitive.
+ * The empty name means version 1: the client offered none. SPDY upgrades use the same names in
+ * `X-Stream-Protocol-Version`, except those for base64.
  */
 export function parseSubprotocol(name: string): ChannelProtocol | undefined {
   return PROTOCOLS.get(name);
 }
 
 /**
- * Returns the names in `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version` lines, in order, without empty
- * ones.
+ * Returns the non-empty names in lines of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, in order.
  */
 export function splitProtocolLines(lines: Iterable<string>): readonly string[] {
   return [...lines]
@@ -54,7 +53,10 @@ export interface ChannelMessage {
   readonly data: Uint8Array;
 }
 
-/** @throws WireError `malformed` for a channel above 9: these protocols have no close signal. */
+/**
+ * @throws WireError `malformed` for a channel above 9. The close channel (255) does not exist in base64
+ * protocols.
+ */
 export function encodeBase64Message({ channel, data }: ChannelMessage): Uint8Array {
   if (!Number.isInteger(channel) || channel < 0 || channel > 9) {
     throw new WireError('malformed', 'a base64 message begins with a digit');

@@ -1,6 +1,7 @@
 /**
- * Content of the error stream at the end of exec and attach (k8s.io/client-go `tools/remotecommand/v1.go` …
- * `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): a `metav1.Status` since v4, plain text before.
+ * Parses and encodes the exit status of exec and attach, the content of the error stream (k8s.io/client-go
+ * `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): a
+ * `metav1.Status` since v4, plain text before.
  */
 import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
@@ -8,7 +9,7 @@ import type { ChannelVersion } from './channel.ts';
 
 export type ExitStatus =
   | { readonly kind: 'success' }
-  /** The command returned `code`, which is not 0. */
+  /** The command exited with a code other than 0. */
   | { readonly kind: 'exit'; readonly code: number; readonly message: string }
   /** The command did not run, or its result is unknown. `reason` is a `metav1.StatusReason`. */
   | { readonly kind: 'failure'; readonly message: string; readonly reason?: string };
@@ -38,7 +39,7 @@ export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersi
   throw new WireError('malformed', 'the status is neither Success nor Failure');
 }
 
-/** The kubelet writes the exit code at the end of the text. */
+/** Before v4, the kubelet writes the exit code at the end of the text. */
 function parsePlainText(message: string): ExitStatus {
   const [, code] = PLAIN_EXIT.exec(message) ?? [];
   return code === undefined ? { kind: 'failure', message } : { kind: 'exit', code: Number(code), message };
@@ -53,7 +54,10 @@ function parseFailure(status: JsonObject): ExitStatus {
   return reason === undefined ? { kind: 'failure', message } : { kind: 'failure', message, reason };
 }
 
-/** The cause whose type, sent as `reason`, is ExitCode. Exit codes of Windows containers have 32 bits. */
+/**
+ * Returns the exit code from the cause with the reason `ExitCode`. Exit codes of Windows containers have 32
+ * bits.
+ */
 function exitCode(status: JsonObject): number {
   const details = jsonField(status, 'details');
   const causes = isJsonObject(details) ? jsonField(details, 'causes') : undefined;
@@ -73,15 +77,18 @@ function stringField(object: JsonObject, key: string): string | undefined {
   return value;
 }
 
-/** Maximum characters of a message that {@link translateStatus} repeats: the status then stays below its limit. */
+/**
+ * Maximum characters of a message that {@link translateStatus} copies, so that the new status does not exceed
+ * the size limit.
+ */
 const MAX_MESSAGE_CHARACTERS = 4096;
 
 /** Largest exit code that client-go reads from a status. */
 const MAX_CLIENT_EXIT_CODE = 255;
 
 /**
- * Translates a status of the kubelet, which came over SPDY, for a WebSocket client of protocol version 5. The API
- * server does the same for such a client: it reads the status with client-go and writes its own status. Source:
+ * Translates a status that the kubelet sent over SPDY for a WebSocket client with protocol version 5. The API
+ * server does the same: it parses the status with client-go and writes its own status. Source:
  * `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
  *
  * @param bytes the complete error stream, not empty
@@ -107,7 +114,7 @@ function translatedStatus(bytes: Uint8Array): object {
   return statusObject({ kind: 'exit', code, message });
 }
 
-/** A Status as `apierrors.NewInternalError` of k8s.io/apimachinery builds it. */
+/** Returns a Status like `apierrors.NewInternalError` of k8s.io/apimachinery. */
 function internalError(detail: string): object {
   const message = detail.slice(0, MAX_MESSAGE_CHARACTERS);
   return {
@@ -131,7 +138,7 @@ export type StatusToSend =
       readonly httpStatus?: number;
     };
 
-/** Returns the payload of the error stream for a status; empty for success before v4. The stream ends after it. */
+/** Returns the complete content of the error stream for a status. Empty for success before v4. */
 export function encodeStatus(status: StatusToSend, protocolVersion: ChannelVersion): Uint8Array {
   const text = protocolVersion < STATUS_SINCE ? plainText(status) : JSON.stringify(statusObject(status));
   return new TextEncoder().encode(text);
@@ -171,14 +178,17 @@ function exitMessage(code: number): string {
   return `command terminated with non-zero exit code: exit status ${code}`;
 }
 
-/** Collects the error stream and reads the exit status from it. */
+/** Collects the bytes of the error stream and parses the exit status. */
 export interface StatusCollector {
   /** True if the error stream has bytes. */
   readonly begun: boolean;
-  /** Bytes of the error stream, at most one more than the limit of a status. */
+  /** Bytes of the error stream. Keeps at most one byte more than the limit of a status. */
   readonly bytes: Uint8Array;
   push(bytes: Uint8Array): void;
-  /** Reads the complete stream. Undefined if it is malformed: an unreadable status must not change what is recorded. */
+  /**
+   * Parses the complete stream. Returns undefined if the status is malformed, because this must not affect
+   * the recording.
+   */
   finish(): ExitStatus | undefined;
 }
 

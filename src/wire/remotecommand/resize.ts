@@ -1,6 +1,7 @@
 /**
- * Terminal sizes on the resize stream or channel: JSON objects `{"Width":80,"Height":24}`, concatenated and split
- * at any byte (k8s.io/client-go `tools/remotecommand`, read by k8s.io/kubelet with a Go `json.Decoder`).
+ * Parses terminal sizes on the resize stream or channel: concatenated JSON objects
+ * `{"Width":80,"Height":24}`, which may be split at any byte (k8s.io/client-go `tools/remotecommand`, read by
+ * k8s.io/kubelet with a Go `json.Decoder`).
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { parseJsonObject } from '../json-value.ts';
@@ -13,7 +14,7 @@ export interface TerminalSize {
 
 export interface ResizeParser {
   /**
-   * @returns every size that is now complete. An omitted size is 0, as in the kubelet.
+   * @returns each size that is complete now. An omitted width or height is 0, as in the kubelet.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(bytes: Uint8Array): readonly TerminalSize[];
@@ -43,18 +44,22 @@ export function encodeResize({ columns, rows }: TerminalSize): Uint8Array {
 }
 
 function parseSize(text: string): TerminalSize {
-  parseJsonObject(text); // the text is an object from here on
+  parseJsonObject(text); // the text is a valid JSON object after this line
   const literals = memberLiterals(text);
   return { columns: dimension(literals, 'width'), rows: dimension(literals, 'height') };
 }
 
-/** A string, with its value if it is the name of a field: a number or `null` as written. Or a bracket. */
+/**
+ * Matches a string. If the string is a field name with a number or `null` as its value, also matches that
+ * value. Or a bracket.
+ */
 const TOKEN = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*|null)?)?|[{}[\]]/g;
 
 /**
- * Returns the names of the object's own fields in lower case, because Go matches keys in any case, with their
- * values as written; the empty text for other values. `JSON.parse` hides details that Go uses: which of two equal
- * keys came first, and whether 80 was written as 8e1, which Go rejects as an integer.
+ * Returns the field names of the object and the text of their values; an empty text for values other than
+ * numbers and `null`. Names are in lower case, because Go ignores the case of keys. `JSON.parse` is not used,
+ * because it hides details that matter to Go: the order of equal keys, and numbers like 8e1, which Go does
+ * not accept as integers.
  */
 function memberLiterals(text: string): readonly (readonly [name: string, literal: string])[] {
   const members: (readonly [string, string])[] = [];
@@ -68,7 +73,7 @@ function memberLiterals(text: string): readonly (readonly [name: string, literal
   return members;
 }
 
-/** Two spellings of one key in an object are ambiguous. */
+/** An object in which a key occurs twice, in any case, is ambiguous and is rejected. */
 function dimension(members: ReturnType<typeof memberLiterals>, name: string): number {
   const literals = members.filter(([found]) => found === name).map(([, literal]) => literal);
   if (literals.length > 1) throw new WireError('malformed', `${name} occurs twice in a resize`);
@@ -80,8 +85,8 @@ function dimension(members: ReturnType<typeof memberLiterals>, name: string): nu
 }
 
 /**
- * Returns a function that reads terminal sizes. The parser ignores all bytes after an unreadable size, like the API
- * server.
+ * Returns a function that reads terminal sizes. After an unreadable size it ignores all further bytes, like
+ * the API server.
  */
 export function createSizeReader(onSize: (size: TerminalSize) => void): (bytes: Uint8Array) => void {
   const parser = createResizeParser(MAX_RESIZE_BYTES, onSize);

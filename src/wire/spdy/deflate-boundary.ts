@@ -1,13 +1,15 @@
 /**
- * Parses the structure of a deflate block sequence (RFC 1951) without producing output, to find its end.
+ * Checks that compressed bytes end at the end of a deflate block (RFC 1951). Parses the deflate blocks
+ * without producing output.
  *
- * A header block is inflated separately, from a window. The result equals that of a continuous inflater only if
- * every block ends exactly at a deflate block, on a byte boundary. Otherwise the peer would read the first bytes
- * of the next block as the rest of this one. The tail `00 00 ff ff` is no proof, because it may be part of a
- * Huffman code or of stored bytes.
+ * The gateway inflates each header block separately, with the previous output as window. Its result equals
+ * that of the peer's continuous inflater only if every header block ends at the end of a deflate block, on a
+ * byte boundary. Otherwise the peer would parse the first bytes of the next header block as a part of this
+ * one. It is not enough that the last bytes are `00 00 ff ff`, because they may belong to a Huffman code or
+ * to stored bytes.
  */
 
-/** Thrown only inside this file: the bytes end too early, or violate the format. */
+/** Thrown if the bytes end too early or violate the format. Never leaves this file. */
 class Stop extends Error {}
 
 interface BitReader {
@@ -20,7 +22,7 @@ interface BitReader {
   readonly done: boolean;
 }
 
-/** Code lengths → the canonical code, as counts per length and symbols in order (RFC 1951 §3.2.2). */
+/** Canonical Huffman code: the number of codes per length, and the symbols in order (RFC 1951 §3.2.2). */
 interface HuffmanCode {
   readonly counts: readonly number[];
   readonly symbols: readonly number[];
@@ -29,7 +31,7 @@ interface HuffmanCode {
 const MAX_CODE_BITS = 15;
 const END_OF_BLOCK = 256;
 const FIRST_LENGTH = 257;
-/** Order in which the lengths of the code length code are sent, RFC 1951 §3.2.7. */
+/** Order in which the code lengths for the code length alphabet are sent (RFC 1951 §3.2.7). */
 const LENGTH_ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 /** Extra bits of the length symbols 257–285 and of the distance symbols 0–29, RFC 1951 §3.2.5. */
 const LENGTH_EXTRA = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0];
@@ -46,8 +48,8 @@ const FIXED_LENGTHS = buildCode([
 const FIXED_DISTANCES = buildCode(Array.from({ length: 30 }, () => 5));
 
 /**
- * True if the bytes are complete, non-final deflate blocks and the last one is an empty stored block: the result
- * of a sync flush (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
+ * True if the bytes are complete deflate blocks, none is marked as final, and the last one is an empty stored
+ * block. A sync flush produces such bytes (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
  */
 export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   const reader = createBitReader(deflated);
@@ -60,10 +62,10 @@ export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   return storedBytes === 0;
 }
 
-/** Parses one block; returns the length of a stored block, `undefined` for a compressed one. */
+/** Parses one block. Returns the length of a stored block, or `undefined` for a compressed block. */
 function walkBlock(reader: BitReader): number | undefined {
   const final = reader.bits(1);
-  if (final === 1) throw new Stop(); // the stream lives as long as the connection
+  if (final === 1) throw new Stop(); // the stream ends only with the connection
   const type = reader.bits(2);
   if (type === 0) return walkStored(reader);
   if (type === 1) walkCompressed(reader, FIXED_LENGTHS, FIXED_DISTANCES);
@@ -93,7 +95,7 @@ function walkCompressed(reader: BitReader, lengths: HuffmanCode, distances: Huff
 
 function skipExtra(reader: BitReader, extra: readonly number[], index: number): void {
   const count = extra[index];
-  if (count === undefined) throw new Stop(); // symbols 286, 287 and distances 30, 31 do not occur
+  if (count === undefined) throw new Stop(); // symbols 286 and 287 and distances 30 and 31 are invalid
   reader.bits(count);
 }
 
@@ -107,7 +109,7 @@ function walkDynamic(reader: BitReader): void {
   walkCompressed(reader, buildCode(lengths.slice(0, lengthCount)), buildCode(lengths.slice(lengthCount)));
 }
 
-/** Run-length coded code lengths, RFC 1951 §3.2.7. */
+/** Parses code lengths, which are run-length encoded (RFC 1951 §3.2.7). */
 function readLengths(reader: BitReader, code: HuffmanCode, total: number): readonly number[] {
   const lengths: number[] = [];
   while (lengths.length < total) {
@@ -126,7 +128,7 @@ function readLengths(reader: BitReader, code: HuffmanCode, total: number): reado
   return lengths;
 }
 
-/** Returns the symbols of each length, in order; symbols of length 0 are unused. */
+/** Builds the canonical code from the code length of each symbol. Symbols with length 0 are unused. */
 function buildCode(lengths: readonly number[]): HuffmanCode {
   const symbolsOf = Array.from({ length: MAX_CODE_BITS + 1 }, (): number[] => []);
   for (const [symbol, length] of lengths.entries()) {
@@ -135,7 +137,10 @@ function buildCode(lengths: readonly number[]): HuffmanCode {
   return { counts: symbolsOf.map((symbols) => symbols.length), symbols: symbolsOf.flat() };
 }
 
-/** Decodes a canonical code bit by bit; the inflater rejects over- and undersubscribed codes. */
+/**
+ * Decodes one symbol bit by bit. Does not check for over- and undersubscribed codes, because the inflater
+ * rejects them.
+ */
 function decodeSymbol(reader: BitReader, { counts, symbols }: HuffmanCode): number {
   let code = 0;
   let first = 0;
@@ -153,7 +158,7 @@ function decodeSymbol(reader: BitReader, { counts, symbols }: HuffmanCode): numb
 }
 
 function createBitReader(bytes: Uint8Array): BitReader {
-  let position = 0; // in bits, from the least significant bit of each byte (RFC 1951 §3.1.1)
+  let position = 0; // position in bits; each byte is read from its least significant bit (RFC 1951 §3.1.1)
   const end = bytes.length * 8;
   return {
     bits(count) {

@@ -19,7 +19,9 @@ const TEXT =
   'chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,' +
   'text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.';
 
-/** Adler-32 of the dictionary, which the first header block of a direction names (RFC 1950 §2.2, DICTID). */
+/**
+ * Adler-32 of the dictionary. The first header block of each direction contains it (RFC 1950 §2.2, DICTID).
+ */
 export const SPDY_DICTIONARY_ID = 0xe3c6_a7c2;
 
 /** Read-only. */

@@ -1,19 +1,19 @@
 /**
- * SPDY/3.1 frames, as Kubernetes uses them for exec, attach and port-forward (draft-mbelshe-httpbis-spdy-00 §2.2,
- * §2.6; github.com/moby/spdystream `spdy/read.go`).
+ * Parses and encodes SPDY/3.1 frames, which Kubernetes uses for exec, attach and port-forward
+ * (draft-mbelshe-httpbis-spdy-00 §2.2, §2.6; github.com/moby/spdystream `spdy/read.go`).
  *
- * The parser accepts any segmentation. It returns control frames complete and as copies. It returns the payload of a
- * DATA frame in pieces, as views of the pushed chunk, and never buffers it, so a DATA frame of any legal size needs
- * no memory. Header blocks stay compressed (`headers.ts`). The parser keeps no state of streams: ids may repeat and
- * have any order.
+ * Chunks may begin and end anywhere in a frame. The parser returns each control frame as one complete copy.
+ * It never buffers the payload of a DATA frame: it returns the payload in pieces, as views of the pushed
+ * chunk. Header blocks stay compressed (`headers.ts`). The parser keeps no state of streams, so stream ids
+ * may repeat and have any order.
  *
  * ```
  * control  1|version:15|type:16   flags:8|length:24   length bytes
  * data     0|stream:31            flags:8|length:24   length bytes
  * ```
  *
- * Input that the Go peer would read differently is rejected: reserved bits, unknown flags, unknown control types,
- * lengths that do not fit the type.
+ * The parser rejects input that the peer's SPDY library (in Go) would parse differently: reserved bits,
+ * unknown flags, unknown control types, and lengths that do not match the type.
  */
 import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
@@ -23,7 +23,7 @@ export type SpdyControl =
       readonly kind: 'synStream';
       readonly streamId: number;
       readonly associatedTo: number;
-      /** 0 (highest) to 7. */
+      /** From 0 (highest) to 7. */
       readonly priority: number;
       readonly fin: boolean;
       readonly unidirectional: boolean;
@@ -49,7 +49,7 @@ export interface SpdySetting {
   readonly value: number;
 }
 
-/** One piece of a DATA frame. An empty frame is one empty piece, both first and last. */
+/** One piece of a DATA frame. An empty frame has one empty piece, which is both the first and the last. */
 export interface SpdyDataPiece {
   readonly kind: 'data';
   readonly streamId: number;
@@ -59,7 +59,7 @@ export interface SpdyDataPiece {
   readonly payload: Uint8Array;
   readonly first: boolean;
   readonly last: boolean;
-  /** The FIN flag; true only on the last piece. */
+  /** True on the last piece of a frame with the FIN flag. */
   readonly fin: boolean;
 }
 
@@ -84,11 +84,11 @@ export interface SpdyLimits {
 
 export interface SpdyParser {
   /**
-   * @returns every complete event, in order; control blocks are copies, DATA payloads are views.
+   * @returns all complete events, in order. Header blocks are copies, DATA payloads are views.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly SpdyEvent[];
-  /** True between frames, where another frame can be inserted. */
+  /** True between frames. Only there can another frame be inserted. */
   readonly atBoundary: boolean;
   /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
@@ -118,7 +118,7 @@ export const SPDY_GOAWAY = { ok: 0, protocolError: 1, internalError: 2 } as cons
 export const SPDY_HEADER_BYTES = 8;
 const VERSION = 3;
 const CONTROL_BIT = 0x8000_0000;
-const UINT31_MASK = 0x7fff_ffff; // draft §2.2.2: stream ids, deltas and GOAWAY ids have 31 bits
+const UINT31_MASK = 0x7fff_ffff; // stream ids, window deltas and GOAWAY ids have 31 bits (draft §2.2.2)
 const LENGTH_MASK = 0x00ff_ffff;
 const FLAG_FIN = 0x01;
 const FLAG_UNIDIRECTIONAL = 0x02;
@@ -154,7 +154,7 @@ interface ControlFrame {
 /**
  * Creates a parser for one direction of one connection.
  *
- * @param limits bounds in bytes; defaults are in `SPDY_LIMITS`.
+ * @param limits maximum sizes in bytes. The defaults are in `SPDY_LIMITS`.
  */
 export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
   const bounds: SpdyLimits = { ...SPDY_LIMITS, ...limits };
@@ -197,7 +197,7 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
     const length = flagsAndLength & LENGTH_MASK;
     if (word >= CONTROL_BIT) {
       const type = checkControlHeader(word, flags, length, bounds);
-      control = { type, flags, payload: new Uint8Array(length), filled: 0 }; // every type has a payload
+      control = { type, flags, payload: new Uint8Array(length), filled: 0 }; // every control frame has a payload
       return;
     }
     if (word === 0) throw new WireError('malformed', 'SPDY data on stream 0');
@@ -247,8 +247,9 @@ function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): nu
 }
 
 /**
- * The SPDY library of Go (the peer) uses the count of entries, not the frame length. After the last entry it reads the
- * next frame, so the count is checked before the frame is complete.
+ * The peer's SPDY library (in Go) ignores the frame length of SETTINGS: it reads the number of entries that
+ * the frame states, and then the next frame. This parser therefore checks the number of entries before the
+ * frame is complete.
  */
 function checkSettingsCount(payload: Uint8Array): void {
   const count = new DataView(payload.buffer, payload.byteOffset).getUint32(0);
@@ -259,7 +260,7 @@ function finishControl(frame: ControlFrame, events: SpdyEvent[]): undefined {
   events.push(decodeControl(frame.type, frame.flags, frame.payload));
 }
 
-/** Allowed flags and lengths of a type: an exact length, or a minimum. */
+/** Allowed flags and length of a control type. The length is exact, or a minimum. */
 const SHAPES: ReadonlyMap<
   number,
   { readonly flags: number; readonly bytes: number; readonly open: boolean }
@@ -274,9 +275,9 @@ const SHAPES: ReadonlyMap<
   [TYPE.windowUpdate, { flags: 0, bytes: 8, open: false }],
 ]);
 
-/** Rejects an invalid header before any payload is stored. Returns the control type. */
+/** Checks the header of a control frame before any payload is stored. Returns the control type. */
 function checkControlHeader(word: number, flags: number, length: number, bounds: SpdyLimits): number {
-  const version = (word >>> 16) & 0x7fff; // 15 bits, draft §2.2.1
+  const version = (word >>> 16) & 0x7fff; // the version has 15 bits (draft §2.2.1)
   const type = word & 0xffff;
   if (version !== VERSION) throw new WireError('malformed', 'not SPDY version 3');
   const shape = SHAPES.get(type);
@@ -315,13 +316,14 @@ function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyCo
     case TYPE.goaway:
       return { kind: 'goaway', lastStreamId: uint31(view, 0), status: view.getUint32(4) };
     default:
-      // The only remaining type after `checkControlHeader`. Stream 0 is the connection, draft 3.1 §2.6.8.
+      // WINDOW_UPDATE is the only remaining type, because `checkControlHeader` rejects unknown types. Stream
+      // 0 stands for the connection (draft 3.1 §2.6.8).
       return { kind: 'windowUpdate', streamId: uint31(view, 0), delta: nonZero(uint31(view, 4)) };
   }
 }
 
 function decodeSettings(view: DataView): readonly SpdySetting[] {
-  const entries: SpdySetting[] = []; // `checkSettingsCount` has checked the number of entries
+  const entries: SpdySetting[] = []; // `checkSettingsCount` has already checked the number of entries
   for (let offset = 4; offset < view.byteLength; offset += 8) {
     const word = view.getUint32(offset);
     entries.push({ id: word & LENGTH_MASK, flags: word >>> 24, value: view.getUint32(offset + 4) });
@@ -331,7 +333,8 @@ function decodeSettings(view: DataView): readonly SpdySetting[] {
 
 function uint31(view: DataView, offset: number): number {
   const value = view.getUint32(offset);
-  // The Go peer keeps the reserved bit as part of the id; masking it would yield another stream id.
+  // Rejects a set reserved bit. The peer's SPDY library would use it as a part of the id, so ignoring the bit
+  // would yield another stream id.
   if (value > UINT31_MASK) throw new WireError('malformed', 'reserved bit set in a SPDY frame');
   return value;
 }

@@ -1,11 +1,13 @@
 /**
- * SPDY/3 header blocks: one zlib stream per direction, shared by SYN_STREAM, SYN_REPLY and HEADERS. Each block
- * ends with a sync flush; the stream has no trailer (draft-mbelshe-httpbis-spdy-00 §2.6.10; RFC 1950, RFC 1951).
+ * Decodes and encodes SPDY/3 header blocks. All SYN_STREAM, SYN_REPLY and HEADERS frames of a direction share
+ * one zlib stream. Each block ends with a sync flush. The stream has no trailer
+ * (draft-mbelshe-httpbis-spdy-00 §2.6.10; RFC 1950, RFC 1951).
  *
- * Every block of a direction must be decoded, in order, also those of ignored streams, because they share one
- * history. Inflating is an argument, so this file does not need Node. A block must be self-contained: it ends at
- * a deflate block boundary, and its text is used completely. The Go peer keeps a remainder for the next block;
- * without this check both sides could read different stream roles from the same bytes.
+ * All blocks of a direction share one history, so every block must be decoded in order, even for streams that
+ * the caller ignores. The inflate function is an argument, so that this file does not need Node. The decoder
+ * requires that a block ends at a deflate block boundary and that no text is left over. The peer's SPDY
+ * library (in Go) would keep a remainder for the next block. Without this check, gateway and peer could
+ * derive different stream roles from the same bytes.
  *
  * ```
  * first block of a direction   78 f9 · dictionary id:32 · raw deflate · 00 00 ff ff
@@ -19,8 +21,9 @@ import { endsWithSyncFlush } from './deflate-boundary.ts';
 import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
 
 /**
- * Inflates one sync-flushed raw block with `history` as preset window (the last 32 KiB of dictionary and output).
- * Throws if the block is damaged or its output is longer than `maxOutputBytes`; passes a `WireError` on.
+ * Inflates one raw deflate block that ends with a sync flush. `history` is the preset window: the last 32 KiB
+ * of dictionary and output. Throws if the block is damaged or its output is longer than `maxOutputBytes`. The
+ * decoder passes a `WireError` on unchanged.
  */
 export type InflateBlock = (deflated: Uint8Array, history: Uint8Array, maxOutputBytes: number) => Uint8Array;
 
@@ -32,17 +35,18 @@ export interface SpdyHeaderLimits {
 
 export interface HeaderInflater {
   /**
-   * @param block header block of a frame; it always contains a count, so it is never empty.
-   * @returns lower-case name → value, in wire order; bytes of a value as code units 0–255, several values joined
-   * by NUL.
-   * @throws WireError `malformed` or `limit`; afterwards `dead`, because the context is lost.
+   * @param block header block of a frame. It is never empty, because it contains at least the number of
+   * headers.
+   * @returns a map from lower-case name to value, in the received order. Each byte of a value is a code unit
+   * 0–255. Several values of a name are joined by NUL.
+   * @throws WireError `malformed` or `limit`; `dead` after an error, because the history is lost.
    */
   decode(block: Uint8Array): ReadonlyMap<string, string>;
 }
 
 export interface HeaderDeflater {
   /**
-   * @param headers lower-case ASCII names, each once; values of code units 0–255.
+   * @param headers names in lower-case ASCII, each only once. Values may contain code units 0–255.
    * @throws WireError `malformed` for an invalid name or value.
    */
   encode(headers: Iterable<readonly [string, string]>): Uint8Array;
@@ -51,9 +55,9 @@ export interface HeaderDeflater {
 export const SPDY_HEADER_LIMITS: SpdyHeaderLimits = { maxInflatedBytes: 64 * 1024, maxHeaders: 64 };
 
 const PREAMBLE_BYTES = 6;
-const WINDOW_BYTES = 32 * 1024; // RFC 1951 §2: distances reach 32 KiB back
-const METHOD_DEFLATE = 8; // RFC 1950 §2.2, CM
-const FLAG_DICTIONARY = 0x20; // RFC 1950 §2.2, FDICT
+const WINDOW_BYTES = 32 * 1024; // maximum distance in deflate (RFC 1951 §2)
+const METHOD_DEFLATE = 8; // compression method deflate (RFC 1950 §2.2, CM)
+const FLAG_DICTIONARY = 0x20; // flag for a preset dictionary (RFC 1950 §2.2, FDICT)
 const MAX_STORED_BYTES = 0xffff; // RFC 1951 §3.2.4
 
 /** Creates a decoder for one direction of one connection. Default limits are in `SPDY_HEADER_LIMITS`. */
@@ -83,7 +87,7 @@ function skipPreamble(block: Uint8Array): Uint8Array {
   const method = view.getUint8(0);
   const valid =
     (method & 0x0f) === METHOD_DEFLATE &&
-    method >>> 4 <= 7 && // CINFO: windows over 32 KiB do not exist
+    method >>> 4 <= 7 && // CINFO: the window is at most 32 KiB
     zlibHeader % 31 === 0 &&
     (zlibHeader & FLAG_DICTIONARY) !== 0 &&
     view.getUint32(2) === SPDY_DICTIONARY_ID;
@@ -142,7 +146,7 @@ function parseHeaders(text: Uint8Array, maxHeaders: number): ReadonlyMap<string,
   return headers;
 }
 
-/** Checks that a name is visible lower-case ASCII and unique (draft §2.6.10). */
+/** Checks that a name consists of visible lower-case ASCII and occurs only once (draft §2.6.10). */
 function checkName(name: string, seen: ReadonlyMap<string, string>): void {
   if (!/^[!-@[-~]+$/.test(name)) throw new WireError('malformed', 'bad name in a SPDY header block');
   if (seen.has(name)) throw new WireError('malformed', 'name occurs twice in a SPDY header block');
@@ -155,8 +159,8 @@ function latin1(bytes: Uint8Array): string {
 }
 
 /**
- * Creates an encoder for one direction of one connection. It stores without compression, because our side sends
- * headers for few streams only and every inflater reads stored blocks.
+ * Creates an encoder for one direction of one connection. It writes stored (uncompressed) blocks, which every
+ * inflater accepts. The gateway sends few headers, so compression would save little.
  */
 export function createHeaderDeflater(): HeaderDeflater {
   let started = false;
@@ -164,14 +168,14 @@ export function createHeaderDeflater(): HeaderDeflater {
     encode(headers) {
       const text = encodeHeaders(headers);
       const blocks: number[] = [];
-      if (!started) blocks.push(0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2); // as Go writes it: best compression, FDICT
+      if (!started) blocks.push(0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2); // the same flags as Go's encoder
       started = true;
       for (let offset = 0; offset < text.length; offset += MAX_STORED_BYTES) {
         const part = text.slice(offset, offset + MAX_STORED_BYTES);
         blocks.push(...storedHeader(part.length));
         for (const byte of part) blocks.push(byte);
       }
-      blocks.push(...storedHeader(0)); // the sync flush: Go's inflater stops without it
+      blocks.push(...storedHeader(0)); // the sync flush; without it, Go's inflater would wait for more bytes
       return Uint8Array.from(blocks);
     },
   };

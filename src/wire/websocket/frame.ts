@@ -1,10 +1,12 @@
 /**
- * Scans WebSocket frames (RFC 6455 §5) of a connection between two other parties.
+ * Scanner and encoder for WebSocket frames (RFC 6455 §5). The scanner reads a connection between a client and
+ * a server without being either.
  *
- * The scanner accepts any segmentation and returns pieces. It never buffers or changes payload: a piece is a view
- * of the pushed chunk, still masked if the frame is; `unmaskPiece` returns an unmasked copy. Framing rules are
- * enforced (masking, minimal lengths, control frames, order of fragments). RSV bits are reported, because only
- * the caller knows the negotiated extensions. Payload is not interpreted.
+ * Chunks may begin and end anywhere in a frame. The scanner returns the payload in pieces and never buffers
+ * or changes it. A piece is a view of the pushed chunk, and is masked if the frame is masked. `unmaskPiece`
+ * returns an unmasked copy. The scanner rejects violations of the framing rules: masking, minimal lengths,
+ * control frames and the order of fragments. It reports RSV bits to the caller, because only the caller knows
+ * the negotiated extensions. It does not interpret the payload.
  *
  * ```
  * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
@@ -20,40 +22,48 @@ export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, 
 export const CLOSE_NORMAL: Uint8Array = Uint8Array.of(0x03, 0xe8);
 
 const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
-/** The opcodes with one bit each. */
+/** Valid opcodes, as a bit set. */
 const OPCODE_BITS = Object.values(OPCODE).reduce<number>((bits, opcode) => bits | (1 << opcode), 0);
 
-/** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */
+/**
+ * One piece of a frame's payload. An empty frame has one empty piece, which is both the first and the last.
+ */
 export interface WebSocketPiece {
   readonly opcode: number;
   /** FIN bit of the frame: this frame ends its message. All pieces of a frame have the same value. */
   readonly fin: boolean;
-  /** The three RSV bits, 0–7; other values than 0 mean a negotiated extension, or a defective peer. */
+  /**
+   * The three RSV bits, as a number from 0 to 7. A value other than 0 means that the peer uses an extension
+   * or is defective.
+   */
   readonly rsv: number;
   /** Payload bytes of the complete frame. */
   readonly length: number;
   /** Offset of `bytes` in the payload of the frame. */
   readonly offset: number;
-  /** Bytes of the frame header. */
+  /** Length of the frame header, in bytes. */
   readonly headerLength: number;
   /** True for the first piece of this frame. */
   readonly first: boolean;
   readonly last: boolean;
   /**
-   * View of the pushed chunk, still masked if there is a `mask`. Created on access and valid until the caller
-   * reuses the chunk.
+   * View of the pushed chunk, masked if `mask` is set. Created on access, and valid until the caller reuses
+   * the chunk.
    */
   readonly bytes: Uint8Array;
   /** First byte of `bytes`, without creating a view. */
   readonly firstByte: number | undefined;
-  /** Four bytes if the frame is masked. */
+  /** The four bytes of the mask, if the frame is masked. */
   readonly mask: Uint8Array | undefined;
   /** Returns `bytes` without its first `skipped` bytes. */
   bytesFrom(skipped: number): Uint8Array;
 }
 
 export interface WebSocketScannerOptions {
-  /** True for frames of a client, false for frames of a server; the other kind is rejected (RFC 6455 §5.1). */
+  /**
+   * True for a client's direction, in which unmasked frames are rejected. False for a server's direction, in
+   * which masked frames are rejected (RFC 6455 §5.1).
+   */
   readonly expectMask: boolean;
   /** Maximum payload of a frame, in bytes. Default: 32 MiB, the limit of Kubernetes servers. */
   readonly maxFrameBytes?: number;
@@ -63,11 +73,11 @@ export interface WebSocketScannerOptions {
 
 export interface WebSocketScanner {
   /**
-   * @returns every piece of the bytes, in order.
+   * @returns all pieces of the chunk, in order.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly WebSocketPiece[];
-  /** True between frames. A message may still be incomplete. */
+  /** True between frames. True between frames, even if a message is incomplete. */
   readonly atBoundary: boolean;
   /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
@@ -85,7 +95,10 @@ const LENGTH_16 = 126;
 const LENGTH_64 = 127;
 const MAX_HEADER_BYTES = 14;
 
-/** The current frame. One object per connection, because a flood has a frame for each line. */
+/**
+ * The current frame. Frame state, one object per connection that is reused for each frame. Bulk output can
+ * have a frame for each line.
+ */
 interface Frame {
   opcode: number;
   fin: boolean;
@@ -153,7 +166,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
   };
   let headerFilled = 0;
   let inFrame = false;
-  let messageFrames = 0; // frames of the current message; 0 between messages
+  let messageFrames = 0; // number of frames of the current message; 0 between messages
 
   const push = stopAfterFailure((chunk: Uint8Array): readonly WebSocketPiece[] => {
     const pieces: WebSocketPiece[] = [];
@@ -161,7 +174,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     while (offset < chunk.length) {
       if (!inFrame) {
         offset += takeHeader(chunk, offset);
-        // an empty frame is also a piece
+        // an empty frame also produces a piece
         if (!inFrame || (offset === chunk.length && frame.length > 0)) continue;
       }
       const end = offset + Math.min(frame.length - frame.offset, chunk.length - offset);
@@ -173,7 +186,10 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     return pieces;
   });
 
-  /** Reads header bytes, and starts the frame if the header is complete. @returns the number of bytes used */
+  /**
+   * Reads header bytes. Starts the frame when the header is complete. @returns the number of header bytes in
+   * this chunk
+   */
   function takeHeader(chunk: Uint8Array, offset: number): number {
     const available = chunk.length - offset;
     if (headerFilled === 0 && available >= 2) {
@@ -203,7 +219,10 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     inFrame = true;
   }
 
-  /** Checks the order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
+  /**
+   * Checks the order of data frames (RFC 6455 §5.4). A message is a single frame, or a first frame with
+   * continuation frames.
+   */
   function countFragment(opcode: number, fin: boolean): void {
     if ((opcode === OPCODE.continuation) !== messageFrames > 0) {
       throw new WireError('malformed', 'WebSocket fragments out of order');
@@ -247,7 +266,10 @@ function headerBytes(bytes: Uint8Array, offset: number, expectMask: boolean): nu
   return 2 + extendedBytes(code) + (expectMask ? 4 : 0);
 }
 
-/** Returns the payload length of the header at `offset`; it must have its shortest form, RFC 6455 §5.2. */
+/**
+ * Returns the payload length in the header at `offset`. The length must have its shortest form (RFC 6455
+ * §5.2).
+ */
 function payloadLength(bytes: Uint8Array, offset: number): number {
   const code = (bytes[offset + 1] ?? 0) & ~MASK_BIT;
   if (code < LENGTH_16) return code;
@@ -276,7 +298,7 @@ function checkControl(fin: boolean, length: number): void {
 /**
  * Returns the payload bytes of a piece.
  *
- * @returns a copy if the piece is masked, otherwise the piece's own view.
+ * @returns an unmasked copy if the piece is masked, otherwise the view of the piece.
  */
 export function unmaskPiece(piece: WebSocketPiece): Uint8Array {
   return piece.mask === undefined ? piece.bytes : applyMask(piece.bytes, piece.mask, piece.offset);
@@ -284,10 +306,11 @@ export function unmaskPiece(piece: WebSocketPiece): Uint8Array {
 
 /** Returns a copy of `bytes` with `mask` applied, RFC 6455 §5.3. `offset` is the offset of `bytes` in the payload. */
 function applyMask(bytes: Uint8Array, mask: Uint8Array, offset: number): Uint8Array<ArrayBuffer> {
-  const copy = new Uint8Array(bytes); // a copy, because the relay forwards the caller's memory
+  const copy = new Uint8Array(bytes); // `bytes` itself must not change, because the relay forwards the same memory
   const rotated = Uint8Array.from({ length: 4 }, (_, index) => mask[(offset + index) & 3] ?? 0);
   const maskWord = new Uint32Array(rotated.buffer)[0] ?? 0;
-  // Four bytes at a time: several times faster, and the same on machines of either byte order.
+  // Processes four bytes at a time, which is several times faster. The result does not depend on the byte
+  // order of the machine.
   const words = new Uint32Array(copy.buffer, 0, copy.length >>> 2);
   for (let index = 0; index < words.length; index += 1) words[index] = (words[index] ?? 0) ^ maskWord;
   for (let index = words.length * 4; index < copy.length; index += 1) {
@@ -301,12 +324,12 @@ export interface WebSocketFrame {
   readonly fin: boolean;
   readonly rsv?: number;
   readonly payload: Uint8Array;
-  /** Four bytes; required for a client, forbidden for a server. */
+  /** Four bytes. Required for frames of a client, forbidden for frames of a server. */
   readonly mask?: Uint8Array;
 }
 
 /**
- * Returns a frame as bytes, with the shortest length form. A payload with a mask is copied, not changed.
+ * Returns a frame as bytes, with the shortest length form. Copies the payload before masking it.
  *
  * @throws WireError `malformed` for an invalid opcode, RSV or mask, or a bad control frame.
  */
@@ -324,7 +347,7 @@ export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
   return bytes;
 }
 
-/** Returns the length of a server's frame. */
+/** Returns the length of a server's frame with this many payload bytes. */
 export function frameBytes(payloadBytes: number): number {
   return 2 + extendedBytes(lengthCode(payloadBytes)) + payloadBytes;
 }
