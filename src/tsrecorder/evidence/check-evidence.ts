@@ -1,4 +1,4 @@
-/** Checks whether a stored recording is what its recorder signed, and reads the session facts from its sidecar. */
+/** Compares a stored recording with its signature, and reads the session facts from its sidecar. */
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
@@ -9,7 +9,7 @@ import { parsePublicKey, type PublicKey } from './signing-key.ts';
 import type { SignedSidecar } from './signed-sidecar.ts';
 import { checkSigned } from './verify-recording.ts';
 
-/** Part of a store that the check reads. */
+/** Store methods that the check uses. */
 export type EvidenceStore = Pick<RecordingStore, 'list' | 'stat' | 'read' | 'readDocument'>;
 
 export interface CheckOptions {
@@ -27,7 +27,7 @@ export interface CheckedEvidence {
   /**
    * - `verified`: a trusted key signed the recording.
    * - `unverified`: an untrusted key signed the recording, so an attacker may have written it.
-   * - `failed`: the recording differs from the signed one.
+   * - `failed`: the recording differs from the content that its recorder signed.
    * - `none`: the recording has no signature.
    * - `running`: the session is still open.
    */
@@ -37,7 +37,10 @@ export interface CheckedEvidence {
   readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
   readonly signedBy?: {
     readonly key: string;
-    /** Owner of the key: this recorder, another trusted recorder, an unproven key from the store, or unknown. */
+    /**
+     * Owner of the key. `trusted`: another trusted recorder. `published`: the store contains the key, and nothing
+     * proves its owner.
+     */
     readonly owner: 'this recorder' | 'trusted' | 'published' | 'unknown';
     readonly log: string;
     readonly entry: number;
@@ -89,10 +92,10 @@ async function readPublishedKey(
   return found?.id === id ? found : undefined;
 }
 
-/** Verdicts in the order in which they determine the verdict of the session. */
+/** Verdicts of uploads, worst first. The worst one is the verdict of the session. */
 const WORST_FIRST = ['failed', 'none', 'unverified'] as const;
 
-/** Checks each upload of the recording. The first upload names the signer, and the worst upload decides. */
+/** Checks each upload of the recording. The result contains the signer of the first upload and the worst verdict. */
 async function checkEvidence(
   { key, live, parts = [key] }: CatalogEntry,
   options: CheckOptions,

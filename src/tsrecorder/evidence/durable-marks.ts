@@ -1,7 +1,7 @@
 /**
- * Logs how many bytes of each open session are durable, so that a loss of acknowledged bytes is detectable, except for
- * a small amount. Background entries cover many sessions at once. An acknowledgement waits for an entry only if its
- * session grows faster.
+ * Logs the number of durable bytes of each open session. With these marks, `verify` detects a loss of acknowledged
+ * bytes, except for the last few MiB. Entries are written in the background, each for many sessions. An acknowledgement
+ * waits for an entry only if its session grows faster than the background entries follow.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -9,12 +9,9 @@ import type { EvidenceLog } from './evidence-log.ts';
 
 export interface DurableMarksOptions {
   readonly log: Logger;
-  /** Interval of the entries for sessions that grew, in milliseconds. */
+  /** Interval between entries for sessions with new durable bytes, in milliseconds. */
   readonly markMs: number;
-  /**
-   * Interval of the entries for all open sessions, in milliseconds. These entries distinguish open sessions from
-   * forgotten ones.
-   */
+  /** Interval between entries for all open sessions, in milliseconds. They show that idle sessions are still open. */
   readonly markAllMs: number;
 }
 
@@ -40,7 +37,7 @@ export function createDurableMarks(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,
 ): DurableMarks {
-  /** Durable bytes that the log lacks. */
+  /** Number of durable bytes of each session whose last mark is outdated. */
   const grown = new Map<string, number>();
   const alive = new Set<string>();
   let sinceAllMs = 0;
@@ -62,7 +59,7 @@ export function createDurableMarks(
     try {
       await mark(recordings);
     } catch (error) {
-      // The entry is in memory, and the next sync writes it.
+      // The entry stays in memory, and the next sync retries the write.
       log.warn({ error: errorText(error) }, 'the evidence log could not be written');
     }
   }
@@ -82,7 +79,7 @@ export function createDurableMarks(
       grown.set(recording, bytes);
       const unmarked = bytes - start.durable;
       if (unmarked > MAX_UNMARKED_BYTES) return mark([recording]);
-      // Well before the limit, so that no acknowledgement has to wait.
+      // Start at half of the limit, so that acknowledgements rarely wait.
       if (unmarked > MAX_UNMARKED_BYTES / 2) void markInBackground([recording]);
       return undefined;
     },

@@ -1,6 +1,6 @@
 /**
- * The log of this recorder. Entries become durable in the journal immediately. The recorder publishes them to the store
- * in signed segments. Unpublished entries stay in the journal, so that none is ever omitted.
+ * The evidence log of this recorder. Entries become durable in the journal immediately. The recorder publishes them to
+ * the store in signed segments. Entries stay in the journal until they are published.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
@@ -41,7 +41,7 @@ export interface EvidenceLogOptions {
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Maximum time until an entry is published while the store works, in milliseconds. */
+  /** Maximum time until an entry is published if the store is available, in milliseconds. */
   readonly publishMs: number;
   /** Minimum interval between copies of the unpublished entries in the store, in milliseconds. */
   readonly tailMs: number;
@@ -54,18 +54,24 @@ export interface EvidenceLogOptions {
 const MAX_SEGMENT_ENTRIES = 1000;
 /** Maximum length of a segment with several entries, in UTF-16 code units. Verifiers read `MAX_SEGMENT_BYTES`. */
 const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
-/** Maximum number of unpublished entries. Every new copy of the tail repeats all of these entries. */
+/**
+ * Maximum number of unpublished entries. The limit is low because every new copy of the tail repeats all these entries.
+ */
 const MAX_TAIL_ENTRIES = 100;
 /**
- * Maximum wait at start for a slow store, in milliseconds. The store shows whether the journal is the newest version.
+ * Maximum wait at start for a slow store, in milliseconds. Only the store shows whether the journal is its newest
+ * version.
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum number of segments of another log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
-/** Maximum number of segments of other logs that are read at one time, because publishing waits for them. */
+/** Maximum number of segments of other logs that are read in one pass. Publishing waits for the pass. */
 const MAX_WITNESS_READS = 500;
-/** Minimum interval between two announcements, in milliseconds. Sessions that start within it share a segment. */
+/**
+ * Minimum interval between two announcements, in milliseconds. Sessions that start within this interval share a
+ * segment.
+ */
 const ANNOUNCE_PAUSE_MS = 100;
 
 /** The evidence log of one recorder. */
@@ -84,9 +90,9 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Segments of other logs without a trusted signature, and number of segments that may still be read. */
+  /** Names of segments of other logs that have no trusted signature. */
   readonly #unsigned = new Set<string>();
-  /** First entry of a segment in the store that this recorder did not sign. */
+  /** Number of the first entry of a segment under this log's name that this recorder did not sign. */
   #forged: number | undefined;
   #readsLeft = 0;
   readonly #closing = new AbortController();
@@ -98,7 +104,7 @@ export class EvidenceLog {
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
   }
 
-  /** Opens the log, and publishes pending entries soon. Works without the store. */
+  /** Opens the log, and publishes pending entries soon. The store may be unavailable. */
   static async open(options: EvidenceLogOptions): Promise<EvidenceLog> {
     const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
     if (damaged)
@@ -115,7 +121,7 @@ export class EvidenceLog {
       isNew ? { kind: 'open', format: LOG_FORMAT, log: journal.log, key } : { kind: 'restart', key },
     );
     await journal.sync();
-    // The key and the log must be in the store before any signed recording.
+    // Publish immediately: the key and the log must be in the store before any signed recording.
     void log.#tryToPublish();
     return log;
   }
@@ -134,12 +140,12 @@ export class EvidenceLog {
     return this.#journal.open;
   }
 
-  /** Last statement about each existing recording with a hold, now or earlier. */
+  /** Last hold or release of each existing recording that was ever held. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#journal.holds;
   }
 
-  /** Newest known entry of another log, if a trusted key signed it. */
+  /** Returns the newest known entry of another log, if a trusted key signed that entry. */
   witnessed(log: string): LogHead | undefined {
     return this.#journal.witnessed(log);
   }
@@ -161,8 +167,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Publishes all entries soon. Resolves after success, after a failure of the store, or after `limitMs`, so that
-   * callers never wait for an unavailable store.
+   * Publishes all entries, after a short pause. Resolves after success, after a failure of the store, or after
+   * `limitMs`. Callers thus never wait for an unavailable store.
    */
   async announce(limitMs: number): Promise<void> {
     if (this.#failing || this.#closed) return;
@@ -186,8 +192,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Copies the durable unpublished entries to the store soon. The copy reveals a journal that was restored from an
-   * older backup.
+   * Copies the durable unpublished entries to the store soon. After a restart, the copy shows whether the journal was
+   * restored from an older backup.
    */
   showTail(): void {
     if (this.#closed) return;
@@ -220,8 +226,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Compares the journal with the store. If the store has more entries, the journal is an older copy and continues from
-   * the store.
+   * Compares the journal with the store. If the store has more entries, the journal is an older copy. The log then
+   * continues after the entries of the store.
    */
   async #compare(): Promise<void> {
     const { store, key, log } = this.#options;
@@ -258,7 +264,7 @@ export class EvidenceLog {
     await this.#publishing;
   }
 
-  /** Publishes the pending entries if possible, and stops. */
+  /** Stops, after one attempt to publish the pending entries. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closing.abort();
@@ -314,7 +320,8 @@ export class EvidenceLog {
         if (this.#forged === first.n) await store.replaceDocument(name, Buffer.from(segment));
         else await store.putDocument(name, Buffer.from(segment));
       } catch (error) {
-        // The response was lost, or the process crashed before it arrived. The content of the store decides.
+        // An earlier request may have succeeded although its response was lost. Therefore compare the store with the
+        // journal again.
         this.#reconciled = false;
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         await this.#reconcile();
@@ -324,7 +331,7 @@ export class EvidenceLog {
     }
   }
 
-  /** Compares the store with the journal. Entries in the store need no publishing, and lost segments are logged. */
+  /** Compares the store with the journal. Marks entries in the store as published, and logs missing segments. */
   async #reconcile(): Promise<void> {
     const names = await this.#options.store.listDocuments(segmentPrefix(this.id));
     const ours = names.map(parseSegmentName).filter((segment) => segment !== undefined);
@@ -359,13 +366,18 @@ export class EvidenceLog {
     this.#reconciled = true;
   }
 
-  /** Returns true if this recorder signed a segment that ends with entry `last`. Another program can write files. */
+  /**
+   * Returns true if this recorder signed a segment that ends with entry `last`. Other programs can write segments too.
+   */
   #isOwnSegment(last: number, signature: SegmentSignature | undefined): boolean {
     const head = signedHead(signature, keysById([this.#options.key.public]));
     return head?.log === this.id && head.n === last;
   }
 
-  /** Logs the heads of the logs of trusted recorders, so that a truncation of these logs is detectable. */
+  /**
+   * Adds the newest entries of other trusted recorders' logs to this log, so that `verify` detects a truncation of
+   * those logs.
+   */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;
     if (nowMs() - this.#witnessedAtMs < witnessMs) return;
@@ -385,8 +397,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Returns the end of the newest segment with a trusted signature. An attacker can write segments
-   * without a trusted signature after it.
+   * Returns the last entry of the newest segment with a trusted signature. Newer segments without a trusted signature
+   * are skipped, because an attacker may have written them.
    */
   async #newestHead(
     segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],
@@ -398,7 +410,7 @@ export class EvidenceLog {
       if (this.#readsLeft === 0) break;
       this.#readsLeft -= 1;
       const head = signedHead(await this.#headIn(name), keys);
-      // A copy of another segment must not hide newer segments.
+      // Ignore a signed segment that was copied to another name: it would hide newer segments.
       if (head?.log === log && head.n >= first) return head;
       this.#unsigned.add(name);
     }
@@ -411,8 +423,8 @@ export class EvidenceLog {
 }
 
 /**
- * Returns the entries of a log in the store, from `base` on: segments and tail. Each entry must continue the previous
- * one, and `key` must have signed each segment.
+ * Reads the entries of a log from the segments and the tail in the store, starting at `base`. Each entry must continue
+ * the previous one, and `key` must have signed each segment.
  */
 async function readPublished(
   store: DocumentStore,
@@ -420,7 +432,7 @@ async function readPublished(
   base: { readonly n: number; readonly hash: string },
   key: SigningKey,
 ): Promise<readonly string[]> {
-  // The tail comes first, because later segments contain its entries.
+  // Read the tail before listing the segments. A segment published in between then contains the entries of the tail.
   const tail = await readText(store, tailName(log));
   const names = await store.listDocuments(segmentPrefix(log));
   const firsts = names
@@ -448,7 +460,7 @@ async function readPublished(
   return found;
 }
 
-/** Returns the end of a segment if one of the keys signed it. */
+/** Returns the last entry of a segment, if one of the keys signed the segment. */
 function signedHead(
   signature: SegmentSignature | undefined,
   keys: ReadonlyMap<string, PublicKey>,
@@ -458,7 +470,7 @@ function signedHead(
   return keys.get(key)?.verifies(headMessage(head), ed25519) === true ? head : undefined;
 }
 
-/** Reads a segment or tail. @returns undefined if it is missing, or larger than any of a recorder */
+/** Reads a segment or tail. @returns undefined if it is missing or too large for a segment of a recorder */
 async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
   const content = await readLimited(store, name, MAX_SEGMENT_BYTES);
   return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();

@@ -1,4 +1,4 @@
-/** Findings of a verification. Plain data that is valid JSON. */
+/** Findings of a verification. Each finding can be encoded as JSON. */
 
 /**
  * Stable names. Codes that start with `log` concern the log of a recorder. Codes that start with `cast`, `notes`,
@@ -35,29 +35,29 @@ export type FindingCode =
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
-  /** No log has this batch of events. A notice if a trusted key signed it. */
+  /** No log has this batch of events. Only a notice if a trusted key signed the batch. */
   | 'document-unknown'
   /** The document of a hold is missing or replaced. */
   | 'hold-missing'
-  /** Notice: a document without a trusted signature keeps a recording. */
+  /** Notice: the document of a hold has no trusted signature. Retention keeps the recording. */
   | 'hold-unproven'
-  /** A document is larger than any document of a recorder, and was not read. */
+  /** A document was not read, because it is too large for a document of a recorder. */
   | 'document-oversized'
-  /** None of the stores has the bytes before a part. A notice if only one store was checked. */
+  /** None of the stores has the part of the session before this part. Only a notice if a single store was checked. */
   | 'part-missing'
   /** Acknowledged bytes are lost. */
   | 'lost'
   | 'unfinished-too-long'
   /** Fault if evidence is required, otherwise a notice. */
   | 'no-evidence'
-  /** Notices: no fault by themselves. */
+  /** All following codes are notices. */
   | 'unfinished'
   | 'end-pending'
   /** Another recorder finished and signed the session. */
   | 'adopted'
-  /** None of the stores has a continuation of an interrupted session. */
+  /** None of the stores has the next part of an interrupted session. */
   | 'part-after'
-  /** A missing or changed recording may be a part of a selected session. */
+  /** Only for selected sessions: a missing or changed recording may be a part of one of them. */
   | 'part-unknown'
   | 'removal-pending'
   | 'no-trusted-key';

@@ -2,13 +2,13 @@
  * Legal holds: retention keeps these recordings regardless of the policy.
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
- * statement. Each change is first written to a signed log of its own, so that an earlier statement cannot be restored.
- * Each recorder copies new statements into its log, and keeps the last statement of each recording in its journal. For
- * this reason, an attacker with write access to the store can neither end a hold nor restore an earlier statement. Only
- * a release with a trusted signature ends a hold.
+ * statement. Each change is first written to a new signed log, so that a restored earlier statement is detected. Each
+ * recorder copies new statements into its log, and keeps the last statement of each recording in its journal. For this
+ * reason, an attacker with write access to the store can neither end a hold nor restore an earlier statement. Only a
+ * release with a trusted signature ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
- * Retention also keeps parts that are stored later; see `retention-run.ts`.
+ * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.
  *
  * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
  * reported as unproven.
@@ -36,11 +36,14 @@ import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
 import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
-/** A hold or its release in a log. */
+/** A hold or a release. */
 export interface HoldChange {
   readonly kind: 'held' | 'released';
   readonly recording: string;
-  /** Time of the signature, in the format of `Date.toISOString`. The later of two statements wins. */
+  /**
+   * Time of the signature, in the format of `Date.toISOString`. Of two statements, the one with the later time is
+   * valid.
+   */
   readonly at: string;
   readonly reason: string;
 }
@@ -60,7 +63,7 @@ export type HoldProof = 'signed' | 'unproven' | 'missing';
 export interface Holds {
   /** Proofs by recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;
-  /** Statements that the log lacks. */
+  /** Statements that are missing in the log. */
   readonly changes: readonly HoldChange[];
   /** Recordings with a document about a hold or its release. */
   readonly listed: ReadonlySet<string>;
@@ -69,12 +72,12 @@ export interface Holds {
 const HOLDS_FOLDER = '.holds/';
 const PURPOSE: StatementPurpose = 'hold';
 const MAX_REASON = 1000;
-/** Maximum number of documents that are read. Further documents count as unproven holds. */
+/** Maximum number of documents that are read. Documents beyond this limit count as unproven holds. */
 const MAX_READ = 10_000;
-/** Maximum number of documents. With more documents, no recording is removed. */
+/** Maximum number of documents. If a store has more documents, retention removes no recordings. */
 const MAX_LISTED = 100_000;
 const READ_CONCURRENCY = 8;
-/** Maximum number of segments without a trusted signature that a reader of logs reads again. */
+/** Maximum number of known segments without a trusted signature that one call reads again. */
 const MAX_READ_AGAIN = 100;
 
 const STATEMENT = z.strictObject({
@@ -144,7 +147,7 @@ async function changeHold(
   }
 }
 
-/** Writes the statements to a new log, which no recorder continues. */
+/** Writes the statements to a new log. No further entries are ever added to that log. */
 async function logChanges(
   store: HoldStore,
   changes: readonly HoldChange[],
@@ -173,7 +176,8 @@ async function partsOf(
 ): Promise<readonly RecordingKey[]> {
   const [session] = await readSessions(store, [key], trusted);
   if (session === undefined) return [key];
-  // All parts have the same node. The marks of the store are not signed, so the sidecars are read.
+  // The parts of a session have the same node id. The session marks in the listing are not signed, so read the
+  // sidecars.
   const others = (await store.list())
     .map((stored) => stored.key)
     .filter(({ nodeId, time }) => nodeId === key.nodeId && time !== key.time);
@@ -191,9 +195,10 @@ async function nextStatement(
 ): Promise<HoldChange | undefined> {
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
-  // An attacker may have restored a document that is older than the log. Recorders ignore such a document.
+  // A hold that is older than the log does not count: an attacker may have restored it, and recorders ignore it.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
-  // Recorders ignore a statement that is older than the document or the log. The clock may be slow.
+  // Recorders ignore a statement that is older than the document or the log. The new one must be later, even if the
+  // clock is slow.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );
@@ -248,7 +253,7 @@ export async function readHolds(
   return { proofs, changes, listed: new Set(recordings) };
 }
 
-/** Returns the last statement about each recording in the signed log entries. */
+/** Returns the last hold or release of each recording, from signed log entries. */
 export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<string, HoldChange> {
   const last = new Map<string, HoldChange>();
   for (const { entries, signed } of logs.values())
@@ -259,7 +264,7 @@ export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<str
   return last;
 }
 
-/** Returns the last statement about each recording in the logs. Later calls read only new segments. */
+/** Returns the last hold or release of each recording in the logs. Later calls read only new segments. */
 export type LoggedHolds = (signal?: AbortSignal) => Promise<ReadonlyMap<string, HoldChange>>;
 
 /** Creates the reader of the holds in the logs of a store. @param trusted keys of the trusted recorders, by id */
@@ -279,7 +284,7 @@ export function createLoggedHolds(
     await forEachConcurrent([...again, ...fresh], READ_CONCURRENCY, async (name) => {
       signal?.throwIfAborted();
       const entries = await readSignedEntries(store, name, trusted);
-      // The order of the set is the order in which segments are read again.
+      // Move the name to the end of the set, because the first names of the set are read again next.
       unsigned.delete(name);
       if (entries.length === 0) unsigned.add(name);
       else read.add(name);
@@ -289,7 +294,7 @@ export function createLoggedHolds(
   };
 }
 
-/** Adds the statements in signed entries to the last statements about each recording. */
+/** Updates the last statements with those in signed entries. */
 function addHolds(last: Map<string, HoldChange>, entries: readonly LogEntry[]): void {
   for (const { event } of entries)
     if (event.kind === 'held' || event.kind === 'released')

@@ -7,7 +7,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 
-/** The seal of a file in the log. */
+/** The seal of a file, as the log contains it. */
 export interface Seal {
   readonly bytes: number;
   readonly blockBytes: number;
@@ -39,7 +39,7 @@ export function blockBytesFor(bytes: number): number {
   return Math.max(MIN_BLOCK_BYTES, Math.ceil(bytes / MAX_BLOCKS));
 }
 
-/** Creates the sealer of one file. Memory holds no content. */
+/** Creates the sealer of one file. The sealer keeps no content in memory. */
 export function createLineSealer(blockBytes: number): Sealer {
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;

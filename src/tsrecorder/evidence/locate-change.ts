@@ -2,20 +2,20 @@
 import { createHash } from 'node:crypto';
 import type { LineSeal, SealedBlock } from './line-seal.ts';
 
-/** Reads the bytes of a file, all of them or a range. */
+/** Reads a range of a file, or the complete file. */
 export type ReadBytes = (range?: {
   readonly start: number;
   readonly end: number;
 }) => AsyncIterable<Uint8Array>;
 
-/** Location of a change. The bytes before and after it are unchanged. */
+/** Location of the changed bytes. All bytes before and after this range are unchanged. */
 export interface LocatedChange {
   /** Range in the current file; empty if bytes are only missing. */
   readonly start: number;
   readonly end: number;
   readonly firstLine: number;
   readonly lastLine: number;
-  /** Current length minus the sealed length. */
+  /** Current length of the file minus its sealed length. */
   readonly addedBytes: number;
 }
 

@@ -3,7 +3,7 @@
  *
  * Each line is one entry, a JSON object. `n` counts from 0. `prev` is the SHA-256 of the previous line without its line
  * feed, and 64 zeros in the first entry. A segment consists of consecutive entries and a signature in its last line.
- * The signature covers the hash of the last entry, and therefore all entries up to there. See docs/evidence.md.
+ * The signature covers the hash of the last entry, and therefore all entries up to that entry. See docs/evidence.md.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -27,12 +27,12 @@ export const LOG_FORMAT = 1;
 export type LogEvent =
   /** The first entry. `key` is the raw public key in base64. */
   | { readonly kind: 'open'; readonly format: typeof LOG_FORMAT; readonly log: string; readonly key: string }
-  /** Another process continues the log. */
+  /** The recorder was restarted and continues the log. */
   | { readonly kind: 'restart'; readonly key: string }
   /**
    * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
    * the stored header line with its line feed. The entry precedes the first acknowledgement. An entry without `durable`
-   * was written before any byte was in the spool.
+   * was written before the spool had any byte of the session.
    */
   | {
       readonly kind: 'start';
@@ -47,14 +47,11 @@ export type LogEvent =
        */
       readonly adopted?: { readonly log: string; readonly start: number };
     }
-  /**
-   * Number of body bytes in the spool for each open session. Sessions are identified by the number of their start
-   * entry.
-   */
+  /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
   | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
   /**
    * The spool has fewer bytes of a session than the log, so acknowledged bytes are lost. `found` is the number of bytes
-   * left.
+   * in the spool.
    */
   | {
       readonly kind: 'lost';
@@ -69,12 +66,15 @@ export type LogEvent =
       readonly kind: 'end';
       readonly start: number;
       readonly recording: string;
-      /** Mark of its session: equal for all parts of one session, see `session-part.ts`. */
+      /** Session mark: equal for all parts of one session, see `session-part.ts`. */
       readonly session: string;
       readonly cast: Seal;
       readonly notes?: Seal;
     }
-  /** No byte of a session was ever durable, so no byte was acknowledged. Only for start entries without `durable`. */
+  /**
+   * No byte of a session was ever durable, so no byte was acknowledged. Used only after start entries without
+   * `durable`.
+   */
   | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
   /** The recorder is about to remove a recording, for this reason. */
   | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
@@ -82,7 +82,7 @@ export type LogEvent =
   | { readonly kind: 'held'; readonly recording: string; readonly at: string; readonly reason: string }
   /** End of a hold. A signed statement with this time proves it. */
   | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** Observed head of another log. */
+  /** Last entry of another log at this time. */
   | { readonly kind: 'witness'; readonly head: LogHead }
   /** Storage of a document: a batch of events. */
   | { readonly kind: 'document'; readonly name: string; readonly bytes: number; readonly sha256: string }
@@ -176,7 +176,7 @@ const newerOpen = z.looseObject({
   event: z.looseObject({ kind: z.literal('open'), format: z.int().min(LOG_FORMAT + 1) }),
 });
 
-/** Returns the problem of a log from a newer recorder, or undefined for other lines. */
+/** Returns a sentence if the line is the first entry of a log in a newer format, otherwise undefined. */
 export function newerLog(line: string): string | undefined {
   const format = parseWith(newerOpen, line)?.event.format;
   if (format === undefined) return undefined;
@@ -186,7 +186,7 @@ export function newerLog(line: string): string | undefined {
   );
 }
 
-/** Returns the hash of a line without its line feed. It is `prev` of the next entry. */
+/** Returns the hash of a line without its line feed. The next entry contains the hash as `prev`. */
 export function hashLine(line: string): string {
   return createHash('sha256').update(line).digest('hex');
 }
@@ -246,7 +246,7 @@ export function segmentPrefix(log?: string): string {
 
 /**
  * Returns the name of the tail of a log. The tail contains the entries after the last segment, in the format of a
- * segment. Each new tail replaces the previous one. Later segments repeat its entries.
+ * segment. Each new tail replaces the previous one. Later segments repeat the entries of the tail.
  */
 export function tailName(log: string): string {
   return `${TAILS_FOLDER}${log}.ndjson`;
@@ -267,7 +267,7 @@ export function parseKeyName(name: string): string | undefined {
   return /^\.evidence\/keys\/([0-9a-f]{32})\.pem$/.exec(name)?.[1];
 }
 
-/** Maximum size of a segment or tail, in bytes. Recorders write smaller ones. */
+/** Maximum size of a segment or tail, in bytes. Recorders write smaller segments. */
 export const MAX_SEGMENT_BYTES = 32 * 1024 ** 2;
 /** Maximum size of a published key, in bytes. */
 export const MAX_KEY_BYTES = 4096;

@@ -1,4 +1,4 @@
-/** Index of all log entries of a store, by subject. Pure functions. */
+/** Index of all log entries of a store by session, recording and document. Pure functions. */
 import type { LogEvent } from './log-entry.ts';
 import type { ReadLog } from './verify-logs.ts';
 import type { LoggedEnd, LogIndex } from './verify-recording.ts';
@@ -9,15 +9,15 @@ export type LoggedStart = { readonly log: string; readonly n: number; readonly t
   { kind: 'start' }
 >;
 
-/** Course of a session after its start. */
+/** State of a session according to the entries after its start entry. */
 interface Course {
-  /** Minimum number of body bytes that were in the spool. */
+  /** Number of upload bytes that were durable according to the last entry. */
   durable: number;
   /** Time of the last entry about the session, in RFC 3339. */
   seen: string;
   /** Id of the stored recording; undefined while the session is open. */
   end?: string;
-  /** True if no further entries will follow. */
+  /** True after the last entry about the session. */
   closed: boolean;
 }
 
@@ -27,7 +27,7 @@ export interface Place {
   readonly n: number;
 }
 
-/** All log entries, by subject. */
+/** All log entries by session, recording and document. */
 export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
   readonly ends: Map<string, LoggedEnd>;
@@ -67,7 +67,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     }
   }
   for (const { log, n, adopted } of allStarts) {
-    // Only a signed entry may end a session of another log.
+    // Only a signed entry may end a session that started in another log.
     if (adopted !== undefined && logs.get(log)?.signed.has(n) === true)
       followAdoption(index, { log, n }, adopted);
   }
@@ -79,7 +79,7 @@ function isLoss(event: LossEvent, course: Course | undefined): boolean {
   return event.kind === 'lost' || (course?.durable ?? 0) > 0;
 }
 
-/** Applies the outcome of an adopted session to the session of the first recorder. */
+/** Copies the outcome of an adopted session to the start entry of the first recorder. */
 function followAdoption(
   { courses, losses }: Index,
   { log, n }: Place,
@@ -90,11 +90,11 @@ function followAdoption(
   if (course?.closed !== true || original === undefined || original.closed) return;
   Object.assign(original, { ...(course.end === undefined ? {} : { end: course.end }), closed: true });
   const isSaid = losses.some(({ log: of, event }) => of === log && event.start === n);
-  // The adopting recorder has already reported the missing bytes.
+  // The log of the adopting recorder already reports the missing bytes. Do not report them twice.
   if (isSaid) original.durable = 0;
 }
 
-/** Updates the course of a session. */
+/** Updates the state of a session. */
 function follow(
   { courses, losses }: Index,
   { log, n, time }: { readonly log: string; readonly n: number; readonly time: string },
@@ -119,8 +119,8 @@ function follow(
 /**
  * Adds an entry to the index.
  *
- * @param signed true if a trusted key signed the entry. Unsigned entries can require objects and never justify missing
- *   ones
+ * @param signed true if a trusted key signed the entry. An unsigned entry can prove that an object must exist, but
+ *   never that its absence is correct
  */
 function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): void {
   switch (event.kind) {
@@ -151,7 +151,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
   }
 }
 
-/** Ignores unsigned removals. An attacker who breaks a signature in the store must not hide a removed recording. */
+/** Ignores unsigned removals. Otherwise an attacker could justify a missing recording with a forged entry. */
 function addRemoval(
   index: Index,
   at: Place,

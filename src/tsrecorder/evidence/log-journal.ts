@@ -1,6 +1,6 @@
 /**
- * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid after it is durable
- * here. The first line contains the end of the published part.
+ * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid as soon as it is
+ * durable in this file. The first line describes the end of the published part.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -26,7 +26,7 @@ export interface JournalEntry {
 export interface OpenStart {
   /** Number of the start entry. */
   readonly n: number;
-  /** SHA-256 of the header line; undefined if the log lacks the durable bytes. */
+  /** SHA-256 of the header line; undefined if the start entry has no `durable`. */
   readonly header: string | undefined;
   /** Number of body bytes that are durable according to the log. */
   readonly durable: number;
@@ -43,9 +43,9 @@ const baseSchema = z.strictObject({
     hash,
     /** Open sessions: number of the entry, recording, header and durable bytes. */
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
-    /** Last statement about each recording with a hold: recording, kind and time. */
+    /** Last hold or release of each recording: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
-    /** Observed heads of other logs: log, number of the entry, and hash. */
+    /** Newest known entry of each other log: log, number of the entry, and hash. */
     witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
   }),
 });
@@ -67,7 +67,7 @@ export class LogJournal {
   readonly #path: string;
   #file: AppendFile;
   #base: Base;
-  /** Unpublished entries in order. The first `#durable` entries are durable. */
+  /** Unpublished entries in order. `#durable` is the number of durable entries at the start of the list. */
   #entries: JournalEntry[];
   #durable: number;
   #state: State;
@@ -87,7 +87,7 @@ export class LogJournal {
 
   /**
    * Opens the journal at `path`, or creates one for the log `newLog`.
-   * @returns `damaged` if the file is unreadable, completely or at its end; a copy of the file is kept
+   * @returns `damaged` is true if the file, or its end, was unreadable. A copy of the damaged file is then kept
    */
   static async open(
     path: string,
@@ -100,7 +100,7 @@ export class LogJournal {
       const state = { open: [], holds: [], witnessed: [] };
       await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, ...state }));
     }
-    // A crash can truncate only the last line. Complete lines after an invalid one are damage.
+    // A crash can truncate only the last line. If complete lines follow an invalid one, the file is damaged.
     const isCut = loaded !== undefined && text?.indexOf('\n', loaded.textLength) !== -1;
     if (isCut) await keepDamaged(path);
     const current = loaded ?? load(await readFile(path, 'utf8'));
@@ -124,7 +124,7 @@ export class LogJournal {
     return this.#state.open;
   }
 
-  /** Last statement about each existing recording with a hold, now or earlier. */
+  /** Last hold or release of each existing recording that was ever held. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#state.holds;
   }
@@ -141,7 +141,7 @@ export class LogJournal {
 
   /**
    * Returns durable unpublished entries, oldest first.
-   * @param maxLength maximum length of all lines but the first, in UTF-16 code units
+   * @param maxLength maximum total length of the lines, in UTF-16 code units. The first entry is always returned
    */
   unpublished(limit: number, maxLength = Infinity): readonly JournalEntry[] {
     const entries = this.#entries.slice(0, Math.min(limit, this.#durable));
@@ -167,7 +167,7 @@ export class LogJournal {
   }
 
   /**
-   * Continues from the entries in the store. The journal is an older copy of itself.
+   * Continues the log after the entries in the store. Called if the journal file is an older copy.
    * @param lines entries from `base` on; each entry continues the previous one
    */
   goOnFrom(lines: readonly string[]): Promise<void> {
@@ -234,7 +234,7 @@ export class LogJournal {
   }
 }
 
-/** State after all entries so far. */
+/** State of the log after its last entry. */
 interface State {
   /** Open sessions, by recording. */
   readonly open: Map<string, OpenStart>;
@@ -243,7 +243,7 @@ interface State {
   readonly witnessed: Map<string, LogHead>;
 }
 
-/** Updates holds and heads of other logs. */
+/** Updates the holds and the newest entries of other logs. */
 function applyEvent({ holds, witnessed }: State, event: LogEvent): void {
   if (event.kind === 'witness') witnessed.set(event.head.log, event.head);
   if (event.kind === 'removed') holds.delete(event.recording);
@@ -291,7 +291,10 @@ function encodeBase(base: Base): string {
   return `${JSON.stringify({ base })}\n`;
 }
 
-/** Reads complete lines up to the first line that does not continue the previous one. A crash leaves such a line. */
+/**
+ * Reads complete lines up to the first line that does not continue the previous one. A crash can leave an incomplete
+ * entry.
+ */
 function load(text: string): Loaded | undefined {
   const lines = text.split('\n').slice(0, -1);
   const base = parseBase(lines.shift() ?? '');

@@ -1,6 +1,6 @@
 /**
- * Compares the spool with the log. Acknowledged bytes that are missing are reported in the log of evidence and in the
- * log messages.
+ * Compares the spool with the evidence log after a restart. Missing acknowledged bytes are reported in the evidence log
+ * and in the process log.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '../../observe/logger.ts';
@@ -20,11 +20,11 @@ export interface SessionLookup {
 export interface LostSessions {
   /** Called for each session in the spool. @returns a sentence about missing bytes, or undefined */
   found(session: SessionLookup): string | undefined;
-  /** Called for a session that is missing in the spool. */
+  /** Called for a session of the log that is not in the spool. */
   vanished(recording: string): void;
   /** Called if the copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes */
   short(recording: string, durable: number, found: number): string;
-  /** Reports all other open sessions of the log as lost, after a crash. Resolves when the entries are durable. */
+  /** Reports all other open sessions of the log as lost. Resolves when the entries are durable. */
   settle(open: readonly RecordingKey[]): Promise<void>;
 }
 

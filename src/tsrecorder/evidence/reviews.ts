@@ -1,7 +1,7 @@
 /**
  * Reviews of recordings: comments, tags and "reviewed by". Each change is a signed document
  * `.reviews/<recording>/<time>-<random>`, so that concurrent writers do not overwrite each other. Documents without a
- * trusted signature are ignored. The recorder also stores an event of each change, see `serving/api-reviews.ts`.
+ * trusted signature are ignored. For each change, the recorder also stores an event, see `serving/api-reviews.ts`.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -65,7 +65,7 @@ export interface Reviews {
   all(): Promise<ReadonlyMap<string, Review>>;
   /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;
-  /** Adds a comment and a tag of a rule. The same mark again has no effect. */
+  /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
   mark(recording: string, rule: string, seconds: number | undefined): Promise<void>;
 }
 
@@ -112,7 +112,7 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     },
   };
 
-  /** @param fixedName name of a change that exists once. Default: a random name */
+  /** @param fixedName document name of a change that is stored at most once. Default: a random name */
   async function write(
     recording: string,
     by: string,
@@ -126,17 +126,17 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const mine = statements.filter((statement) => statement.recording === recording);
     if (mine.length >= MAX_CHANGES)
       throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
-    // One author may use as many documents as are free.
+    // One author may use at most half of the free documents, so that others can still write.
     const written = statements.filter((statement) => statement.by === by).length;
     if (written >= MAX_DOCUMENTS - statements.length)
       throw new TailcastError('USAGE', `there is no space for more than ${written} of your comments`);
-    // Later changes win. The clock may be slow.
+    // Later changes win. The time must be later than that of earlier changes, even if the clock is slow.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
     const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
     const name = `${FOLDER}${recording}/${fixedName ?? `${at}-${randomBytes(4).toString('hex')}`}`;
     const content = Buffer.from(encodeStatement('review', statement, key));
-    // Every writer of the store can write a document with the fixed name first.
+    // Replace a document with a fixed name, because a forged document may already have the name.
     if (fixedName === undefined) await store.putDocument(name, content);
     else await store.replaceDocument(name, content);
     return reviewsIn(documents.changed(name, statement)).get(recording) ?? NO_REVIEW;

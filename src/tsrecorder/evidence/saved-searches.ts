@@ -1,6 +1,6 @@
 /**
- * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. Documents without a
- * trusted signature, or with the name of another search, are ignored.
+ * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. A document without
+ * a trusted signature is ignored, and also a document whose name does not match its content.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';

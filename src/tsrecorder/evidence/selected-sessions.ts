@@ -1,14 +1,14 @@
-/** Selects the findings about some sessions from those of complete stores. Pure functions. */
+/** Verification of selected sessions: filters the findings of complete stores. Pure functions. */
 import { parseRecordingId } from '../store/key.ts';
 import { notice, type Finding } from './finding.ts';
 import type { VerifiedPart } from './verify-recording.ts';
 
 export interface SelectedFindings {
-  /** Findings about all parts of the sessions and about the logs. */
+  /** Findings about the logs and about all parts of the sessions. */
   readonly findings: readonly Finding[];
   /**
-   * True if a missing or changed recording may be a part of a session. Its signed sidecar, or the entry of a log about
-   * its end, would name the session.
+   * True if a missing or changed recording may be a part of a session. This is unknown if neither a signed sidecar nor
+   * the end entry of a log names the session of that recording.
    */
   readonly isUncertain: boolean;
 }
@@ -62,7 +62,7 @@ function isAboutSidecar({ code }: Finding): boolean {
   return code === 'sidecar-changed' || code === 'recording-moved';
 }
 
-/** True if the parts have all bytes of the session, from its first byte to its end. */
+/** True if the parts together contain all bytes of the session. */
 function isComplete(session: readonly VerifiedPart[]): boolean {
   let reached = 0;
   for (const { from, to } of session.toSorted((left, right) => left.from - right.from)) {

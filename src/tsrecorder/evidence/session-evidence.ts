@@ -8,7 +8,7 @@ import type { LogEvent, LogHead } from './log-entry.ts';
 import { signSidecar, type SidecarEvidence } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** Contents of the start entry of a session. */
+/** Data for the start entry of a session. */
 export interface SessionStart {
   readonly recording: string;
   /** Stored header line with its line feed. */
@@ -58,7 +58,7 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
   /**
    * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
-   * possible, in the store. No byte of the session may be acknowledged before.
+   * possible, in the store. The recorder must not acknowledge bytes of the session before.
    */
   started(start: SessionStart): Promise<void>;
   /**
@@ -68,16 +68,16 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   adopted(session: SessionStart): string | undefined;
   /** Called when more bytes are in the spool. @returns a promise that the acknowledgement must await, or undefined */
   grew(recording: string, durable: number): Promise<void> | undefined;
-  /** Adds evidence and a signature to a sidecar. A session without a start entry gets one. */
+  /** Adds evidence and a signature to a sidecar. Adds the start entry to the log if it is missing. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
   /**
    * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
    * @param session mark of the session
    */
   ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
-  /** Last statement about each recording with a hold, from the log of this recorder. */
+  /** Last hold or release of each recording, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** Logs statements about holds. Resolves when they are in the store. */
+  /** Logs holds and releases. Resolves when they are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
   /** Logs the removal of recordings in advance. Resolves when the entries are in the store. */
   removing(removals: readonly Removal[]): Promise<void>;
@@ -92,13 +92,13 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   close(): Promise<void>;
 }
 
-/** Maximum wait of an acknowledgement for a slow store, in milliseconds. */
+/** Maximum time that the first acknowledgement of a session waits for a slow store, in milliseconds. */
 const ANNOUNCE_LIMIT_MS = 2000;
 
 export interface SessionEvidenceOptions extends Omit<EvidenceLogOptions, 'tailMs'> {
   /**
-   * Interval of the entries with durable bytes in milliseconds: for sessions that grew (`markMs`), and for all open
-   * sessions (`markAllMs`).
+   * Intervals between entries with durable bytes, in milliseconds: for sessions with new bytes (`markMs`), and for all
+   * open sessions (`markAllMs`).
    */
   readonly markMs: number;
   readonly markAllMs: number;

@@ -13,7 +13,7 @@ import type { PublicKey, SigningKey } from './signing-key.ts';
 import { failed, unverified } from './trust.ts';
 
 const EVENTS_FOLDER = 'events/';
-/** File name of a batch. Its length is limited, so that a cursor with the name of any batch is valid. */
+/** File name of a batch. The length is limited, because cursors contain the name and have a maximum length. */
 export const BATCH_FILE = /^\d{4}-\d{2}-\d{2}T[\d:.]{8,18}Z_[0-9a-z]{1,32}\.ndjson$/;
 /** Maximum size of a batch, in bytes. Recorders write at most 17 MiB. */
 export const MAX_BATCH_BYTES = 32 * 1024 ** 2;
@@ -32,7 +32,7 @@ export function batchName(file: string): string {
  * Returns the start of a batch in nanoseconds since the epoch.
  *
  * @param name complete name in the store
- * @returns undefined for other documents, such as a document in the folder of another day
+ * @returns undefined if the name is not that of a batch, or if the folder is that of another day
  */
 export function batchTime(name: string): bigint | undefined {
   const file = name.slice(name.lastIndexOf('/') + 1);

@@ -1,8 +1,8 @@
 /**
- * Signed documents of one folder of a store, in memory.
+ * In-memory copy of the signed documents in one folder of a store.
  *
- * Every writer of the store can add documents. A refresh therefore reads a limited number of unread documents, from a
- * random position on. Forged documents can delay others, and never hide them.
+ * Every writer of the store can add documents. A refresh therefore reads a limited number of unread documents, starting
+ * at a random position. Many forged documents can delay genuine ones, but not hide them.
  */
 import { randomInt } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
@@ -12,7 +12,10 @@ import type { DocumentStore } from '../store/document-store.ts';
 const READ_CONCURRENCY = 8;
 /** Maximum number of unread documents that one refresh reads. */
 const MAX_READ = 5000;
-/** Maximum age of the list of documents, in milliseconds. Changes of other recorders appear after this time. */
+/**
+ * Maximum age of the list of documents, in milliseconds. Changes of other recorders appear at the latest after this
+ * time.
+ */
 const REFRESH_MS = 30_000;
 /** Maximum wait for a refresh, in milliseconds. It continues in the background. */
 const MAX_WAIT_MS = 2000;
@@ -20,15 +23,18 @@ const MAX_WAIT_MS = 2000;
 export interface SignedDocumentsOptions<T> {
   readonly store: Pick<DocumentStore, 'listDocuments'>;
   readonly folder: string;
-  /** Returns the value of a document; undefined without a trusted signature. */
+  /** Reads and checks a document; returns undefined if it has no trusted signature. */
   readonly read: (name: string) => Promise<T | undefined>;
-  /** True if recorders replace documents. They are then read again with each refresh. */
+  /** True if recorders replace documents. Each refresh then reads all documents again. */
   readonly isReplaced: boolean;
   readonly nowMs: () => number;
 }
 
 export interface SignedDocuments<T> {
-  /** Returns the valid documents, by name: the same object until a change. @throws TailcastError `STORE_FAILED` */
+  /**
+   * Returns the valid documents by name. Returns the same map until a document changes. @throws TailcastError
+   * `STORE_FAILED`
+   */
   all(): Promise<ReadonlyMap<string, T>>;
   /** Adds or removes a document that this recorder has written or removed. */
   changed(name: string, value: T | undefined): ReadonlyMap<string, T>;

@@ -1,4 +1,4 @@
-/** Reads what a trusted key signed about stored recordings, using only their sidecars. */
+/** Reads signed facts about stored recordings from their sidecars. Casts are not read. */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { sessionMark } from '../library/session-part.ts';
@@ -15,7 +15,7 @@ const READ_CONCURRENCY = 8;
  * Returns the sidecar of a recording, its text and the status of the cast.
  *
  * @returns undefined if no trusted key signed it
- * @throws TailcastError `STORE_FAILED`: a recording is not unsigned because the store fails
+ * @throws TailcastError `STORE_FAILED`, because a failure of the store does not mean that the recording is unsigned
  */
 export async function readSignedSidecar(
   store: ReadableStore,

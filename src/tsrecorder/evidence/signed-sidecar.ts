@@ -1,5 +1,5 @@
 /**
- * A sidecar with evidence: a field `evidence`, and a signature in the last line over everything before that line. Pure
+ * A sidecar with evidence: the field `evidence`, and in the last line a signature over all earlier lines. Pure
  * functions.
  */
 import { z } from 'zod';

@@ -30,7 +30,7 @@ export interface SigningKey {
   readonly public: PublicKey;
   /** Returns the signature in base64. */
   sign(message: string | Uint8Array): string;
-  /** Returns a secret that is derived from the private key, different for each purpose. */
+  /** Derives a secret from the private key. Each purpose has a different secret. */
   secret(purpose: string): Uint8Array;
 }
 
@@ -59,7 +59,7 @@ export async function loadSigningKey(path: string, create: boolean): Promise<Sig
   throw unusable(path, 'it is not an Ed25519 private key in PEM (PKCS#8)');
 }
 
-/** Generates a key in memory. */
+/** Generates a key without writing it to a file. */
 export function generateSigningKey(): SigningKey {
   return asSigningKey(generateKeyPairSync('ed25519').privateKey);
 }
@@ -122,7 +122,7 @@ function asPublicKey(key: KeyObject): PublicKey | undefined {
     pem: key.export({ format: 'pem', type: 'spki' }).toString(),
     verifies(message, signature) {
       const bytes = Buffer.from(signature, 'base64');
-      // Base64 has several encodings for the same bytes. Only one of them is valid here.
+      // Base64 has several encodings for the same bytes. Accept only the canonical encoding.
       if (bytes.length !== SIGNATURE_BYTES || bytes.toString('base64') !== signature) return false;
       return verify(null, bytesOf(message), key, bytes);
     },

@@ -24,7 +24,8 @@ export interface Statement<T> {
 }
 
 /**
- * Reason why a statement is invalid, as a phrase. `isForged`: the statement names a trusted key that did not sign it.
+ * Reason why a statement is invalid, as a phrase. `isForged`: the statement contains the id of a trusted key, and that
+ * key did not sign it.
  */
 export interface NoStatement {
   readonly problem: string;

@@ -1,5 +1,6 @@
 /**
- * Checks whether a trusted recorder signed a recording, using only its sidecar. Fast enough for lists. Pure functions.
+ * Checks whether a trusted recorder signed a recording, using only its sidecar. The check is fast enough for lists of
+ * recordings. Pure functions.
  */
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { parseSidecar } from '../library/sidecar.ts';
@@ -35,12 +36,12 @@ export function trustOf(
   return { trust: 'verified' };
 }
 
-/** Creates a trust level: no trusted key signed the recording. */
+/** Returns the trust level of a recording that no trusted key signed. */
 export function unverified(trustReason: string): Trust {
   return { trust: 'unverified', trustReason };
 }
 
-/** Creates a trust level: the recording does not match the signature of a trusted key. */
+/** Returns the trust level of a recording that does not match the signature of a trusted key. */
 export function failed(trustReason: string): Trust {
   return { trust: 'failed', trustReason };
 }

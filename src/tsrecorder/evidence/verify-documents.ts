@@ -11,13 +11,13 @@ interface DocumentCheck {
   readonly signal?: AbortSignal;
 }
 
-/** True if both logs are the same, or a key signed both. */
+/** True if the logs are the same log, or one key signed both logs. */
 export function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: string): boolean {
   const keys = logs.get(left)?.keyIds ?? new Set();
   return left === right || [...keys].some((key) => logs.get(right)?.keyIds.has(key) === true);
 }
 
-/** Checks that each document of a log is unchanged, and that a log has each batch of events. */
+/** Checks that each document in the logs is unchanged, and that each batch of events in the store is in a log. */
 export async function checkDocuments(
   check: DocumentCheck,
   index: Index,
@@ -48,7 +48,7 @@ export async function checkDocuments(
   return findings;
 }
 
-/** Checks a batch that no log has. A recorder may have stored the batch after the logs were read. */
+/** Checks a batch that is in no log. A recorder may have stored the batch after the logs were read. */
 async function checkUnknownBatch(
   { store }: DocumentCheck,
   name: string,

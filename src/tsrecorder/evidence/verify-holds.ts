@@ -60,7 +60,7 @@ export async function checkHolds(
   });
 }
 
-/** Compares the numbers of entries in one log, and the times of entries in different logs. */
+/** Compares the numbers of two entries of the same log, or the times of two entries of different logs. */
 function isBefore(statement: Statement, removal: Removal): boolean {
   if (statement.log === removal.log) return statement.n < removal.n;
   return Date.parse(statement.time) <= Date.parse(removal.time);

@@ -32,7 +32,7 @@ export interface ReadLog {
   readonly log: string;
   /** Readable entries by number. */
   readonly entries: ReadonlyMap<number, LogEntry>;
-  /** Numbers of the entries with a trusted signature. A log without any belongs to an unknown recorder. */
+  /** Numbers of the entries with a trusted signature. If the set is empty, the log belongs to an unknown recorder. */
   readonly signed: ReadonlySet<number>;
   /** Hash of the line of each entry. */
   readonly hashes: ReadonlyMap<number, string>;
@@ -58,7 +58,7 @@ export interface KeyRing {
 /**
  * Reads and verifies all logs.
  *
- * @param trusted keys of the verifier. If empty, the keys come from the store, and a notice reports it
+ * @param trusted keys of the verifier. If empty, the keys come from the store, and a notice says so
  */
 export async function readLogs(store: DocumentReader, trusted: readonly PublicKey[]): Promise<ReadLogs> {
   const findings: Finding[] = [];
@@ -67,7 +67,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     trusted: trusted.length > 0,
     byId: trusted.length > 0 ? keysById(trusted) : published,
   };
-  // Tails come first, because later segments contain their entries.
+  // Read the tails before listing the segments. A segment published in between then contains the entries of the tail.
   const tails = await readTails(store, findings);
   const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
   for (const name of await store.listDocuments(segmentPrefix())) {
@@ -101,8 +101,8 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
 }
 
 /**
- * Reads and checks one log, like {@link readLogs}, from the segment with entry `n` to its end. Without entry `n`, the
- * result is empty.
+ * Reads and checks one log, like {@link readLogs}, from the segment with entry `n` to its end. If the log has no entry
+ * `n`, the result is empty.
  */
 export async function readLogFrom(
   store: DocumentReader,
@@ -111,7 +111,7 @@ export async function readLogFrom(
   keys: KeyRing,
 ): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = [];
-  // The tail comes first, as in `readLogs`.
+  // Read the tail first, as in `readLogs`.
   const tail = await readText(store, tailName(log), findings);
   const firsts = (await store.listDocuments(segmentPrefix(log)))
     .flatMap((name) => parseSegmentName(name)?.first ?? [])
@@ -121,7 +121,7 @@ export async function readLogFrom(
   const tailFirst = parseEntry(parsedTail?.lines[0] ?? '')?.n;
   const reader = new LogReader(log, keys, findings, begin ?? tailFirst ?? n);
   for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin)) {
-    // One fault is sufficient for distrust. Other writers can add any number of segments.
+    // Stop at the first fault, because other programs can add any number of segments.
     if (findings.length > 0) break;
     reader.take(first, parseSegment((await readText(store, logSegmentName(log, first), findings)) ?? ''));
   }
@@ -130,7 +130,10 @@ export async function readLogFrom(
   return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };
 }
 
-/** Returns the entries of a segment. Without a trusted signature, the result is empty. @param name name in the store */
+/**
+ * Returns the entries of a segment. If the segment has no trusted signature, the result is empty. @param name name in
+ * the store
+ */
 export async function readSignedEntries(
   store: DocumentReader,
   name: string,
@@ -144,7 +147,7 @@ export async function readSignedEntries(
   return [...entries.values()].filter(({ n }) => signed.has(n));
 }
 
-/** Checks that every observed head still exists. */
+/** Checks that the logs still contain every head that an observer saw. */
 export function checkHeads(
   logs: ReadonlyMap<string, ReadLog>,
   heads: readonly SeenHead[],
@@ -163,14 +166,14 @@ export function checkHeads(
   });
 }
 
-/** A head that an observer saw earlier. */
+/** The last entry of a log at the time of an observation. */
 export interface SeenHead {
   readonly head: LogHead;
   /** Name of the observer, as the start of a sentence. */
   readonly by: string;
 }
 
-/** Returns the heads that logs contain about each other. Only signed entries count. */
+/** Returns the heads of other logs that each log contains. Only signed entries count. */
 export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
   return [...logs.values()].flatMap(({ log, entries, signed }) =>
     [...entries.values()].flatMap(({ n, event }) =>
@@ -179,7 +182,7 @@ export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly See
   );
 }
 
-/** Reads the tails by log. Invalid names are ignored, because tails only complement the segments. */
+/** Reads the tails of all logs. Invalid names are ignored, because tails only complement the segments. */
 async function readTails(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, string>> {
   const tails = new Map<string, string>();
   for (const name of await store.listDocuments(TAIL_PREFIX)) {
@@ -222,7 +225,7 @@ class LogReader {
     this.#keys = keys;
     this.#findings = findings;
     this.#next = first;
-    // The previous entry is unknown.
+    // The entry before `first` is unknown.
     if (first > 0) this.#last = undefined;
   }
 
@@ -241,7 +244,7 @@ class LogReader {
     for (const [index, line] of lines.entries()) this.#takeLine(first + index, line, object);
     this.#next = first + Math.max(1, lines.length);
     this.#checkSignature(segment, first, object);
-    // If one entry is faulty, the signature proves none of the entries.
+    // If one entry of the segment is faulty, the signature proves none of them.
     if (this.#findings.length > faults) return;
     for (const index of lines.keys()) this.#signed.add(first + index);
   }
@@ -298,7 +301,7 @@ class LogReader {
   #takeKey(n: number, raw: string, object: string): void {
     const key = parsePublicKey(raw)?.id;
     if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
-    // With keys of the verifier, a change between two of them is a key rotation.
+    // If the verifier provided the keys, a change from one of them to another is a key rotation.
     else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
       const message = `from here on the log is signed by the key ${key}; if that is expected, name all keys`;
       this.#fault('log-key-changed', message, n, object);

@@ -40,14 +40,14 @@ export interface LoggedEnd {
 /** Byte range of a recording in its session, as signed by its recorder. */
 export interface VerifiedPart {
   readonly recording: string;
-  /** Equal only for parts of the same session. */
+  /** Session mark: equal only for parts of the same session. */
   readonly session: string;
   /** Offsets in the session, in bytes. */
   readonly from: number;
   readonly to: number;
   /** True if the session ended with this part. */
   readonly isEnd: boolean;
-  /** Address of the recorder with the previous bytes. */
+  /** Address of the recorder that has the part before this part. */
   readonly before?: string;
   /** Addresses where the gateway would continue an interrupted part. */
   readonly after: readonly string[];
@@ -72,7 +72,7 @@ export interface RecordingContext extends LogIndex {
   readonly keys: KeyRing;
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
-  /** Maximum time since the last sign of an open session, in milliseconds. */
+  /** Maximum time since the last log entry about an open session, in milliseconds. */
   readonly unfinishedMs: number;
   /** True if a recording without evidence is a fault. */
   readonly requireEvidence: boolean;
@@ -84,7 +84,7 @@ export interface RecordingContext extends LogIndex {
  */
 const PUBLISHING_MS = 120_000;
 
-/** Verifies a recording. Problems of the recording are findings and not exceptions. */
+/** Verifies a recording. Returns problems of the recording as findings, and never throws them. */
 export async function checkRecording(
   store: RecordingReader,
   { key, hasSidecar }: StoredRecording,
@@ -117,7 +117,7 @@ export async function checkRecording(
   }
 }
 
-/** Verifies a recording only with its own sidecar. The logs are ignored. */
+/** Verifies a recording against its own sidecar only. The logs are ignored. */
 export async function checkSigned(
   store: RecordingReader,
   key: RecordingKey,
@@ -173,7 +173,7 @@ class RecordingCheck {
     return { ...this.soFar, ...bodyBytes };
   }
 
-  /** Result of the checks until now, for a recording that becomes unreadable during its verification. */
+  /** Result of the finished checks, for a recording that becomes unreadable during its verification. */
   get soFar(): CheckedRecording {
     const part = this.#part === undefined ? {} : { part: this.#part };
     return { evidence: true, ...part, findings: this.#findings };
@@ -313,7 +313,8 @@ class RecordingCheck {
     end: LoggedEnd | undefined,
     where: { readonly log: string; readonly entry: number },
   ): Promise<void> {
-    // If the key was already taken in the store, the recording has another id than at its start.
+    // If another recording already had the id in the store, the stored recording has a different id than its start
+    // entry.
     const isIts =
       event.kind === 'start' &&
       (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));
@@ -329,7 +330,7 @@ class RecordingCheck {
     }
   }
 
-  /** Verifies the files with the log if the sidecar is missing. */
+  /** Compares the files with the log, because the sidecar is missing. */
   async #checkByLog(): Promise<void> {
     const end = this.#index.ends.get(this.#id);
     if (end === undefined) return;

@@ -1,5 +1,5 @@
 /**
- * Checks sessions with parts in several stores: whether any store has the bytes before and after each part. Pure
+ * Checks sessions with several parts: reports parts whose previous or next part is in none of the stores. Pure
  * functions.
  */
 import { fault, notice, type Finding } from './finding.ts';
@@ -35,7 +35,10 @@ export function checkSessions(parts: readonly VerifiedPart[], isAll: boolean): r
   });
 }
 
-/** Reports possible continuations of an interrupted session. Only the addresses of the recorders are known. */
+/**
+ * Reports possible continuations of an interrupted session. The findings contain the addresses of recorders that may
+ * have the next part.
+ */
 function checkLast(session: readonly VerifiedPart[], reached: number, isAll: boolean): readonly Finding[] {
   const lasts = session.filter(({ to }) => to === reached);
   const [last] = lasts;

@@ -1,4 +1,4 @@
-/** Verifies a complete store: logs, recordings, and their consistency. Writes nothing. */
+/** Verifies a complete store: each log, each recording, and whether logs and recordings agree. Writes nothing. */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
@@ -24,9 +24,9 @@ export interface VerifyOptions {
   readonly checkpoint: readonly LogHead[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
-  /** True if recordings without evidence, and stores without any, are faults. Default: false. */
+  /** True if a recording without evidence is a fault, and also a store without logs. Default: false. */
   readonly requireEvidence?: boolean;
-  /** Maximum time since the last sign of an open session, in milliseconds. Default: {@link UNFINISHED_MS}. */
+  /** Maximum time since the last log entry about an open session, in milliseconds. Default: {@link UNFINISHED_MS}. */
   readonly unfinishedMs?: number;
   /** Aborts the verification. */
   readonly signal?: AbortSignal;
@@ -36,9 +36,9 @@ export interface VerifyOptions {
 export const UNFINISHED_MS = 86_400_000;
 
 /**
- * - `verified`: everything with evidence is unchanged, according to keys of the verifier.
+ * - `verified`: all objects with evidence are unchanged, according to keys of the verifier.
  * - `failed`: something changed.
- * - `lost`: acknowledged bytes are lost, in addition to other faults.
+ * - `lost`: acknowledged bytes are lost. Other faults are possible too.
  * - `unverified`: no faults, and no basis for a verdict: the verifier provided no key, or no log here is signed by one.
  */
 export type StoreVerdict = 'verified' | 'failed' | 'lost' | 'unverified';
@@ -59,7 +59,7 @@ export interface VerifyReport {
   readonly heads: readonly LogHead[];
   /** Recordings that start in the middle of their sessions, and other parts of these sessions. */
   readonly parts: readonly VerifiedPart[];
-  /** Marks of the sessions of stored and removed recordings, according to signed entries of the logs. */
+  /** Session mark of each stored or removed recording, from signed log entries. */
   readonly sessions: ReadonlyMap<string, string>;
   readonly findings: readonly Finding[];
 }
@@ -123,13 +123,12 @@ export interface JointReport {
   readonly ok: boolean;
   /** Reports in the order of the stores. */
   readonly reports: readonly VerifyReport[];
-  /** Findings about sessions with parts in several stores, or with missing parts. */
+  /** Findings about sessions with several parts. */
   readonly findings: readonly Finding[];
 }
 
 /**
- * Verifies the stores of recorders that took over sessions from each other: each store separately, and the completeness
- * of sessions.
+ * Verifies several stores: first each store separately, then sessions with parts in several stores.
  *
  * @throws TailcastError `STORE_FAILED` if a store is unreadable
  */
@@ -152,7 +151,9 @@ export async function verifyStores(
   return { verdict, ok: verdict === 'verified', reports: settled, findings };
 }
 
-/** Drops faults about logs that are in another store. A checkpoint covers all stores. */
+/**
+ * Drops faults about logs that are in another store. The checkpoint of the verifier contains the logs of all stores.
+ */
 function withoutLogsOfOthers(
   report: VerifyReport,
   logs: ReadonlySet<string>,
@@ -167,7 +168,7 @@ function withoutLogsOfOthers(
   return { ...report, findings, verdict, ok: verdict === 'verified' };
 }
 
-/** Returns the verdict of findings. @param isOurs a key of the verifier signed all of it */
+/** Returns the verdict of findings. @param isOurs true if keys of the verifier signed all checked objects */
 export function verdictOfFindings(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
   const faults = findings.filter(({ severity }) => severity === 'fault');
   if (faults.some(({ code }) => code === 'lost')) return 'lost';
@@ -212,7 +213,7 @@ async function confirmAbsent(
   return { ...first, findings, removed: first.removed + first.findings.length - findings.length };
 }
 
-/** Returns recordings that are in the log and missing in the store. */
+/** Returns findings about recordings that are in a log and not in the store. */
 function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
   let removed = 0;
@@ -254,7 +255,7 @@ function checkLosses({ losses }: Index): readonly Finding[] {
   });
 }
 
-/** Checks that each started session has all bytes of its log. */
+/** Checks that the recording of each started session has all bytes that the log states. */
 function checkCourses(
   index: Index,
   bodies: ReadonlyMap<string, number>,
@@ -271,7 +272,7 @@ function checkCourses(
     const found = bodies.get(where.recording);
     const isShort = found !== undefined && found < course.durable;
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
-    // A recorder with the remaining bytes may still store them.
+    // Report missing bytes only after the session was closed or is late: its recorder may still store them.
     if (isShort && !isKnown && (course.closed || isLate)) {
       const message = `the recorder acknowledged ${course.durable} bytes of it, and the recording has ${found}`;
       findings.push(fault('lost', message, where));

@@ -1,4 +1,4 @@
-/** Append-only files of which only durable bytes count. */
+/** Append-only files with a count of durable bytes. */
 import { open, stat, truncate, type FileHandle } from 'node:fs/promises';
 import { writeAll } from './durable-files.ts';
 
@@ -6,7 +6,7 @@ import { writeAll } from './durable-files.ts';
 export class AppendFile {
   readonly #file: FileHandle;
   #bytes: number;
-  /** True if bytes of a failed write may follow the durable bytes. */
+  /** True if the file may have bytes of a failed write after the durable bytes. */
   #isFrayed = false;
 
   private constructor(file: FileHandle, bytes: number) {
@@ -15,8 +15,8 @@ export class AppendFile {
   }
 
   /**
-   * Creates the file, or continues after its first `bytes` bytes; the caller has cut off bytes after them. The caller
-   * makes the directory entry of a new file durable.
+   * Creates the file, or opens a file that the caller has truncated to `bytes` bytes. The caller must make the
+   * directory entry of a new file durable.
    */
   static async open(path: string, bytes: number | 'new'): Promise<AppendFile> {
     if (bytes === 'new') return new AppendFile(await open(path, 'ax', 0o600), 0);
@@ -29,8 +29,7 @@ export class AppendFile {
   }
 
   /**
-   * Resolves when all parts are durable. If the promise rejects, none of the appends is valid, and the call may be
-   * repeated.
+   * Resolves when all parts are durable. If the promise rejects, no part was appended, and the call may be repeated.
    *
    * @param onSync called with the duration of the fsync, in milliseconds
    * @throws a system error

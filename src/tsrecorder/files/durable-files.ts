@@ -1,6 +1,6 @@
 /**
- * The file operations on which durability depends: write all bytes, place a file without overwriting another one, and
- * make a directory entry survive a power failure.
+ * File operations that make data durable: write all bytes, place a file without overwriting another one, and make a
+ * directory entry survive a power failure.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -75,7 +75,7 @@ export async function writeDurableFile(path: string, parts: readonly Uint8Array[
   }
 }
 
-/** Error codes of the kernel if a hard link is impossible. */
+/** Error codes of file systems that do not support a hard link. */
 const NO_LINK = ['EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'] as const;
 
 /**
@@ -101,7 +101,8 @@ export async function placeFile(source: string, target: string, linkFile = link)
 }
 
 async function copyDurably(source: string, target: string): Promise<void> {
-  // An earlier attempt may have left a copy. A link with this name must not be followed.
+  // An earlier attempt may have left a copy at this path. The path may also be a symbolic link, which must not be
+  // followed.
   await removeFile(target);
   await copyFile(source, target, constants.COPYFILE_EXCL);
   const copy = await open(target, 'r+');
@@ -115,7 +116,10 @@ async function copyDurably(source: string, target: string): Promise<void> {
   }
 }
 
-/** Renames a file. Without hard links two writers could choose the same name, but recording keys are unique. */
+/**
+ * Renames a file. Without hard links, a file that another process creates with this name at the same moment would be
+ * replaced. Recording keys are unique, so this does not happen.
+ */
 async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
   try {
     await linkFile(file, target);
@@ -134,7 +138,7 @@ export async function haveSameContent(one: string, other: string): Promise<boole
 
 async function digestOf(path: string): Promise<string> {
   const hash = createHash('sha256');
-  // A named pipe must not block, and a link must not be followed.
+  // The flags prevent blocking on a named pipe and following a symbolic link.
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   const content: AsyncIterable<Uint8Array> = file.createReadStream({ highWaterMark: 262_144 });
   for await (const chunk of content) hash.update(chunk);
@@ -180,10 +184,7 @@ function withoutLeading(parts: readonly Uint8Array[], count: number): readonly U
 /** Maximum number of damaged copies of one file. */
 const MAX_DAMAGED = 100;
 
-/**
- * Copies a file that is damaged, durably, to `<path>.damaged`, or to a name with a number: nothing that was put aside
- * before is replaced.
- */
+/** Makes a durable copy of a damaged file: `<path>.damaged`, or a name with a number if earlier copies exist. */
 export async function keepDamaged(path: string): Promise<void> {
   for (let number = 1; number <= MAX_DAMAGED; number += 1) {
     const target = number === 1 ? `${path}.damaged` : `${path}.damaged-${number}`;

@@ -1,6 +1,6 @@
 /**
- * Reads ranges of files in small pieces. Recordings may have gigabytes, and one list reads tens of thousands of
- * sidecars.
+ * Reads ranges of files in small pieces. A recording may have gigabytes, and a list of recordings may read tens of
+ * thousands of sidecars.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';
@@ -14,8 +14,8 @@ export interface ByteRange {
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. A Node
- * stream is not used, because it allocates two complete pieces for each small file.
+ * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. A
+ * Node.js stream would allocate two complete pieces for each small file.
  */
 export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncGenerator<Uint8Array> {
   const { size } = await file.stat();
