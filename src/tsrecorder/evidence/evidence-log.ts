@@ -90,7 +90,7 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of segments of other logs that have no trusted signature. */
+  /** Names of other logs' segments without a trusted signature. */
   readonly #unsigned = new Set<string>();
   /** Number of the first entry of a segment under this log's name that this recorder did not sign. */
   #forged: number | undefined;

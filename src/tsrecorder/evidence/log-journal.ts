@@ -1,6 +1,6 @@
 /**
- * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid as soon as it is
- * durable in this file. The first line describes the end of the published part.
+ * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid after it is durable
+ * in this file. The first line describes the end of the published part.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
