@@ -1,4 +1,7 @@
-/** The header line of a recording, and the annotation with the facts that an asciicast header has no field for. */
+/**
+ * Creates the header line of a recording, and the session annotation with the data for which asciicast has no
+ * field.
+ */
 import type { ExecOptions } from '../kube/exec-options.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -15,8 +18,8 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 /** Facts about a session that are known before its first byte. */
 export interface SessionBeginning {
   /**
-   * Id of the session. Also the `connectionID` of the header, which other producers leave empty for Kubernetes
-   * sessions.
+   * Id of the session. It also becomes `connectionID` of the header; the reference leaves that field empty
+   * for Kubernetes sessions.
    */
   readonly sessionId: string;
   readonly identity: Identity;
@@ -26,18 +29,18 @@ export interface SessionBeginning {
   readonly timestamp: number;
   /** User that the gateway impersonates; undefined in noauth mode. */
   readonly user: string | undefined;
-  /** The session id if it is the audit id in the API server's audit log, else undefined. */
+  /** Id of the session in the API server's audit log. Undefined if that id is not the session id. */
   readonly auditId: string | undefined;
   readonly groups: readonly string[];
   readonly protocol: 'spdy' | 'websocket';
   readonly subprotocol: string;
-  /** Name of the cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string | undefined;
   /** True if the session runs only while a moderator watches it. */
   readonly moderated?: boolean;
 }
 
-/** Returns the header line. `size` has 0 columns and rows for a session without a terminal. */
+/** Returns the header line. For a session without a terminal, `size` has 0 columns and 0 rows. */
 export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): string {
   const { identity, info, exec } = facts;
   return encodeCastHeader({
@@ -69,7 +72,7 @@ export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): str
   });
 }
 
-/** Returns the annotation that follows the header line. */
+/** Returns the session annotation, which follows the header line. */
 export function sessionAnnotation(facts: SessionBeginning): SessionAnnotation {
   const { exec, subprotocol, user } = facts;
   return {

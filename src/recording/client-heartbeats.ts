@@ -1,20 +1,20 @@
 /**
- * The client's direction of a tap: heartbeats, terminal sizes, and pings of the gateway.
+ * Input of a tap: recognises heartbeats, terminal sizes, and responses to pings of the gateway.
  *
- * An API server that has finished discards unread output as soon as one more byte reaches it. The relay therefore
- * delays a chunk that contains nothing but heartbeats and terminal sizes, and answers heartbeats itself. kubectl writes
- * a SPDY frame in up to four pieces, so the first bytes of a possible heartbeat or resize message are kept until the
- * frame is complete.
+ * After the API server has closed its connection, one more byte from the client makes its kernel discard
+ * unread output. The relay therefore delays a chunk that contains only heartbeats and terminal sizes, and
+ * answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a
+ * possible heartbeat or resize message are kept until the frame is complete.
  *
- * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore show how
- * much output the client has read; the OS does not report that.
+ * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore
+ * show how much output the client has read, which the OS does not report.
  */
 import { joined, NO_BYTES, type ClientInput, type Probe } from './tap.ts';
 
 /** Maximum number of unanswered pings. */
 export const MAX_PROBES = 8;
 
-/** Numbers the pings of one client and counts the responses. */
+/** Numbers the pings to one client and tracks their responses. */
 export class ProbeLedger {
   readonly #frameOf: (ordinal: number) => Uint8Array;
   #made = 0;
@@ -35,7 +35,10 @@ export class ProbeLedger {
     return { ordinal: this.#made, frame: this.#frameOf(this.#made) };
   }
 
-  /** Records the response to the ping with this number. @returns true if the ping was unanswered */
+  /**
+   * Records the response to the ping with this number. @returns false if no such ping was waiting for a
+   * response
+   */
   take(ordinal: number): boolean {
     if (!Number.isInteger(ordinal) || ordinal <= this.#answered || ordinal > this.#made) return false;
     this.#answered = ordinal;
@@ -43,7 +46,7 @@ export class ProbeLedger {
   }
 }
 
-/** Position of the frame parser that reports the frames. */
+/** State of the frame parser that reports frames to {@link ClientHeartbeats}. */
 interface FrameParser {
   readonly atBoundary: boolean;
   /** Number of bytes after the last complete frame. */
@@ -55,7 +58,7 @@ export interface ClientHeartbeats {
   readonly hasLeft: boolean;
   /** Reports a complete heartbeat. `response` is the heartbeat that the server would send. */
   heartbeat(response: Uint8Array): void;
-  /** Reports a frame that is not a heartbeat. The gateway then cannot answer the chunk. */
+  /** Reports a frame that is not a heartbeat. The gateway then cannot answer this chunk itself. */
   otherFrame(): void;
   /** Reports a frame that must reach the server immediately. */
   urgentFrame(): void;
@@ -68,7 +71,7 @@ export interface ClientHeartbeats {
 }
 
 /**
- * @param isBegun true if these first bytes of a frame may belong to a heartbeat or a resize message
+ * @param isBegun returns true if these first bytes of a frame may belong to a heartbeat or a resize message
  * @param maxBytes maximum length of a heartbeat or resize message
  */
 export function createClientHeartbeats(
@@ -81,18 +84,18 @@ export function createClientHeartbeats(
   let hasLeft = false;
   let responses: Uint8Array[] | undefined;
   let hasProbe = false;
-  /** Number of kept bytes that are the start of a possible heartbeat or resize message. */
+  /** Number of kept bytes that may be the start of a heartbeat or resize message. */
   let begunBytes = 0;
   /** Returns how many of the last bytes may start a heartbeat or a resize message. */
   const countBegun = (bytes: Uint8Array, chunkBytes: number): number => {
     const { partialBytes } = parser;
     if (partialBytes === 0 || partialBytes >= maxBytes) return 0;
-    // The first bytes of a frame that started in an earlier chunk are kept, or they excluded a heartbeat already.
+    // If a frame started in an earlier chunk and its first bytes were not kept, it is not a heartbeat.
     const isComplete = partialBytes <= chunkBytes || partialBytes === begunBytes + chunkBytes;
     return isComplete && isBegun(bytes.subarray(bytes.length - partialBytes)) ? partialBytes : 0;
   };
   const delayable = (bytes: Uint8Array): Pick<ClientInput, 'kind' | 'bytes'> => {
-    // The server did not send the pings of the gateway.
+    // The server must not get responses to pings of the gateway, because it did not send these pings.
     const hasOnlyProbes = hasProbe && responses?.length === 0;
     if (begunBytes > 0 || hasOnlyProbes) return { kind: 'none', bytes: NO_BYTES };
     return { kind: responses !== undefined && responses.length > 0 ? 'heartbeat' : 'delayable', bytes };
@@ -116,7 +119,7 @@ export function createClientHeartbeats(
       hasProbe = true;
     },
     read(chunk, kept, parse) {
-      // The kept first bytes are judged together with this chunk.
+      // Kept bytes belong to the first frame of this chunk, so the state of the previous chunk continues.
       if (begunBytes === 0 || !isDelayable) {
         isDelayable = parser.atBoundary || begunBytes > 0;
         responses = [];

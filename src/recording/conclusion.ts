@@ -1,13 +1,14 @@
 /**
- * The bytes with which a server reports how the process exited. The relay holds them back until the end of the stream
- * is proved, because output that was cut off must not end with a successful exit status.
+ * Tracks the *conclusion*: the bytes with which a server reports how the process exited. The relay holds them
+ * back until the end of the stream is proved, because truncated output must not end with a successful exit
+ * status.
  */
 export class Conclusion {
   #chunk: Uint8Array = new Uint8Array(0);
   #from: number | undefined;
   #bytes = 0;
 
-  /** Number of bytes since the start of the conclusion; 0 if there is none, or after `free`. */
+  /** Number of bytes from the start of the conclusion on. 0 without a conclusion and after `free`. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -17,12 +18,15 @@ export class Conclusion {
     this.#chunk = chunk;
   }
 
-  /** Marks the start of the conclusion: the frame with this payload and a header of `headerBytes` bytes. */
+  /**
+   * Marks the frame with this payload as the start of the conclusion. The frame header has `headerBytes`
+   * bytes.
+   */
   begins(payload: Uint8Array, headerBytes: number): void {
     this.#from ??= payload.byteOffset - this.#chunk.byteOffset - headerBytes;
   }
 
-  /** Ends the chunk that `reading` set. */
+  /** Reports that the chunk of `reading` was parsed completely. */
   read(): void {
     const { length } = this.#chunk;
     this.#chunk = new Uint8Array(0);
@@ -33,15 +37,15 @@ export class Conclusion {
     }
   }
 
-  /** Forgets the conclusion: the relay may deliver its bytes. */
+  /** Allows the relay to deliver the bytes of the conclusion. */
   free(): void {
     this.#bytes = 0;
   }
 
   /**
-   * Reports that everything except the last `unsent` bytes was delivered.
+   * Reports that all bytes except the last `unsent` were delivered.
    * @param bytes value of `bytes` at the time of the last push
-   * @returns false if the conclusion is among the undelivered bytes
+   * @returns false if the conclusion is still undelivered
    */
   delivered(unsent: number, bytes: number): boolean {
     if (bytes > 0 && unsent >= bytes) return false;

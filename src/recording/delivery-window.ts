@@ -8,11 +8,11 @@
  *   bestEffort  immediately: the recorder cannot continue a session, or there is no journal
  * ```
  *
- * With each policy, writers wait while more than `bytes` bytes are unacknowledged, so `bytes` limits the memory of an
- * upload.
+ * With every policy, writers wait while more than `bytes` bytes are unacknowledged. `bytes` therefore limits
+ * the memory of an upload.
  *
- * With the policy `window`, a burst of output skips the journal as long as the recorder acknowledges it in time; the
- * client does not see the burst until then:
+ * With the policy `window`, a *burst* (long output) is not written to the journal if the recorder
+ * acknowledges it in time. The client sees the burst only after the acknowledgement:
  *
  * ```
  *          large write                     everything is acknowledged
@@ -21,8 +21,9 @@
  *     └──── pause ◄──────────┴──► the burst is written to the journal
  * ```
  *
- * Interactive output is never delayed: it is small, and the disk is faster than the recorder. While a burst is unsaved,
- * more output may join it (`acceptsMore`), and acknowledged output is shown.
+ * Interactive output is always written to the journal immediately, because it is small and the disk is faster
+ * than the recorder. More output can join a burst until it is saved (`acceptsMore`). Acknowledged output of a
+ * burst is shown.
  */
 import { createDeadline } from '../async/deadline.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
@@ -30,20 +31,27 @@ import type { RetainedBytes } from './retained-bytes.ts';
 
 export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
 
-/** Minimum size of a write that starts a burst: part of a longer output, see `MAX_ALONE_BYTES` of the relay. */
+/**
+ * Minimum size of a write that starts a burst. Only long output is joined to writes of this size, see
+ * `MAX_ALONE_BYTES` of the relay.
+ */
 const LEAST_BURST_BYTES = 64 * 1024;
-/** Maximum unsaved bytes of one session and of all sessions. Unsaved bytes are in memory twice. */
+/**
+ * Maximum unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions. They
+ * are in memory twice.
+ */
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
-/** Time in which the recorder must acknowledge each byte of a burst; at most twice this time passes. */
+/** Interval of the check for old bytes of a burst. A byte stays unsaved for at most twice this time. */
 const PATIENCE_MS = 100;
 /**
- * Pause after repeated timeouts, in which the journal is written immediately. The pause doubles with each timeout.
+ * First pause after repeated timeouts. During a pause, all output goes to the journal immediately. The pause
+ * doubles with each timeout.
  */
 const PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 32_000;
 
-/** Unsaved bytes of all uploads of a process. */
+/** Counter for the unsaved bytes of all uploads of a process. */
 export class BurstBudget {
   bytes = 0;
 }
@@ -54,18 +62,18 @@ export interface WindowOptions {
   readonly bytes: number;
   /** Unacknowledged bytes of the upload. */
   readonly retained: RetainedBytes;
-  /** Journal of policy `window`. */
+  /** Journal, used only by the policy `window`. */
   readonly journal?: SessionJournal | undefined;
   /** Memory budget of bursts. Without this budget each write goes to the journal immediately. */
   readonly budget?: BurstBudget | undefined;
-  /** Maximum time without an acknowledgement while writers wait. */
+  /** Maximum time without an acknowledgement while writers wait, in milliseconds. */
   readonly stallMs: number;
-  /** Called when `stallMs` has passed. */
+  /** Called when writers waited for `stallMs` without an acknowledgement. */
   readonly stalled: () => void;
   readonly nowMs?: () => number;
 }
 
-/** A writer that waits until the bytes before `end` may be shown. */
+/** A writer that waits until the client may see the bytes before `end`. */
 interface Writer {
   readonly end: number;
   readonly shown: PromiseWithResolvers<void>;
@@ -86,7 +94,7 @@ export class DeliveryWindow {
   #burstBytes = 0;
   /** Offset of the first byte of the burst. */
   #burstStart = 0;
-  /** Number of bytes of the burst that were already unsaved at the last timer tick. */
+  /** Number of bytes of the burst that were already unsaved at the last check. */
   #oldBytes = 0;
   #patience: NodeJS.Timeout | undefined;
   #pausedUntilMs = -Infinity;
@@ -102,23 +110,26 @@ export class DeliveryWindow {
       options.policy === 'window0' ? MAX_BURST_BYTES : Math.min(MAX_BURST_BYTES, options.bytes);
   }
 
-  /** True if a waiting writer may write more. The promise of each write covers all earlier writes. */
+  /**
+   * True if a writer may write more while it waits. The promise of its last write then covers all earlier
+   * writes.
+   */
   get acceptsMore(): boolean {
     const { bytes } = this.#budget;
     return this.#isBurst && this.#burstBytes < this.#maxBurstBytes && bytes < MAX_BURST_BYTES_OF_ALL;
   }
 
   /**
-   * Admits bytes that the upload retains now.
+   * Adds bytes that the upload has just retained.
    * @param pieces the bytes from `offset` on
-   * @returns a promise if the client must not see the bytes yet; rejected with the reason of `lost`
+   * @returns a promise if the client must not see the bytes yet. It rejects with the reason of `lost`
    */
   admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
     this.#save(offset, pieces);
     return this.whenShown();
   }
 
-  /** Returns what `admit` returned for the last bytes, if they are still unsafe. */
+  /** Returns a promise like that of `admit` for the last bytes, if the client must still not see them. */
   whenShown(): void | Promise<void> {
     const { end } = this.#options.retained;
     if (end <= this.#safeEnd) return undefined;
@@ -131,7 +142,9 @@ export class DeliveryWindow {
     return shown.promise;
   }
 
-  /** The recorder acknowledged the bytes before `offset`, which the upload has released. */
+  /**
+   * Reports that the recorder acknowledged the bytes before `offset`. The upload has already released them.
+   */
   acknowledged(offset: number, lineBytes: number): void {
     const { retained, journal } = this.#options;
     journal?.acknowledged(offset, lineBytes);
@@ -141,21 +154,24 @@ export class DeliveryWindow {
     this.#release();
   }
 
-  /** The connection is lost, and the upload looks for another recorder. A burst is saved now. */
+  /**
+   * Reports that the connection is lost and the upload looks for another recorder. Writes the burst to the
+   * journal.
+   */
   detached(): void {
     this.#detached = true;
     this.#saveBurst();
     this.close();
   }
 
-  /** Another connection continues the upload. */
+  /** Reports that another connection continues the upload. */
   attached(): void {
     this.#detached = false;
-    // Waiting writers write nothing, so the stall timer must start here.
+    // The stall timer normally starts with a write, but waiting writers write nothing.
     if (this.#writers.length > 0) this.#watchStall();
   }
 
-  /** Rejects all writers: no recorder continues the upload. */
+  /** Rejects all writers, because no recorder continues the upload. */
   lost(reason: Error): void {
     this.close();
     for (const { shown } of this.#writers.splice(0)) shown.reject(reason);
@@ -171,7 +187,7 @@ export class DeliveryWindow {
     return this.#burstBytes > 0;
   }
 
-  /** Offset before which the client may see the recording. */
+  /** Offset before which the client may see all output. */
   get #safeEnd(): number {
     const { bytes, retained } = this.#options;
     return retained.start + (this.#journalFailed || this.#isBurst ? 0 : bytes);
@@ -191,11 +207,11 @@ export class DeliveryWindow {
     this.#stall = undefined;
   }
 
-  /** Writes to the journal, or lets the bytes join a burst. */
+  /** Writes the bytes to the journal or adds them to a burst. */
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal, retained } = this.#options;
     const bytes = retained.end - offset;
-    // The journal gets these bytes when the recorder is lost.
+    // With `window0`, bytes go to the journal only when the recorder is lost.
     if (this.policy === 'window0') void this.#joinBurst(bytes);
     if (this.policy !== 'window') return;
     if (!this.#isBurst) this.#burstStart = offset;
@@ -208,7 +224,9 @@ export class DeliveryWindow {
     return this.#options.budget !== undefined && !this.#detached && !this.#journalFailed;
   }
 
-  /** @returns false if these bytes, and all bytes of the burst, must be saved now */
+  /**
+   * Adds bytes to the burst. @returns false if these bytes and the burst must be written to the journal now
+   */
   #joinBurst(bytes: number): boolean {
     if (this.#budget.bytes + bytes > MAX_BURST_BYTES_OF_ALL) return false;
     if (!this.#isBurst && !this.#mayStartBurst(bytes)) return false;

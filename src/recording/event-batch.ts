@@ -1,4 +1,4 @@
-/** Events that become one write of an upload, in the encoding of the upload: frames or asciicast lines. */
+/** Batch of events for one write of an upload, encoded as frames or as asciicast lines. */
 import { isUtf8 } from 'node:buffer';
 import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
 import { encodeAnnotation, type Annotation } from '../wire/recorder-api/annotation.ts';
@@ -8,7 +8,7 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
 
 export class EventBatch {
-  /** True if annotations are supported, and output keeps its exact bytes. */
+  /** True if the recorder supports annotations. Output then keeps its exact bytes. */
   readonly annotations: boolean;
   readonly #encoder: {
     readonly length: number;
@@ -31,7 +31,7 @@ export class EventBatch {
     this.#encoder.text(lines);
   }
 
-  /** Adds an annotation, if annotations are supported. */
+  /** Adds an annotation. Has no effect if the recorder does not support annotations. */
   annotate(annotation: Annotation): void {
     if (this.annotations) this.#encoder.text(encodeAnnotation(annotation));
   }
@@ -40,7 +40,10 @@ export class EventBatch {
     this.#encoder.text(encodeCastEvent(seconds, 'r', formatResize(size)));
   }
 
-  /** Adds an output event. `bytes` must not change until the batch is taken. Without annotations its form is text. */
+  /**
+   * Adds an output event. `bytes` must not change until the batch is taken. If the recorder does not support
+   * annotations, the form is always `text`.
+   */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     this.#encoder.output(seconds, bytes, this.annotations ? form : 'text');
   }

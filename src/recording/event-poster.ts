@@ -1,7 +1,7 @@
 /**
- * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7). One `HEAD /v2/event` per address
- * finds out whether a recorder accepts events; the result is remembered for `probeMemoryMs`. Connections are kept alive
- * for the next event.
+ * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7). A probe
+ * (`HEAD /v2/event`) determines whether the recorder at an address accepts events. The result is cached for
+ * `probeMemoryMs`. Connections are kept alive for the next event.
  */
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -17,7 +17,7 @@ export interface EventPoster {
   order(addresses: readonly string[]): readonly string[];
   /**
    * Resolves when the recorder has stored the event.
-   * @throws Error with the response of the recorder, or the reason why there is none
+   * @throws Error with the response of the recorder, or with the reason why it did not respond
    */
   post(address: string, line: string, signal: AbortSignal): Promise<void>;
   close(): void;
@@ -27,10 +27,10 @@ export interface EventPosterLimits {
   readonly dialTimeoutMs: number;
   readonly probeTimeoutMs: number;
   readonly postTimeoutMs: number;
-  /** Maximum number of idle connections to all recorders together. */
+  /** Maximum number of idle connections to all recorders in total. */
   readonly maxIdle: number;
   readonly idleMs: number;
-  /** Time for which the result of a probe is remembered. */
+  /** Time for which the result of a probe is cached. */
   readonly probeMemoryMs: number;
   readonly suspectMs: number;
 }
@@ -45,7 +45,7 @@ const EVENT_POSTER_LIMITS: EventPosterLimits = {
   suspectMs: 15_000,
 };
 
-/** Maximum number of remembered probe results. */
+/** Maximum number of cached probe results. */
 const MAX_REMEMBERED = 256;
 const MAX_ERROR_BODY_BYTES = 1024;
 
@@ -97,7 +97,7 @@ export function createEventPoster(deps: {
   };
 }
 
-/** Node's connection pool, with connections that `DialRecorder` opens. */
+/** Node's connection pool. `DialRecorder` opens its connections. */
 class DialAgent extends Agent {
   readonly #dial: DialRecorder;
   readonly #dialTimeoutMs: number;
@@ -138,9 +138,9 @@ interface Answer {
 }
 
 /**
- * One request and its complete response. The client sends the request again on a new connection if a keep-alive
- * connection is closed before the first byte of the response. Any other failure is thrown, because the recorder may
- * have the event.
+ * One request and its complete response. The client sends the request again on a new connection if a
+ * keep-alive connection is closed before the first byte of the response. All other failures are thrown,
+ * because the recorder may already have stored the event.
  */
 async function exchange(
   agent: DialAgent,
@@ -154,7 +154,8 @@ async function exchange(
       agent,
       method,
       path: '/v2/event',
-      // The name is never resolved: it identifies the agent's pool, and `createConnection` dials it.
+      // This host name is never resolved. The agent uses it to find pooled connections, and
+      // `createConnection` connects to its address.
       host: address,
       headers: {
         host: address,

@@ -1,8 +1,8 @@
-/** Finds the recorders of a grant: addresses whose nodes have the tag of the grant, and nodes with a tag. */
+/** Finds the recorders that grants name by address or by tag. */
 import { TailcastError } from '../errors.ts';
 import type { RecordingPolicy } from './policy.ts';
 
-/** Queries to the tailnet. Without them, tags are not resolved and addresses are not checked. */
+/** Queries to the tailnet. If absent, tags are not resolved and addresses are not checked. */
 export interface RecorderDirectory {
   /** Returns the addresses of recorders with these tags, for grants without addresses. */
   readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
@@ -13,8 +13,8 @@ export interface RecorderDirectory {
 type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
 
 /**
- * Returns the recorders in the order of the grants, without duplicates. An address is used only if its node has a tag
- * of the grant, because the address may have a new owner or may be a mistake in the policy.
+ * Returns the recorders in the order of the grants, without duplicates. An address is used only if its node
+ * has a tag of the grant, because the address may belong to another node now or be a mistake in the policy.
  *
  * @throws TailcastError `RECORDER_UNAVAILABLE` if no address passes this check
  */

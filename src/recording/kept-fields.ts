@@ -1,8 +1,8 @@
 /**
- * The fields of a request body that an event contains, for each kind. Unknown fields, kinds and API groups are
- * omitted, because this is an allowlist. The list contains the fields that an auditor needs to see who got which
- * right, or which program was started. Values that programs read (environment, annotations, data), URLs of webhooks
- * and tokens are never on the list. Pure.
+ * Allowlist of the fields of a request body that an API request event contains, for each kind. Events omit
+ * all other fields, kinds and API groups. The list contains the fields that show an auditor who got which
+ * right and which program was started. It never contains tokens, URLs of webhooks, or values that programs
+ * read (environment, annotations, data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
@@ -13,8 +13,9 @@ import type { RequestInfo } from '../kube/request-info.ts';
  * - `path`: a path, without its query
  * - `names`: the keys, without their values
  * - `containers`: the fields in `CONTAINER` of each container at any depth
- * - `each`: the shape of each item of a list, or of each value of a mapping
- * - `fields`: the shape of each named field; `others` for all other fields, by default only their names
+ * - `each`: the shape that applies to each item of a list or to each value of a mapping
+ * - `fields`: the shape of each named field. `others` is the shape of all other fields; by default, events
+ *   contain only their names
  */
 export type Shape =
   | 'all'
@@ -40,7 +41,10 @@ const HEAD = { ...all('apiVersion', 'kind', '$patch'), metadata: METADATA };
 /** Returns a shape that keeps type, name and labels of an object, and these fields. */
 const object = (more: Readonly<Record<string, Shape>> = {}): Shape => fields({ ...HEAD, ...more });
 
-/** Probes and lifecycle hooks. Commands and arguments are kept, because they are the purpose of the event. */
+/**
+ * Shape of probes and lifecycle hooks. Events contain their commands and arguments, because these show which
+ * program was started.
+ */
 const HANDLER = fields({
   exec: fields({ command: 'words' }),
   httpGet: fields({ path: 'path', ...all('port', 'host', 'scheme') }),
@@ -186,10 +190,13 @@ const DELETE_OPTIONS = fields(
   ),
 );
 
-/** Subresources whose query contains the command, the ports or the log that was requested. */
+/** Subresources whose query names the requested command, ports or log. */
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
-/** Parameters of a kubelet. A node proxy may lead to another program, whose parameters may be passwords. */
+/**
+ * Query parameters of a kubelet that events contain. All other parameters of a node proxy are omitted,
+ * because the proxy may lead to another program whose parameters are secret.
+ */
 const KUBELET_PARAMETERS: ReadonlySet<string> = new Set(
   [
     'command cmd input stdin output stdout error stderr tty port container',
@@ -202,7 +209,9 @@ type Asked = Pick<
   'isResourceRequest' | 'apiPrefix' | 'apiGroup' | 'resource' | 'subresource' | 'verb' | 'parts'
 >;
 
-/** Returns the shape of a body. Returns undefined for bodies that a program behind the API server reads. */
+/**
+ * Returns the shape of a request body. Returns undefined if a program behind the API server reads the body.
+ */
 export function keptOfBody(info: Asked): Shape | undefined {
   const { isResourceRequest, apiGroup, resource, subresource, verb, parts } = info;
   if (!isResourceRequest || parts.length > 3 || !isOwn(subresource)) return undefined;
@@ -212,8 +221,8 @@ export function keptOfBody(info: Asked): Shape | undefined {
 }
 
 /**
- * Returns the query parameters whose values events contain, because Kubernetes itself reads them. Parameters of other
- * programs may be passwords.
+ * Returns the query parameters whose values events contain. These are parameters that Kubernetes itself
+ * reads, because parameters of other programs may be secret.
  */
 export function keptParameters(info: Asked): ReadonlySet<string> | 'all' | undefined {
   const { isResourceRequest, apiPrefix, resource, subresource, parts } = info;
@@ -222,7 +231,9 @@ export function keptParameters(info: Asked): ReadonlySet<string> | 'all' | undef
   return parts.length <= 3 && (isOwn(subresource) || TELLING_QUERIES.has(subresource)) ? 'all' : undefined;
 }
 
-/** Returns true if Kubernetes itself reads body and query of the subresource. */
+/**
+ * Returns true if Kubernetes itself, and not a program behind it, reads body and query of the subresource.
+ */
 function isOwn(subresource: string): boolean {
   return subresource === '' || KNOWN_SUBRESOURCES.has(subresource);
 }

@@ -1,7 +1,8 @@
 /**
- * Late deliveries: unacknowledged ends of recordings whose sessions are over and whose recorder was lost. An end is
- * kept in memory, and on disk if there is a journal, until a recorder accepts it or a limit is reached. The journals
- * offer ends again that are on disk and did not fit into memory.
+ * Late deliveries: uploads of the *tail* (the unacknowledged last bytes) of a recording after its session
+ * ended without a recorder. A tail stays in memory, and on disk if there is a journal, until a recorder
+ * accepts it or a limit is reached. If a tail on disk does not fit into memory, its journal offers it again
+ * later.
  *
  * ```
  *   upload lost ──take──► waiting ──► offered ──acknowledged──► delivered
@@ -11,9 +12,9 @@
  *              dropped ◄── too old, or `close` (what is on disk is kept)
  * ```
  *
- * Ends for the same recorders form one queue. As long as no recorder accepts the first end of a queue, the others are
- * not offered. A recorder continues the recording after the last acknowledged byte; a recorder that never had the
- * session stores a part.
+ * Tails for the same recorders form one queue. The others are not offered until a recorder accepts the first
+ * tail of the queue. The recorder that has the beginning continues the recording after the last acknowledged
+ * byte. Another recorder stores the tail as a new part of the session.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -25,20 +26,23 @@ import type { RecorderConnection, SessionIntent } from './recorder-connection.ts
 
 /** Limits of late deliveries. */
 export interface LateLimits {
-  /** Maximum bytes of all queued ends together. 0 disables late deliveries. */
+  /** Maximum bytes of all queued tails in total. 0 disables late deliveries. */
   readonly maxBytes: number;
-  /** Maximum number of queued ends. */
+  /** Maximum number of queued tails. */
   readonly maxSessions: number;
-  /** Maximum age of a queued end. */
+  /** Maximum age of a queued tail. */
   readonly maxAgeMs: number;
-  /** Pause before the first attempt and after a success; doubles with each failure, up to `maxRetryMs`. */
+  /** Pause before the first attempt and after a success. It doubles with each failure, up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
-  /** Maximum pause after `hurry`. */
+  /** Maximum pause between attempts after `hurry` was called. */
   readonly hurriedRetryMs: number;
   /** Maximum time without a new acknowledgement of the recorder. */
   readonly stallMs: number;
-  /** Maximum number of consecutive attempts in which a recorder accepted an end and acknowledged nothing new. */
+  /**
+   * Maximum number of consecutive attempts in which a recorder accepted the upload but acknowledged no new
+   * bytes.
+   */
   readonly maxFruitless: number;
 }
 
@@ -55,7 +59,10 @@ const LATE_LIMITS: LateLimits = {
 
 const ENDED = 'the gateway has ended';
 
-/** Number of ends of one queue that are delivered in parallel after a recorder accepted the first. */
+/**
+ * Maximum number of tails of one queue that are delivered in parallel, after a recorder has accepted the
+ * first.
+ */
 const AT_A_TIME = 8;
 
 export interface LateDeps {
@@ -68,7 +75,7 @@ export interface LateDeps {
   readonly nowMs: () => number;
   /** Returns a random number in `[0, 1)`. */
   readonly random: () => number;
-  /** Resolves, never rejects, after `ms` or when `signal` aborts. */
+  /** Resolves after `ms` or when `signal` aborts. Never rejects. */
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<unknown>;
   readonly log: Logger;
   readonly limits?: Partial<LateLimits>;
@@ -87,16 +94,16 @@ interface Waiting extends LateEnd {
   fruitless: number;
 }
 
-/** Ends for the same recorders. The end that failed most recently comes last. */
+/** Queue of tails for the same recorders. The tail whose delivery failed most recently comes last. */
 type Line = Set<Waiting>;
 
-/** Queue of undelivered ends. A gateway process has one queue of late deliveries. */
+/** Late deliveries of a gateway process. */
 export class LateDeliveries {
   readonly #deps: LateDeps;
   readonly #limits: LateLimits;
   readonly #lines = new Map<string, Line>();
   readonly #closing = new AbortController();
-  /** Aborted by `hurry`: pauses are short from then on. */
+  /** Aborted by `hurry`. After that, all pauses are short. */
   readonly #hurry = new AbortController();
   #sessions = 0;
   #heldBytes = 0;
@@ -106,12 +113,12 @@ export class LateDeliveries {
     this.#limits = { ...LATE_LIMITS, ...deps.limits };
   }
 
-  /** Number of queued ends, including ends that are being delivered. */
+  /** Number of queued tails, including those that are being delivered. */
   get sessions(): number {
     return this.#sessions;
   }
 
-  /** Queues an end. @returns false if the end was dropped */
+  /** Queues a tail. @returns false if the tail was dropped */
   take(end: LateEnd): boolean {
     const { rest, events } = end;
     const ofBytes = rest.bytes.length;
@@ -156,12 +163,12 @@ export class LateDeliveries {
     this.#hurry.abort();
   }
 
-  /** Returns true if an end of `bytes` bytes that is on disk fits into the queue. */
+  /** Returns true if a tail of `bytes` bytes that is on disk fits into the queue. */
   hasRoom(bytes: number): boolean {
     return this.#crowded(bytes, true) === undefined;
   }
 
-  /** Stops all deliveries. Ends that are not on disk are dropped, also those that `take` gets later. */
+  /** Stops all deliveries. Drops tails that are not on disk, and also those that `take` gets later. */
   close(): void {
     this.#closing.abort(new Error(ENDED));
     for (const line of this.#lines.values()) {
@@ -173,14 +180,14 @@ export class LateDeliveries {
   }
 
   #refusal({ resumable }: UploadRest): string | undefined {
-    // A new upload would store bytes twice that the lost recorder has.
+    // Without this check, a new upload would store bytes twice that the lost recorder already has.
     if (!resumable) return 'its recorder cannot continue a session';
     return this.#closing.signal.aborted ? ENDED : undefined;
   }
 
   /**
-   * Returns the reason why an end does not fit, or undefined. An end on disk may exceed `maxBytes` if the queue is
-   * empty.
+   * Returns the reason why a tail does not fit, or undefined. If the queue is empty, a tail on disk may
+   * exceed `maxBytes`.
    */
   #crowded(heldBytes: number, onDisk: boolean): string | undefined {
     const { maxBytes, maxSessions } = this.#limits;
@@ -212,7 +219,10 @@ export class LateDeliveries {
     await (this.#deps.sleep ?? pause)(ms, signal);
   }
 
-  /** Delivers the first late delivery of the line, and the others if it succeeds. @returns true if it succeeds */
+  /**
+   * Delivers the first tail of the queue and, after a success, the others. @returns true if the first
+   * delivery succeeded
+   */
   async #round(line: Line): Promise<boolean> {
     const [first, ...others] = line;
     if (first === undefined || !(await this.#deliver(line, first))) return false;
@@ -240,14 +250,18 @@ export class LateDeliveries {
     } catch (error) {
       const reason = errorText(error);
       this.#deps.log.debug({ sessionId, recorders, reason }, 'not delivered yet');
-      // Each failed attempt may leave a part of the recording at the recorder.
+      // Gives up after too many attempts, because each failed attempt may store another part of the recording
+      // at the recorder.
       if (waiting.fruitless >= this.#limits.maxFruitless) this.#drop(line, waiting, reason);
       else if (line.delete(waiting)) line.add(waiting);
       return false;
     }
   }
 
-  /** Sends one end. @returns the recorder that acknowledged everything. @throws Error if it did not */
+  /**
+   * Sends one tail. @returns the address of the recorder. @throws Error if the recorder did not acknowledge
+   * all bytes
+   */
   async #send(waiting: Waiting): Promise<string> {
     const { sessionId, recorders, rest } = waiting;
     const { signal } = this.#closing;
@@ -317,7 +331,7 @@ export class LateDeliveries {
     waiting.events.kept({ bytes: ofBytes - waiting.acknowledged, ofBytes, reason });
   }
 
-  /** @returns false if the end was removed before */
+  /** @returns false if the tail had already been removed */
   #remove(line: Line, waiting: Waiting): boolean {
     if (!line.delete(waiting)) return false;
     this.#sessions -= 1;

@@ -1,9 +1,12 @@
-/** The unacknowledged end of a recording, which is delivered to another recorder after the upload lost its own. */
+/**
+ * Types of the unacknowledged tail (the last bytes) of a recording. After the upload lost its recorder, the
+ * tail is delivered to another recorder.
+ */
 import type { Preamble } from './preamble.ts';
 
-/** The unacknowledged end of a recording. */
+/** Unacknowledged tail of a recording. */
 export interface UploadRest {
-  /** Bytes from `offset` to the end of the recording; a copy. */
+  /** Copy of the bytes from `offset` to the end of the recording. */
   readonly bytes: Uint8Array;
   /** Offset of `bytes` in the recording. */
   readonly offset: number;
@@ -20,17 +23,23 @@ export interface UploadRest {
 
 /** The journal files of an undelivered end. */
 export interface EndJournal {
-  /** True if another process delivers the end. */
+  /** True if another process delivers the tail. */
   readonly taken: boolean;
-  /** Deletes the files: the end was delivered or dropped. */
+  /** Deletes the files after the tail was delivered or dropped. */
   remove(): void;
-  /** Delivers the end later, when there is a free slot. */
+  /** Postpones the delivery until the queue has space. */
   wait(): void;
 }
 
-/** Callbacks for the end of one session: `left` is called once, then exactly one of the others. */
+/**
+ * Callbacks for the tail of one recording. `left` is called first, once. Then exactly one of the others is
+ * called.
+ */
 export interface LateEvents {
-  /** Called with the number of unacknowledged bytes; 0 if only the final confirmation is missing. */
+  /**
+   * Called when the recording has an unacknowledged tail. The number of bytes is 0 if only the final
+   * confirmation is missing.
+   */
   left(bytes: number): void;
   /** Called when a recorder has stored all bytes durably. */
   delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
@@ -40,17 +49,17 @@ export interface LateEvents {
   kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
 }
 
-/** The end of one session, with its recorders and callbacks. */
+/** Tail of one recording, with its recorders and callbacks. */
 export interface LateEnd {
   readonly sessionId: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
   readonly rest: UploadRest;
   readonly events: LateEvents;
-  /** Journal files of the end, if any. */
+  /** Journal files of the tail, if any. */
   readonly journal?: EndJournal | undefined;
   /** Time since the recorder was lost, in milliseconds. */
   readonly waitedMs?: number;
-  /** True if `events.left` was called already. */
+  /** True if `events.left` was already called. */
   readonly announced?: boolean;
 }

@@ -1,14 +1,14 @@
 /**
- * Splits the bytes of one output stream into the texts of asciicast events. A UTF-8 character that two chunks share is
- * joined, and output that is too long for one event is split between characters.
+ * Splits the bytes of one output stream into the texts of asciicast events. Joins a UTF-8 character that is
+ * split over two chunks. Splits output that is too long for one event, but never inside a character.
  */
 
-/** Called for each event with a view that is valid during the call. */
+/** Called for each event. The bytes are a view that is valid only during the call. */
 export type EmitText = (bytes: Uint8Array) => void;
 
 /**
- * Minimum size of a chunk, in bytes, before which a split character gets its own event. Joining the character with a
- * larger chunk would copy the chunk.
+ * Size of a chunk, in bytes, from which on a split character before it gets its own event. Joining the
+ * character with such a chunk would copy the chunk.
  */
 const MUCH_BYTES = 4 * 1024;
 
@@ -25,8 +25,8 @@ export class OutputText {
 
   /**
    * Splits one chunk.
-   * @param isBulk returns true for binary output. Bytes at its end that look like an incomplete character are then not
-   *   kept, because joining them with the next chunk would copy that chunk
+   * @param isBulk returns true for binary output. The last bytes of such a chunk are not kept, even if they
+   * look like an incomplete character, because joining them with the next chunk would copy that chunk
    */
   push(bytes: Uint8Array, emit: EmitText, isBulk: (bytes: Uint8Array) => boolean = () => false): void {
     const all = bytes.length < MUCH_BYTES ? this.#behindTail(bytes) : this.#endCharacter(bytes, emit);
@@ -40,12 +40,15 @@ export class OutputText {
     }
   }
 
-  /** Returns the chunk with the incomplete character before it. */
+  /** Returns the kept bytes of an incomplete character and the chunk, joined. */
   #behindTail(bytes: Uint8Array): Uint8Array {
     return this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
   }
 
-  /** Emits the incomplete character with its last bytes from the chunk. @returns the rest of the chunk */
+  /**
+   * Completes the kept character with the first bytes of the chunk, and emits it. @returns the rest of the
+   * chunk
+   */
   #endCharacter(bytes: Uint8Array, emit: EmitText): Uint8Array {
     const [lead] = this.#tail;
     if (lead === undefined) return bytes;
@@ -56,7 +59,7 @@ export class OutputText {
     return bytes.subarray(count);
   }
 
-  /** Emits the bytes of an incomplete character, at the end of the stream. */
+  /** Emits the kept bytes of an incomplete character. Called at the end of the stream. */
   flush(emit: EmitText): void {
     const tail = this.#tail;
     this.#tail = EMPTY;
@@ -66,7 +69,9 @@ export class OutputText {
 
 const EMPTY = new Uint8Array(0);
 
-/** Returns the end of an event that starts at `start`, moved back so that it does not split a character. */
+/**
+ * Returns the end of an event that starts at `start`. The end is moved back if it would split a character.
+ */
 function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: number): number {
   const end = start + maxLineBytes;
   if (end >= whole) return whole;

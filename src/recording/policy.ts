@@ -1,10 +1,13 @@
-/** Derives the recording policy of a caller from its grants. "Fail open" is decided only here. Pure. */
+/**
+ * Derives the recording policy of a caller from its grants. Only this module decides whether unrecorded
+ * sessions are allowed. Pure.
+ */
 
-/** The fields about recording in a rule of a Kubernetes grant (see `tailnet/capabilities.ts`). */
+/** Fields about recording in a rule of a Kubernetes grant, see `tailnet/capabilities.ts`. */
 export interface RecordingRule {
-  /** Tags of recorder nodes, as the administrator wrote them. */
+  /** Tags of recorder nodes, as written in the tailnet policy. */
   readonly recorderTags: readonly string[];
-  /** Addresses (`ip:port`) of recorders, which the control server filled in. */
+  /** Addresses (`ip:port`) of recorders, added by the control server of the tailnet. */
   readonly recorderAddresses: readonly string[];
   readonly enforceRecorder: boolean;
   readonly enableEvents: boolean;
@@ -13,22 +16,28 @@ export interface RecordingRule {
 export type RecordingPolicy =
   | { readonly mode: 'off' }
   | {
-      /** `failClosed`: unrecorded sessions are refused. `failOpen`: they run with a warning. */
+      /**
+       * `failClosed`: sessions without a recorder are refused. `failOpen`: they run unrecorded, with a
+       * warning.
+       */
       readonly mode: 'failOpen' | 'failClosed';
       /** Addresses (`ip:port`) in the order of the rules, without duplicates. */
       readonly recorders: readonly string[];
-      /** Tags of rules without addresses. These tags must be resolved to recorders. */
+      /** Tags of rules without addresses. The gateway must resolve these tags to recorders. */
       readonly recorderTags: readonly string[];
-      /** Tags by address, if its rules also contain tags. The node of the address must have one of these tags. */
+      /**
+       * Required tags by address, from rules with addresses and tags. The node of an address must have one of
+       * its tags.
+       */
       readonly tagsOf?: Readonly<Record<string, readonly string[]>>;
-      /** True if each request causes an event. */
+      /** True if every request of the caller causes an event. */
       readonly events: boolean;
     };
 
 /**
- * Combines all rules: the addresses of all rules count, one `enforceRecorder` enforces recording, and one
- * `enableEvents` enables events. If a rule enforces recording and no rule names a recorder, the caller cannot open a
- * session.
+ * Combines all rules of a caller. All addresses are used. A single rule with `enforceRecorder` enforces
+ * recording, and a single rule with `enableEvents` enables events. If recording is enforced and no rule names
+ * a recorder, the caller cannot open a session.
  */
 export function decideRecording(rules: readonly RecordingRule[]): RecordingPolicy {
   const recorders = unique(rules.flatMap((rule) => rule.recorderAddresses));
@@ -47,7 +56,9 @@ export function decideRecording(rules: readonly RecordingRule[]): RecordingPolic
   };
 }
 
-/** Returns the required tags of each address. An address in a rule without tags requires none. */
+/**
+ * Returns the required tags of each address. An address that is also in a rule without tags requires no tag.
+ */
 function tagsOfRecorders(rules: readonly RecordingRule[]): Readonly<Record<string, readonly string[]>> {
   const tagless = new Set(
     rules.flatMap(({ recorderTags, recorderAddresses }) =>

@@ -1,12 +1,12 @@
 /**
- * The preamble of a recording: its header and annotations before the first event. The gateway keeps it as long as the
- * session, because a recorder that continues a session without having its start needs the preamble.
+ * Preamble of a recording: the header and the annotations before the first event. The gateway keeps it until
+ * the session ends. A recorder that continues a session without having its beginning needs the preamble.
  */
 import { FrameReader } from '../wire/recorder-api/upload-frame.ts';
 
 const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
-/** Maximum bytes of a preamble. The header may be long, because it contains the command. */
+/** Maximum bytes of a preamble. The header can be long, because it contains the command. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
 /** Collects the preamble while a recording is written. */
@@ -25,12 +25,12 @@ export class Preamble {
     return this.#bytes;
   }
 
-  /** True if the preamble is complete: later bytes are ignored. */
+  /** True if the preamble is complete. Later bytes are ignored. */
   get isComplete(): boolean {
     return this.#complete;
   }
 
-  /** Reads complete lines or frames of the recording, in order. */
+  /** Reads the next complete lines or frames of the recording. */
   push(bytes: Uint8Array): void {
     if (this.#complete) return;
     if (!this.#frames) return this.lines(bytes);
@@ -50,7 +50,7 @@ export class Preamble {
         this.#complete = true;
         return;
       }
-      // A copy, because the batch that contains the line is large and released soon.
+      // Copies the line, because a view would keep the complete, large batch in memory.
       this.#lines.push(new Uint8Array(lines.subarray(start, end)));
       this.#bytes += end - start;
       start = end;

@@ -1,6 +1,7 @@
 /**
- * The order in which recorders are tried: nodes in the order of the grant, the addresses of one node together, and
- * nodes that failed recently last. A node that failed is tried later and with shorter timeouts, but never skipped.
+ * Determines the order in which recorders are tried. Nodes follow the order of the grants. The addresses of
+ * one node are tried together. Nodes that failed recently come last and get shorter timeouts, but are never
+ * skipped.
  */
 
 /** A recorder with all its addresses. */
@@ -17,11 +18,11 @@ export interface RecorderCandidates {
   succeeded(key: string): void;
 }
 
-/** Maximum number of remembered failures. The oldest is forgotten first. */
+/** Maximum number of failures that are kept. The oldest is removed first. */
 const MAX_SUSPECTS = 256;
 
 export function createCandidates(deps: {
-  /** Returns the node of an address. Addresses with the same node are one recorder. */
+  /** Returns the id of the node with an address. Addresses of the same node belong to one recorder. */
   readonly nodeOf: (address: string) => string;
   readonly nowMs: () => number;
   readonly suspectMs: number;

@@ -1,8 +1,9 @@
 /**
- * Finds a recorder for a session, another one if that recorder is lost, and one for a late delivery.
+ * Opens uploads: at a recorder for a new session, at another recorder if that one is lost, and at a recorder
+ * for a late delivery.
  *
- * `recorder-candidates.ts` decides the order of the recorders, `recorder-open.ts` opens an upload at one of them. The
- * default limits are those of each client of this protocol (reference recorder protocol, section 1.3).
+ * `recorder-candidates.ts` determines the order of the recorders. `recorder-open.ts` opens an upload at one
+ * recorder. The default limits follow section 1.3 of the reference recorder protocol.
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -29,19 +30,19 @@ export interface RecorderClientLimits extends UploadLimits {
   /** Timeout of one connection attempt. */
   readonly dialTimeoutMs: number;
   /**
-   * Timeout of each response before the upload starts: to `HEAD /v2/record`, to the POST or GET, and `100 Continue` of
-   * v1.
+   * Timeout of each response before the upload starts: for `HEAD /v2/record`, for the POST or GET, and for
+   * `100 Continue` of v1.
    */
   readonly probeTimeoutMs: number;
-  /** Timeout of all attempts for one session together. */
+  /** Timeout of all attempts for one session in total. */
   readonly openTimeoutMs: number;
   /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** Time for which a failed recorder is tried last and with shorter timeouts. */
+  /** Time after a failure in which the recorder is tried last and with shorter timeouts. */
   readonly suspectMs: number;
   /** Timeout of each step at a recorder that failed recently. */
   readonly suspectTimeoutMs: number;
-  /** Maximum time in which a session that lost its recorder searches for another one. */
+  /** Maximum time of the search for another recorder, after a session has lost its recorder. */
   readonly moveTimeoutMs: number;
   readonly moveRetryMs: number;
 }
@@ -65,11 +66,14 @@ export interface RecorderClientDeps {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Returns the node of an address. Default: each address is a separate recorder. */
+  /** Returns the id of the node with an address. By default, each address is a separate recorder. */
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
-  /** Keeps unacknowledged output on disk. Without journals, that output is lost when the process exits. */
+  /**
+   * Journals that keep unacknowledged output on disk. Without journals, unacknowledged output is lost when
+   * the process exits.
+   */
   readonly journals?: Journals | undefined;
 }
 
@@ -78,28 +82,34 @@ export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
   readonly sessionId: string;
-  /** Tags of recorders. A later process uses them to find a recorder for the journal. */
+  /** Tags of recorders. Tags of recorders. A later process uses them to find a recorder for the journal. */
   readonly recorderTags?: readonly string[];
   /** Log fields of the session. */
   readonly about?: Readonly<Record<string, string>>;
-  /** Called when the upload continues at another recorder, or at the same one after a lost connection. */
+  /** Called when the upload continues after a lost connection, at the same recorder or at another one. */
   readonly moved?: (address: string, reason: Error) => void;
-  /** Callbacks for the unacknowledged end if no recorder continues the session. Without them the end is dropped. */
+  /**
+   * Callbacks for the unacknowledged tail of the recording if no recorder continues the session. Without
+   * callbacks, the tail is dropped.
+   */
   readonly late?: LateEvents;
 }
 
 /** Client of all recorders of a gateway process. */
 export interface RecorderClient {
   /**
-   * Opens an upload at the first recorder that accepts it. Nothing of the session is sent yet, so a refused session
-   * leaves no recording.
-   * @param signal aborts the search; it does not affect an open upload
+   * Opens an upload at the first recorder that accepts it. No data of the session is sent yet, so a refused
+   * session leaves no recording.
+   * @param signal aborts the search. It has no effect on an open upload
    * @throws TailcastError `RECORDER_UNAVAILABLE` with the reason of each recorder
    */
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
   /** Late deliveries of this process. */
   readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
-  /** Stops all searches. Unacknowledged output stays on disk with a journal, and is dropped without one. */
+  /**
+   * Stops all searches. Closes the client. Unacknowledged output remains on disk if there is a journal, and
+   * is dropped otherwise.
+   */
   close(): void;
 }
 
@@ -180,7 +190,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
 interface Context extends OpenContext {
   readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
-  /** Aborts the searches of running sessions when the client closes. */
+  /** Signal that aborts all searches for another recorder when the client closes. */
   readonly closing: AbortSignal;
 }
 
@@ -202,7 +212,7 @@ async function tryInOrder(
       signal.throwIfAborted();
       context.candidates.failed(node.key);
       failures.push(`${node.addresses.join(', ')}: ${errorText(error)}`);
-      // The first failure of a recorder is a warning; repeated failures are debug messages.
+      // Logs the first failure of a recorder as a warning, and repeated failures as debug messages.
       const level = node.suspect ? 'debug' : 'warn';
       context.log[level]({ recorder: node.addresses, reason: errorText(error) }, 'recorder did not accept');
     }
@@ -229,7 +239,8 @@ async function openNode(
 }
 
 /**
- * Adds the other recorders of the session, so that each stored part names the recorders that may have the other parts.
+ * Adds the addresses of the session's other recorders to the upload. Each stored part then names the
+ * recorders that may have the other parts.
  */
 function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: RecorderNode): UploadIntent {
   const after = recorders.filter((address) => !node.addresses.includes(address)).slice(0, MAX_NEIGHBOURS);
@@ -238,8 +249,8 @@ function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: R
 }
 
 /**
- * Searches in rounds for a recorder that continues a session, because a recorder that restarts is unavailable for some
- * seconds.
+ * Searches for a recorder that continues a session. Tries all recorders repeatedly, because a recorder is
+ * unavailable for some seconds while it restarts.
  */
 async function moveSession(
   context: Context,

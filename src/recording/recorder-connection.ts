@@ -9,19 +9,20 @@ export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Dup
 export interface ConnectionEvents {
   /**
    * Called when the recorder has stored the first `bytes` bytes of the session, including those of earlier
-   * connections. For v1 recorders: called when the bytes have left this machine.
-   * @param lineBytes number of bytes of asciicast lines that these frames became
+   * connections. For v1 recorders, which send no acknowledgements, called when the bytes have left this
+   * machine.
+   * @param lineBytes number of bytes of asciicast lines that correspond to these frames
    */
   acknowledged(bytes: number, lineBytes?: number): void;
   /** Called with an order of the recorder. A recorder sends orders only if {@link UploadIntent.orders} is true. */
   ordered?(order: SessionOrder): void;
-  /** Called when the recorder confirmed the complete upload, after `finish`. No other call follows. */
+  /** Called after `finish` when the recorder has confirmed the complete upload. No other call follows. */
   finished(): void;
   /** Called when the connection is unusable. No other call follows. */
   lost(error: Error): void;
 }
 
-/** An upload to one recorder, over one connection. */
+/** Upload to one recorder over one connection. */
 export interface RecorderConnection {
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
@@ -31,30 +32,39 @@ export interface RecorderConnection {
   readonly resumable: boolean;
   /** True if the upload consists of frames, false if it consists of asciicast lines. */
   readonly frames: boolean;
-  /** Sets the callbacks. Call it once, directly after opening. An earlier loss is reported immediately. */
+  /**
+   * Sets the callbacks. Sets the callbacks. Must be called once, directly after opening. If the connection is
+   * already lost, calls `lost` immediately.
+   */
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
-  /** Number of bytes passed to `send` that have not left this process. The memory of the bytes must not change. */
+  /**
+   * Number of bytes passed to `send` that have not left this process. The caller must not change their
+   * memory.
+   */
   readonly unwritten: number;
-  /** Ends the upload: no bytes follow. */
+  /** Ends the upload. No bytes may follow. */
   finish(): void;
   /** Resets the connection. No callback follows. */
   destroy(): void;
 }
 
-/** Facts that the headers of an upload contain. */
+/** Data for the headers of an upload. */
 export interface UploadIntent {
   readonly sessionId: string;
   /** Number of bytes of asciicast lines that were acknowledged before this connection. */
   readonly offset: number;
   /** Number of bytes of frames that were acknowledged before this connection. */
   readonly frames: number;
-  /** Number of this upload of the session; the first is 1. */
+  /** Number of this upload in the session, from 1. */
   readonly part: number;
-  /** Complete lines of the preamble, for a recorder without the start of the session. Empty for the first upload. */
+  /**
+   * Complete lines of the preamble, for a recorder that does not have the beginning of the session. Empty for
+   * the first upload.
+   */
   readonly preamble: Uint8Array;
   readonly neighbours?: Neighbours;
-  /** True if the gateway follows orders of the recorder. */
+  /** True to announce that the gateway follows orders of the recorder. */
   readonly orders?: boolean;
 }
 
@@ -62,13 +72,13 @@ export interface UploadIntent {
 export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
   /** Addresses of all recorders of the session, in order of preference. */
   readonly recorders: readonly string[];
-  /** Address of the recorder that had the session. */
+  /** Address of the recorder that had the session before. */
   readonly before?: string;
 }
 
 /**
- * Forwards the events of a connection to its callbacks, and keeps a loss until the callbacks are set. Only the first
- * call has an effect.
+ * Forwards the events of a connection to its callbacks. Keeps a loss until the callbacks are set. Only the
+ * first end (`finished` or `lost`) is forwarded.
  */
 export function createOutcome(): {
   readonly ended: boolean;

@@ -8,8 +8,8 @@ import type { DialRecorder } from './recorder-connection.ts';
 const NEXT_ADDRESS_DELAY_MS = 250;
 
 /**
- * Connects to the first address of a node that accepts the connection. The addresses are tried in order, each 250 ms
- * after the one before, so that an unreachable IPv6 address does not cost a complete timeout.
+ * Connects to the first address of a node that accepts the connection. Tries the addresses in order, each 250
+ * ms after the previous one. Without this, an unreachable IPv6 address would cost a complete timeout.
  * @throws Error with the reason of each address, or the reason of `signal`
  */
 export async function dialNode(
@@ -45,10 +45,10 @@ export async function dialNode(
   }
 }
 
-/** Dials, and closes a socket that opens after `signal` aborted. */
+/** Connects to an address. If `signal` aborts first, closes the socket after it has opened. */
 async function dialAndKeep(address: string, dial: DialRecorder, signal: AbortSignal): Promise<Duplex> {
   const socket = await dial(address, signal);
-  // An error before the socket has a user must not end the process.
+  // Without a listener, an error of the unused socket would end the process.
   socket.on('error', () => {});
   if (signal.aborted) {
     socket.destroy();

@@ -1,6 +1,6 @@
 /**
- * Opens an upload at one recorder: over an upgraded connection at a tailcast recorder, else over the newest protocol of
- * the reference.
+ * Opens an upload at one recorder. A tailcast recorder gets it over an upgraded connection, any other
+ * recorder over the newest protocol of the reference that it supports.
  *
  * ```
  *   known to upgrade ──► GET /v2/record, 101
@@ -23,10 +23,13 @@ import { NotUpgradedError, openUpgraded } from './recorder-upgrade.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, probeV2, type ProbedRecorder } from './recorder-v2.ts';
 
-/** Maximum number of remembered recorders. The oldest is forgotten first. */
+/** Maximum number of known recorders. The oldest is removed first. */
 const MAX_KNOWN_UPGRADES = 256;
 
-/** Recorders that accepted an upgrade. The next upload starts with the upgrade and saves a round trip. */
+/**
+ * Recorders that have accepted an upgrade. The next upload to such a recorder starts with the upgrade, which
+ * saves a round trip.
+ */
 export class KnownUpgrades {
   readonly #keys = new Set<string>();
 
@@ -61,7 +64,7 @@ export interface OpenLimits {
   readonly probeTimeoutMs: number;
   readonly ackWindowMs: number;
   readonly finishTimeoutMs: number;
-  /** True if the user waits until each byte is durable. */
+  /** True if the user sees output only after it is durable. */
   readonly waits: boolean;
 }
 
@@ -111,7 +114,7 @@ class Opening {
       if (!(error instanceof NotUpgradedError)) throw error;
       this.#logRefusal(error);
     }
-    // Both requests together have the timeout of one.
+    // Both requests share one timeout.
     return this.#probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
   }
 

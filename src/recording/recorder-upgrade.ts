@@ -1,7 +1,8 @@
 /**
- * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`. After the 101, both directions carry length-prefixed
- * messages (`wire/recorder-api/length-prefixed.ts`): frames to the recorder, acknowledgements from the recorder. Both
- * sides need half of the CPU of HTTP/2. Only tailcast recorders support it.
+ * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`. After the 101 response, both directions
+ * carry length-prefixed messages (`wire/recorder-api/length-prefixed.ts`): frames to the recorder,
+ * acknowledgements from the recorder. Gateway and recorder need half of the CPU time that HTTP/2 would need.
+ * Only tailcast recorders support this protocol.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -18,12 +19,12 @@ import {
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
-/** The recorder does not upgrade this connection. Another protocol may work on a new connection. */
+/** Thrown if the recorder does not upgrade the connection. Another protocol may work on a new connection. */
 export class NotUpgradedError extends Error {
   override readonly name = 'NotUpgradedError';
 }
 
-/** The recorder refuses the upload over each protocol for now. */
+/** Thrown if the recorder temporarily refuses uploads, over any protocol. */
 export class UploadRefusedError extends Error {
   override readonly name = 'UploadRefusedError';
 }
@@ -33,14 +34,14 @@ export interface UpgradeOptions {
   /** Timeout of the response. */
   readonly timeoutMs: number;
   readonly ackWindowMs: number;
-  /** True if the user waits until each byte is durable. */
+  /** True if the user sees output only after it is durable. */
   readonly waits: boolean;
   readonly intent: UploadIntent;
 }
 
 /**
- * Statuses with which a recorder refuses an upload for now. Other statuses may come from a recorder without upgrades,
- * or from a proxy in front of it.
+ * Statuses with which a recorder temporarily refuses an upload. Other statuses may come from a recorder that
+ * does not support upgrades, or from a proxy in front of it.
  */
 const REFUSALS: ReadonlySet<number> = new Set([409, 429, 500, 503, 507]);
 
@@ -85,7 +86,7 @@ function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
 
 interface UpgradeAnswer {
   readonly response: IncomingMessage;
-  /** Bytes that arrived after the response head. */
+  /** Bytes that arrived together with the response head, after it. */
   readonly head: Buffer;
 }
 
@@ -127,7 +128,7 @@ function createConnection(
   socket.on('error', (error) => answer.fail(error));
   socket.once('end', lost);
   socket.once('close', lost);
-  // The socket may have closed before these listeners were added.
+  // The socket may have closed before the listeners were added.
   if (socket.destroyed) lost();
   if (intent.preamble.length > 0) writer.write(intent.preamble);
   return {
@@ -166,14 +167,15 @@ interface RecordWriter {
   /** Number of bytes that have not left this process. */
   readonly unwritten: number;
   write(bytes: Uint8Array): void;
-  /** Writes the end of the upload. */
+  /** Writes the end message of the upload. */
   end(): void;
   /** Drops the queued bytes. */
   stop(): void;
 }
 
 /**
- * Joins the writes of one turn of the event loop into one record, or into several if it is too long. Copies nothing.
+ * Joins the writes of one turn of the event loop into one message, or into several if they exceed its maximum
+ * length. Copies nothing.
  */
 function createRecordWriter(socket: Duplex): RecordWriter {
   let unwritten = 0;

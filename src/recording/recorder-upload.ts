@@ -1,6 +1,7 @@
 /**
- * The upload of one recording to a recorder, and to another one if the recorder is lost. Unacknowledged bytes are
- * retained, so that they can be sent again. `delivery-window.ts` decides when the client may see them.
+ * Upload of one recording to a recorder, and to another recorder if the first is lost. The upload retains
+ * unacknowledged bytes, so that it can send them again. `delivery-window.ts` decides when the client may see
+ * them.
  *
  * ```
  *            ┌─── released by acknowledgements ───┐┌── retained, ≤ window + one write ──┐
@@ -14,9 +15,9 @@
  *   moving ────────── no recorder continues ────────► lost ──leave──► late delivery
  * ```
  *
- * If the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. If no recorder continues it, every writer fails, `lost` resolves, and the retained bytes and the
- * lines of `leave` become a late delivery.
+ * If the connection is lost, another recorder that supports continued sessions gets all unacknowledged bytes.
+ * If no recorder continues the session, all writers fail, and `lost` resolves. The retained bytes and the
+ * lines passed to `leave` then become a late delivery.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
@@ -29,42 +30,45 @@ import type { RecorderConnection, UploadIntent } from './recorder-connection.ts'
 import { RetainedBytes } from './retained-bytes.ts';
 
 export interface RecorderUpload {
-  /** Address (`ip:port`) of the recorder that has the session now. */
+  /** Address (`ip:port`) of the current recorder. */
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
   /** Creates an empty batch of frames or of asciicast lines. */
   createBatch(): EventBatch;
-  /** Number of unacknowledged bytes, which are kept in memory. */
+  /** Number of unacknowledged bytes. The upload keeps them in memory. */
   readonly pendingBytes: number;
-  /** Time at which the client may see the output. Constant. */
+  /** Policy that decides when the client may see output. Never changes. */
   readonly policy: DeliveryPolicy;
-  /** True if a waiting writer may write more. */
+  /** True if a writer may write more while it waits. */
   readonly acceptsMore: boolean;
-  /** Sets the receiver of orders of the recorder. Earlier orders are dropped, and the recorder reports that. */
+  /** Sets the receiver of the recorder's orders. Orders that arrive earlier are dropped and not confirmed. */
   onOrder(follow: (order: SessionOrder) => void): void;
-  /** Resolves when no recorder continues the recording. Never rejects. */
+  /**
+   * Resolves with the reason when the recorder is lost and no other recorder continues the recording. Never
+   * rejects.
+   */
   readonly lost: Promise<Error>;
   /**
-   * Writes complete asciicast lines or complete frames, and retains a copy.
-   * @param events a string is always lines; bytes are a batch of `createBatch`, in one piece or several
+   * Sends complete asciicast lines or complete frames to the recorder, and retains a copy.
+   * @param events a string of lines, or the bytes of a batch from `createBatch`, in one piece or several
    * @returns a promise if the client must not see the output of these events yet, see `delivery-window.ts`
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
   /**
-   * Returns the same promise as the last `write`, without writing.
+   * Returns a promise like the last `write`, but writes nothing.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   whenShown(): void | Promise<void>;
   /**
-   * Ends the upload. `confirmed`: the recorder has stored the complete recording. `left`: the recorder was lost, and
-   * the unacknowledged end becomes a late delivery.
+   * Ends the upload. `confirmed`: the recorder has stored the complete recording. `left`: the recorder was
+   * lost, and the unacknowledged tail of the recording becomes a late delivery.
    * @throws TailcastError `RECORDER_LOST`
    */
   end(): Promise<'confirmed' | 'left'>;
   /**
-   * Adds the last lines or frames of a recording whose upload was lost. They become a late delivery, if possible,
-   * together with all other unacknowledged bytes. Only the first call has an effect.
+   * Adds the last lines or frames of a recording whose recorder was lost. If possible, all unacknowledged
+   * bytes become a late delivery. Only the first call has an effect.
    */
   leave(lines: Uint8Array | readonly Uint8Array[]): void;
   /** Aborts the upload. A recorder that received no header stores nothing. */
@@ -74,11 +78,14 @@ export interface RecorderUpload {
 /** Limits of one upload. */
 export interface UploadLimits {
   /**
-   * Maximum unacknowledged bytes before writers wait. With 0 each writer waits for its own bytes. At a recorder of the
-   * reference, whose acknowledgements promise nothing, 0 means {@link DEFAULT_PENDING_BYTES}.
+   * Maximum unacknowledged bytes before writers wait. With 0, each writer waits until its own bytes are
+   * acknowledged. For a recorder of the reference, 0 means {@link DEFAULT_PENDING_BYTES}, because its
+   * acknowledgements do not prove that bytes are durable.
    */
   readonly maxPendingBytes: number;
-  /** Maximum time without a new acknowledgement while writers wait. After this time, the recorder counts as lost. */
+  /**
+   * Maximum time without a new acknowledgement while writers wait. After that, the recorder counts as lost.
+   */
   readonly stallWindowMs: number;
   /** Timeout of the confirmation after the last byte. */
   readonly finishTimeoutMs: number;
@@ -88,7 +95,7 @@ export interface UploadLimits {
 
 export interface UploadDeps {
   /**
-   * Finds a recorder that continues the session. Undefined if the recorder cannot be replaced.
+   * Finds a recorder that continues the session. If absent, a lost recorder cannot be replaced.
    * @throws Error if no recorder continues the session
    */
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
@@ -98,11 +105,14 @@ export interface UploadDeps {
   readonly journal?: SessionJournal;
   /** Memory budget of bursts, shared by all uploads. Without this budget the journal is written immediately. */
   readonly burstBudget?: BurstBudget;
-  /** Takes the unacknowledged end and its journal. @returns true if it becomes a late delivery */
+  /**
+   * Called with the unacknowledged tail and its journal after the recorder was lost. @returns true if the
+   * tail becomes a late delivery
+   */
   readonly left?: (rest: UploadRest) => boolean;
 }
 
-/** Start of the next upload of a session. */
+/** Position and headers of the next upload of a session. */
 export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours' | 'orders'>;
 
 /** Default of {@link UploadLimits.maxPendingBytes}. */
@@ -130,13 +140,13 @@ class Upload implements RecorderUpload {
   #follow: ((order: SessionOrder) => void) | undefined;
   /** Number of bytes of asciicast lines before the retained bytes. */
   #lineBytes = 0;
-  /** False between the loss of a connection and the start of the next. */
+  /** False from the loss of a connection until the next connection is open. */
   #connected = true;
   #state: State = 'open';
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
   #part = 1;
-  /** True after the unacknowledged end was passed to `left`. */
+  /** True after the unacknowledged tail was passed to `left`. */
   #left = false;
 
   constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
@@ -155,7 +165,7 @@ class Upload implements RecorderUpload {
       stallMs,
       stalled: () => this.#breakOff(new Error(`nothing was acknowledged for ${stallMs} ms`)),
     });
-    // A caller that never calls `end` must not cause an unhandled rejection.
+    // Prevents an unhandled rejection if the caller never calls `end`.
     this.#done.promise.catch(() => {});
     this.#listen(connection);
   }
@@ -265,7 +275,8 @@ class Upload implements RecorderUpload {
   }
 
   #finished(): void {
-    // A tailcast recorder acknowledges all bytes; other recorders may omit the last acknowledgement.
+    // Other recorders may omit the last acknowledgement, so only a tailcast recorder is required to
+    // acknowledge all bytes.
     if (this.#connection.resumable && this.#retained.size > 0) {
       this.#connectionLost(new Error('the recorder ended without acknowledging everything'));
       return;
@@ -279,7 +290,7 @@ class Upload implements RecorderUpload {
     this.#done.resolve('confirmed');
   }
 
-  /** Closes an open connection and treats it as lost. */
+  /** Closes a connection and handles it like a lost connection. */
   #breakOff(error: Error): void {
     this.#connection.destroy();
     this.#connectionLost(error);
@@ -322,7 +333,7 @@ class Upload implements RecorderUpload {
   }
 
   #giveUp(cause: Error): void {
-    // An upload that is finishing has its last line already; otherwise `leave` provides it.
+    // In state `finishing`, the last lines are already written. In other states, `leave` adds them later.
     const left = this.#state === 'finishing' && this.#leave();
     if (left) this.#done.resolve('left');
     this.#close('lost', new TailcastError('RECORDER_LOST', errorText(cause), { cause }));

@@ -1,7 +1,7 @@
 /**
- * Upload over HTTP/1.1: one chunked `POST /record` that starts after the `100 Continue` of the recorder. A final 200
- * confirms it. There are no acknowledgements: bytes count as stored when they have left this machine (reference
- * recorder protocol, section 1.6).
+ * Upload over HTTP/1.1: one chunked `POST /record`. The body starts after the recorder has sent
+ * `100 Continue`. A final 200 response confirms the upload. The protocol has no acknowledgements, so bytes
+ * count as stored when they have left this machine (reference recorder protocol, section 1.6).
  */
 import { request } from 'node:http';
 import type { Duplex } from 'node:stream';

@@ -1,9 +1,9 @@
 /**
- * Upload to a recorder of the reference, as asciicast lines over cleartext HTTP/2 with prior knowledge. `HEAD
- * /v2/record` finds out whether the recorder supports v2. `POST /v2/record` on the same connection carries the
- * recording, and its response is a stream of acknowledgements (reference recorder protocol, sections 1.4 and 1.5). A
- * header of the HEAD response identifies tailcast recorders, which get the upload over an upgraded connection instead
- * (`recorder-upgrade.ts`).
+ * Upload to a recorder of the reference, as asciicast lines over cleartext HTTP/2 with prior knowledge.
+ * `HEAD /v2/record` determines whether the recorder supports v2. `POST /v2/record` on the same connection
+ * carries the recording, and its response is a stream of acknowledgements (reference recorder protocol,
+ * sections 1.4 and 1.5). A header of the HEAD response identifies a tailcast recorder. Such a recorder gets
+ * the upload over an upgraded connection instead (`recorder-upgrade.ts`).
  */
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -12,7 +12,7 @@ import { withTimeout } from '../async/with-timeout.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
-/** The recorder does not support v2. Another protocol may work on a new connection. */
+/** Thrown if the recorder does not support v2. Another protocol may work on a new connection. */
 export class NotV2Error extends Error {
   override readonly name = 'NotV2Error';
 }
@@ -24,13 +24,13 @@ export interface V2Options {
   readonly ackWindowMs: number;
 }
 
-/** A recorder with v2, on a connection that can carry an upload. */
+/** Open connection to a recorder that supports v2. */
 export interface ProbedRecorder {
   /** True if the recorder accepts uploads over an upgraded connection. */
   readonly upgrades: boolean;
   /**
-   * Opens the upload. Call it at most once.
-   * @throws Error if the recorder refuses it or `signal` aborts
+   * Opens the upload. Opens the upload. Call it at most once. @throws Error if the recorder refuses the
+   * upload or `signal` aborts
    */
   post(signal: AbortSignal): Promise<RecorderConnection>;
   /** Closes the connection without an upload. */
@@ -38,7 +38,7 @@ export interface ProbedRecorder {
 }
 
 /**
- * Finds out whether the recorder supports v2. Owns `socket` from then on.
+ * Determines whether the recorder supports v2. Owns `socket` from then on.
  * @throws NotV2Error if the recorder does not support v2; Error if `signal` aborts
  */
 export async function probeV2(
@@ -50,7 +50,7 @@ export async function probeV2(
     createConnection: () => socket,
     settings: { enablePush: false },
   });
-  // The stream reports each failure too. Without a listener Node would throw the error.
+  // The stream reports the same failures. Without this listener, Node would throw the error.
   session.on('error', () => {});
   const close = (): void => {
     session.destroy();
@@ -97,7 +97,7 @@ async function ask(
 ): Promise<Answer> {
   return withTimeout(timeoutMs, `${method} /v2/record`, signal, async () => {
     const answer = Promise.withResolvers<Answer>();
-    // `request` throws if the session is closed already.
+    // `request` throws if the session is already closed.
     const stream = session.request(
       { ':method': method, ':path': '/v2/record' },
       { endStream: method === 'HEAD' },
@@ -120,7 +120,8 @@ function createConnection(
   const answer = createUploadAnswer({
     ackWindowMs: options.ackWindowMs,
     frames: false,
-    // Not `stream.close(CANCEL)` first: a Node recorder would see the end of the body before it sees the reset.
+    // Destroys the session without calling `stream.close(CANCEL)` before. Otherwise a recorder that runs on
+    // Node would see the end of the body before the reset.
     dispose: () => session.destroy(),
     close: () => session.close(),
   });

@@ -1,6 +1,6 @@
 /**
- * Keeps secrets out of API request events. An event contains the fields of a body that `kept-fields.ts` lists. A body
- * that cannot be parsed is omitted. Pure.
+ * Keeps secrets out of API request events. An event contains only the fields of a body that `kept-fields.ts`
+ * lists. It omits a body that cannot be parsed. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import { replaceSecretWords } from '../secrets.ts';
@@ -12,14 +12,15 @@ const NOTHING = new Uint8Array(0);
 export interface RedactedBody {
   /** JSON, or empty. */
   readonly body: Uint8Array;
-  /** Reason why the body could not be read, or lacks words of a command. */
+  /** Reason why the body is omitted, or why words of a command are missing in it. */
   readonly unread?: string;
 }
 
 /**
- * Returns the body as an event may contain it.
+ * Returns the parts of a body that an event may contain.
  *
- * The parser supports only JSON. YAML needs too much CPU time per byte, and two parsers may interpret it differently.
+ * Only JSON bodies are supported. YAML needs too much CPU time per byte, and two parsers may interpret it
+ * differently.
  * @param truncated true if the body is longer than `body`
  */
 export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
@@ -47,15 +48,15 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
   }
 }
 
-/** Beginning of a protobuf body of Kubernetes. */
+/** First bytes of a Kubernetes body in protobuf. */
 const PROTOBUF: readonly number[] = [0x6b, 0x38, 0x73, 0x00];
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 
 /**
- * Counts the colons outside strings: JSON has one for each member of an object. `JSON.parse` keeps the last one of
- * members with the same name, and the API server merges objects among them.
+ * Counts the colons outside strings. JSON has one colon for each member of an object, so the number reveals
+ * repeated names: `JSON.parse` keeps only the last member with a name, while the API server may merge them.
  */
 function countColons(text: string): number {
   let count = 0;
@@ -94,7 +95,10 @@ function keep(json: unknown, shape: Shape | undefined): unknown {
   return mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name)));
 }
 
-/** Redacts command and arguments of a container together, because image and command determine the options. */
+/**
+ * Redacts command and arguments of a container together. The program, which image and command name,
+ * determines which arguments are secret.
+ */
 function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const { image, command, args } = container;
   const before = isString(image) ? [image] : [];
@@ -106,7 +110,7 @@ function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<R
   };
 }
 
-/** Keeps containers at any depth, with the names of the objects around them. */
+/** Keeps containers at any depth, and the names of the objects that contain them. */
 function keepContainers(json: unknown): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)
@@ -123,8 +127,8 @@ function keepContainers(json: unknown): unknown {
 }
 
 /**
- * Redacts one operation of a JSON patch (RFC 6902). The value of such an operation is redacted like the part of the
- * object at its path.
+ * Redacts one operation of a JSON patch (RFC 6902). The value of an operation is redacted like the field of
+ * the object at the path of the operation.
  */
 function keepOperation(operation: unknown, shape: Shape): unknown {
   return mapMembers(operation, (name, value) => {
@@ -135,12 +139,12 @@ function keepOperation(operation: unknown, shape: Shape): unknown {
   });
 }
 
-/** Operations whose value is in the patch. */
+/** Operations whose value, if any, is in the patch itself. */
 const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
 
 /**
- * Returns true if an operation of a JSON patch may write a value to a kept part that the operation does not contain.
- * The value is in the stored object, or in a part of the patch that events redact.
+ * Returns true if an operation of a JSON patch may write a value that it does not contain to a field that
+ * events contain. Such a value is in the stored object, or in a redacted part of the patch.
  */
 function hidesValue(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;
@@ -149,7 +153,9 @@ function hidesValue(operation: unknown, shape: Shape): boolean {
   return typeof path !== 'string' || shapeAt(shape, path) !== undefined;
 }
 
-/** Returns true if the event lacks a word that an operation of a JSON patch writes. */
+/**
+ * Returns true if an operation of a JSON patch writes a single word of a command that the event must omit.
+ */
 function hidesWord(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;
   const op: unknown = Reflect.get(operation, 'op');
@@ -159,13 +165,13 @@ function hidesWord(operation: unknown, shape: Shape): boolean {
   return shapeAt(shape, path) === 'words' && isLoneWord(value);
 }
 
-/** @param pointer RFC 6901 */
+/** Returns the shape of the field at a path. @param pointer JSON pointer (RFC 6901) */
 function shapeAt(shape: Shape, pointer: string): Shape | undefined {
   if (pointer !== '' && !pointer.startsWith('/')) return undefined;
   let found: Shape | undefined = shape;
   for (const token of pointer.split('/').slice(1)) {
     if (found === undefined || found === 'all' || found === 'words' || found === 'path') return found;
-    // Below `names` all values are redacted.
+    // All values below `names` are redacted.
     if (found === 'names') return undefined;
     const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
     if (found === 'containers') {
@@ -186,7 +192,10 @@ function wordsOf(value: unknown): unknown {
   return isWords(value) ? replaceSecretWords(value) : REDACTED;
 }
 
-/** Returns true if a word of a JSON patch may be the value of an option, which may be in the stored object. */
+/**
+ * Returns true if a single word of a JSON patch may be the value of an option. The option itself may be in
+ * the stored object, so it is unknown whether the value is secret.
+ */
 function isLoneWord(word: string): boolean {
   return !/^-(?:-[A-Za-z]|[A-Za-z]$)/.test(word);
 }

@@ -1,8 +1,9 @@
 /**
- * API request events: the gateway sends a recorder the caller and the request before it forwards the request.
+ * API request events: before the gateway forwards a request, it sends an event with the caller and the
+ * request to a recorder.
  *
- * Recorders are tried in order until one stores the event. If none does and recording is enforced, the request is
- * refused; otherwise the failure is logged and the request continues.
+ * The gateway tries the recorders in order until one stores the event. If none does, the gateway refuses the
+ * request if recording is enforced. Otherwise it logs the failure and forwards the request.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
@@ -18,7 +19,7 @@ import type { RecordingPolicy } from './policy.ts';
 import { keptParameters } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
 
-/** A request of which an event may be sent. */
+/** A request that may cause an event. */
 export interface ApiRequest {
   readonly admission: {
     readonly id: string;
@@ -26,18 +27,18 @@ export interface ApiRequest {
     readonly target: Target;
     readonly info: RequestInfo;
     readonly recording: RecordingPolicy;
-    /** True if the request causes an event. Default: what `recording` says about all requests. */
+    /** True if the request causes an event. Default: `recording.events`. */
     readonly event?: boolean;
-    /** True if the request is refused when its event would lack the body. */
+    /** True if the request must be refused when its event cannot contain the body. */
     readonly isBodyRequired?: boolean;
-    /** Cluster at a gateway with several clusters. */
+    /** Cluster of the request, if the gateway serves several clusters. */
     readonly cluster?: { readonly name: string };
-    /** Access on request with which the request runs. */
+    /** Granted access (access on request) with which the request runs. */
     readonly elevation?: { readonly id: string; readonly approvers: readonly string[] };
   };
   readonly method: string;
   readonly userAgent: string;
-  /** The body or its first bytes. */
+  /** The body, or its first bytes. */
   readonly body: Uint8Array;
   readonly bodyTruncated: boolean;
 }
@@ -52,7 +53,7 @@ export interface RequestEventsDeps extends RecorderDirectory {
 export interface RequestEventLimits {
   /** Maximum bytes of a body in an event. */
   readonly maxBodyBytes: number;
-  /** Timeout of all recorders together. */
+  /** Timeout for all recorders in total. */
   readonly timeoutMs: number;
 }
 
@@ -60,13 +61,13 @@ export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 10
 
 export interface RequestEvents {
   /**
-   * Sends the event of one request. Resolves immediately if the policy wants no event.
+   * Sends the event of one request. Resolves immediately if the request causes no event.
    * @throws TailcastError `RECORDING_REQUIRED` if recording is enforced and no recorder stored the event;
-   *   `POLICY_REFUSED` if the body is required and cannot be read
+   * `POLICY_REFUSED` if the event must contain the body and the body is unreadable
    */
   record(request: ApiRequest): Promise<void>;
   /**
-   * Sends an event of another type. Resolves immediately if no recorder is named.
+   * Sends an event of another type. Resolves immediately if the grants name no recorder.
    * @throws TailcastError `RECORDING_REQUIRED` if no recorder stored it
    */
   send(recording: RecordingPolicy, line: string): Promise<void>;
@@ -111,10 +112,10 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   };
 }
 
-/** Parameters whose values are the words of a command: of the API server, and of a kubelet. */
+/** Query parameters that contain the words of a command: for the API server, and for a kubelet. */
 const COMMAND_PARAMETERS = ['command', 'cmd'];
 
-/** Returns the query with possible secrets removed. Returns an unchanged query if it contains no secret. */
+/** Returns the query without possible secrets. A query without secrets is not changed. */
 function withoutSecrets(query: Target['query'], kept: ReadonlySet<string> | 'all'): Target['query'] {
   const commands = new Map(
     COMMAND_PARAMETERS.map((name) => [name, replaceSecretWords(queryValues(query, name)).values()]),
@@ -197,7 +198,7 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
         ? { nodeTags: identity.tags }
         : { nodeUserID: identity.userId, nodeUser: identity.login }),
     },
-    // A lower bound, because unread bytes are not counted.
+    // The complete body may be longer, because bytes that were not read are not counted.
     ...(truncated || body.length < Math.min(1, begin.length)
       ? { bodyTruncatedFromBytes: request.body.length }
       : {}),

@@ -1,6 +1,6 @@
 /**
- * The bytes of an upload that another recorder may need: the preamble, and all unacknowledged bytes. Offsets count from
- * the first byte of the recording. The delivery window limits the size: it makes writers wait.
+ * Bytes of an upload that another recorder may need: the preamble, and all unacknowledged bytes. Offsets
+ * count from the first byte of the recording. The delivery window limits the size by making writers wait.
  */
 import { dropBlocks, giveBlock } from '../memory/block-pool.ts';
 import { BlockQueue } from '../memory/block-queue.ts';
@@ -11,7 +11,10 @@ export class RetainedBytes {
   readonly preamble: Preamble;
   readonly #queue = new BlockQueue();
   #start = 0;
-  /** Acknowledged blocks that the connection may still read, each with the offset of its end. */
+  /**
+   * Acknowledged blocks that the connection may still read. `end` is the offset after the last byte of the
+   * block.
+   */
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
   /** @param frames true if the recording consists of frames, false if it consists of lines */
@@ -46,8 +49,8 @@ export class RetainedBytes {
 
   /**
    * Forgets the bytes before `offset`.
-   * @param written offset before which the connection reads nothing any more; that memory is reused now, the rest with
-   *   a later call
+   * @param written offset before which the connection no longer reads the memory. Only that memory is reused
+   * now
    */
   release(offset: number, written: number): void {
     while (this.#start < offset) {
@@ -62,13 +65,15 @@ export class RetainedBytes {
     }
   }
 
-  /** Excludes the memory of all kept bytes from reuse, because an abandoned connection may still read it. */
+  /** Prevents the reuse of the memory of all kept bytes, because a closed connection may still read it. */
   disown(): void {
     this.#queue.disown();
     dropBlocks(this.#lent.splice(0).length);
   }
 
-  /** Removes all bytes and returns them as one copy. Views would keep larger blocks in memory. */
+  /**
+   * Removes all bytes and returns them as one copy. Views of the bytes would keep larger blocks in memory.
+   */
   take(): Uint8Array {
     const all = Buffer.allocUnsafeSlow(this.size);
     let at = 0;

@@ -1,6 +1,6 @@
 /**
- * One recorded session: the output that the taps report becomes asciicast events, or frames for them, in order and with
- * timestamps.
+ * Recording of one session: converts the output that the taps report to events with timestamps, encoded as
+ * asciicast lines or as frames.
  *
  * ```
  *             size, or no terminal, or the wait is over
@@ -8,14 +8,14 @@
  *        └──────────── the sink fails ──► failed ◄──────┘
  * ```
  *
- * State `awaitingSize` exists because the header, the first line, contains the terminal size. The batch of events is
- * not flushed until the client sends its size, for a limited time and a limited number of bytes. In state `failed` each
- * later call throws if recording is enforced; otherwise calls only count the missing bytes. `abandon` ends a recording
- * whose sink is lost.
+ * The header is the first line and contains the terminal size. In state `awaitingSize`, events are therefore
+ * held back until the client sends its size, up to a limit of time and bytes. In state `failed`, calls throw
+ * if recording is enforced. Otherwise they only count the missing bytes. `abandon` ends a recording whose
+ * sink is lost.
  *
- * Calls add events to a batch. `flush` passes the batch to the sink once per chunk, and returns a promise if the client
- * must not see the output yet. Unless the policy of the sink is `bestEffort`, that includes output in state
- * `awaitingSize`.
+ * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if
+ * the client must not see the output yet. Output in state `awaitingSize` must wait, too, unless the policy of
+ * the sink is `bestEffort`.
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
@@ -37,9 +37,12 @@ export type SessionEnd = EndAnnotation['outcome'];
 
 /** Options of a recorded session. */
 export interface SessionOptions {
-  /** True for a terminal: the header then waits for the first resize, and later resizes are recorded. */
+  /** True for a terminal. The header then contains the first terminal size, and the recording later sizes. */
   readonly tty: boolean;
-  /** True if calls throw after the recorder was lost; otherwise they count the missing bytes. */
+  /**
+   * True if recording is enforced: calls then throw after the recorder was lost. Otherwise they count the
+   * missing bytes.
+   */
   readonly enforce: boolean;
   /** Returns the header of the recording. */
   readonly header: (size: TerminalSize) => string;
@@ -51,20 +54,20 @@ export interface SessionOptions {
 
 /** Limits of a recorded session. */
 export interface RecordingLimits {
-  /** Maximum time for which the header waits for the first resize. */
+  /** Maximum time for which the header waits for the first terminal size. */
   readonly sizeWaitMs: number;
-  /** Maximum bytes of output that are held back for the first resize. */
+  /** Maximum bytes of output that are held back until the first terminal size. */
   readonly sizeWaitBytes: number;
   /** Maximum bytes of output in one asciicast event. */
   readonly maxLineBytes: number;
   /**
-   * Binary output of a session without a terminal that is stored as text, in bytes. Later binary output is stored
-   * without text.
+   * Number of bytes of binary output that is stored with its text, in sessions without a terminal. Later
+   * binary output is stored without text.
    */
   readonly bulkAfterBytes: number;
-  /** Binary output after a pause or input that is always stored as text, in bytes. */
+  /** Number of bytes of binary output that is always stored with its text after a pause or input. */
   readonly bulkRunBytes: number;
-  /** Pause after which binary output counts as a new run, in milliseconds. */
+  /** Pause after which a new run of binary output begins, in milliseconds. */
   readonly bulkPauseMs: number;
 }
 
@@ -80,7 +83,7 @@ const RECORDING_LIMITS: RecordingLimits = {
 /** Number of bytes that `isText` checks before the rest. */
 const PROBED_BYTES = 64;
 
-/** Size of a terminal whose client never sent a size. */
+/** Assumed terminal size if the client never sends one. */
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
 
@@ -89,7 +92,7 @@ export interface SessionTotals {
   /** Bytes of output, recorded or not. */
   readonly outputBytes: number;
   readonly outputLines: number;
-  /** Bytes of input. Input is counted, not recorded. */
+  /** Bytes of input, which are counted but not recorded. */
   readonly inputBytes: number;
   /** Bytes of output that are not recorded because the recorder was lost. */
   readonly missingBytes: number;
@@ -110,7 +113,7 @@ export class RecordingSession {
   /** Resolves when the header is known. */
   readonly #opened = Promise.withResolvers<void>();
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
-  /** Header and session annotation, until the first flush. */
+  /** Header and session annotation. Undefined after the first flush. */
   #header: EventBatch | undefined;
   /** Events since the last flush. */
   readonly #batch: EventBatch;
@@ -121,7 +124,7 @@ export class RecordingSession {
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
   #outputLines = 0;
-  /** Bytes of binary output: in total, and in the current run. */
+  /** Number of bytes of binary output in total, and in the current run. */
   #binaryBytes = 0;
   #runBytes = 0;
   #runSeconds = 0;
@@ -129,7 +132,7 @@ export class RecordingSession {
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
 
-  /** Starts the clock. Without a terminal the first batch contains the header: call `flush`. */
+  /** Starts the clock. Without a terminal, the first batch already contains the header, so call `flush`. */
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;
     this.#options = options;
@@ -156,13 +159,17 @@ export class RecordingSession {
   }
 
   /**
-   * True if more batches may be flushed before the last promise resolves; the promise covers all of these batches.
+   * True if more batches may be flushed before the last promise has resolved. The promise of the last flush
+   * then covers all earlier batches.
    */
   get acceptsMore(): boolean {
     return this.#state === 'open' && this.#sink.acceptsMore === true;
   }
 
-  /** Records output. `bytes` must not change before `flush`, which must follow in the same turn of the event loop. */
+  /**
+   * Records output. `bytes` must not change before `flush`. The caller must call `flush` in the same turn of
+   * the event loop.
+   */
   output(stream: OutputStream, bytes: Uint8Array): void {
     if (bytes.length === 0) return;
     this.#outputBytes += bytes.length;
@@ -207,7 +214,7 @@ export class RecordingSession {
   order({ id, action, by, reason }: Omit<OrderAnnotation, 'kind'>): void {
     if (this.#state !== 'open' && this.#state !== 'awaitingSize') return;
     this.#batch.annotate({ kind: 'order', id, action, by, reason });
-    // The next flush reports a lost recorder.
+    // An error of this flush is ignored, because the next flush reports a lost recorder.
     handOver(this);
   }
 
@@ -221,7 +228,7 @@ export class RecordingSession {
     const hasNewOutput = this.#hasNewOutput;
     this.#hasNewOutput = false;
     if (this.#state === 'awaitingSize') {
-      // Chunks of the client do not wait, because one of them contains the size.
+      // Only output waits. Input must not wait, because it contains the terminal size.
       return hasNewOutput && this.#sink.policy !== 'bestEffort' ? this.#flushWhenOpen() : undefined;
     }
     const bytes = this.#batchBytes;
@@ -235,21 +242,21 @@ export class RecordingSession {
   }
 
   /**
-   * Ends the recording. Resolves when the recorder confirmed everything, or when the rest became a late delivery.
-   * @throws TailcastError `RECORDER_LOST` if neither is possible, also if recording is not enforced: the caller reports
-   *   it
+   * Ends the recording. Resolves when the recorder has confirmed the complete recording, or when the
+   * unacknowledged rest became a late delivery. @throws TailcastError `RECORDER_LOST` if neither is possible,
+   * even if recording is not enforced
    */
   async end(outcome: SessionEnd, reason?: string): Promise<void> {
     if (this.#state === 'closed') return;
     if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
     const last = this.#close(outcome, reason);
     this.#state = 'closed';
-    // The promise is ignored, because `end` resolves after the last byte.
+    // The promise of `write` is not needed, because `end` waits for the last byte.
     if (last.length > 0) void Promise.resolve(this.#sink.write(last)).catch(() => {});
     await this.#sink.end();
   }
 
-  /** Ends the recording because its sink is lost. The sink keeps the bytes that it has already received. */
+  /** Ends the recording because its sink is lost. The sink keeps the bytes that it already got. */
   abandon(reason: string): void {
     if (this.#state === 'closed') return;
     const last = this.#close('interrupted', reason);
@@ -286,7 +293,8 @@ export class RecordingSession {
     await this.#opened.promise;
     await this.flush();
     try {
-      // The call that opened the recording may have flushed the batch, and waits itself.
+      // The call that opened the recording may have flushed the batch already. Then this call waits like the
+      // last write.
       if (this.#state === 'open') await this.#sink.whenShown();
     } catch (error) {
       this.#fail(error, 0);
@@ -303,10 +311,10 @@ export class RecordingSession {
     if (this.#state !== 'awaitingSize') return;
     this.#open(DEFAULT_SIZE);
     try {
-      // The next flush reports a full or broken sink.
+      // An error of this write is ignored, because the next flush reports it.
       void Promise.resolve(this.flush()).catch(() => {});
     } catch {
-      // The state is `failed`, and the next flush throws again.
+      // The error is ignored, because the state is `failed` now and the next flush throws again.
     }
   }
 
@@ -350,7 +358,8 @@ export class RecordingSession {
   }
 
   /**
-   * Returns `bulk` for long binary output, such as a copied disk image: its bytes are stored once, without their text.
+   * Returns `bulk` for long binary output, such as a copied disk image. The recording then contains its bytes
+   * only once, without their text.
    */
   #formOf(seconds: number, bytes: Uint8Array): FrameForm {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
@@ -377,11 +386,12 @@ export class RecordingSession {
 }
 
 /**
- * Returns true for valid UTF-8. The first bytes are checked first, because `isUtf8` always reads the complete input.
+ * Returns true for valid UTF-8. Checks the first bytes separately, because `isUtf8` always reads its complete
+ * input.
  */
 function isText(bytes: Uint8Array): boolean {
   let head = Math.min(bytes.length, PROBED_BYTES);
-  // Move back to the start of a character, which has at most three continuation bytes.
+  // Move back to the start of a character. A character has at most three continuation bytes.
   while (head < bytes.length && head > PROBED_BYTES - 4 && ((bytes[head] ?? 0) & 0xc0) === 0x80) head -= 1;
   return isUtf8(bytes.subarray(0, head)) && (head === bytes.length || isUtf8(bytes));
 }
@@ -397,11 +407,13 @@ function exitAnnotation(status: ExitStatus): Annotation {
   }
 }
 
-/** Flushes the output before a violation, because its bytes are not valid later. */
+/**
+ * Flushes pending output now, because its memory is not valid later. Called before a violation is reported.
+ */
 export function handOver(session: Pick<RecordingSession, 'flush'>): void {
   try {
     void Promise.resolve(session.flush()).catch(() => {});
   } catch {
-    // The code that ends the session reports a lost recorder.
+    // A lost recorder is reported by the code that ends the session.
   }
 }

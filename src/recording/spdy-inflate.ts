@@ -3,11 +3,12 @@ import type { InflateBlock } from '../wire/spdy/headers.ts';
 import { WireError } from '../wire/wire-error.ts';
 
 /**
- * Raw inflate of one SPDY header block with node:zlib, for `createHeaderInflater`.
+ * Inflates one SPDY header block with node:zlib, for `createHeaderInflater`.
  *
- * It is synchronous, because a connection has only a few blocks of less than 0.2 ms each, and an asynchronous tap would
- * have to keep the bytes after the block. node:zlib has no synchronous inflater with state. A preset dictionary gives
- * the same result, because each block ends with a sync flush.
+ * Runs synchronously: a connection has only a few blocks, each takes less than 0.2 ms, and an asynchronous
+ * tap would have to keep the bytes after the block. node:zlib has no synchronous inflater that keeps its
+ * state between blocks. The previous output as a preset dictionary gives the same result, because each block
+ * ends with a sync flush.
  *
  * @throws WireError `limit` if the output is longer than `maxOutputBytes` (the output is never allocated),
  * `malformed` if the block is not deflate data

@@ -1,9 +1,10 @@
 /**
- * Reads the server side of an exec or attach session over SPDY/3.1: its output, its exit status, and whether the output
- * is complete. The SPDY tap uses it, and the gateway itself when it is the SPDY client.
+ * Reads the server side of an exec or attach session over SPDY/3.1: its output, its exit status, and whether
+ * the output is complete. Used by the SPDY tap, and by the gateway when the gateway itself is the SPDY
+ * client.
  *
- * A Kubernetes server never ends the error stream. When it closes the connection, it resets all streams after all other
- * frames. A stream therefore counts as finished if it was ended or reset.
+ * A Kubernetes server never ends the error stream. Before it closes the connection, it resets all streams,
+ * after all other frames. A stream therefore counts as finished if it was ended or reset.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/spdy/frame.ts';
@@ -19,9 +20,9 @@ export type SpdyRole = (typeof ROLES)[number];
 export interface SpdyStream {
   readonly id: number;
   readonly role: SpdyRole;
-  /** True if the server answered the SYN_STREAM. A client drops data that arrives earlier. */
+  /** True after the SYN_REPLY of the server. A client drops data that arrives earlier. */
   replied: boolean;
-  /** True if the server ended its direction. */
+  /** True if the server has ended or reset its direction. */
   finished: boolean;
   /** True if the end was delivered to the client. */
   endDelivered: boolean;
@@ -33,7 +34,7 @@ export interface SpdyStreams {
   find(id: number): SpdyStream;
   idOf(role: SpdyRole): number | undefined;
   all(): Iterable<SpdyStream>;
-  /** Returns true if the server ended all output streams. */
+  /** Returns true if the server has finished all output streams. */
   outputEnded(): boolean;
 }
 
@@ -79,13 +80,13 @@ export interface SpdyServerReader {
   readonly status: Pick<StatusCollector, 'begun' | 'bytes'>;
   /** Reads one event. @throws TailcastError `SESSION_VIOLATED`, WireError */
   see(event: SpdyEvent): void;
-  /** Returns the reason why the output is not proved complete, see `Tap`. */
+  /** Returns the reason why the output is not proved complete, see `Tap.incompleteReason`. */
   incompleteReason(): string | undefined;
 }
 
 /**
  * @param version negotiated version of the stream protocol
- * @param conclusion gets the position of the exit status
+ * @param conclusion receives the position of the exit status
  */
 export function createSpdyServerReader(
   session: Pick<TappedSession, 'output' | 'exit'>,
@@ -110,14 +111,16 @@ export function createSpdyServerReader(
         break;
       case 'stdin':
       case 'resize':
-        // The API server never writes to these streams, but a client other than kubectl could show such bytes.
+        // The API server never writes to these streams. The bytes are refused, because a client other than
+        // kubectl could show them.
         if (event.payload.length > 0) throw violation(`output on the SPDY stream of ${stream.role}`);
         break;
     }
     if (event.fin) finish(stream, 'ended');
   };
   const finish = (stream: SpdyStream, how: 'ended' | 'reset'): void => {
-    // A reset of an empty error stream proves nothing, except in versions in which an empty stream means success.
+    // A reset of an empty error stream is no exit status, except in versions in which an empty stream means
+    // success.
     const isComplete = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && isComplete) {
       const exit = status.finish();

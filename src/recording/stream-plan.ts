@@ -1,6 +1,6 @@
 /**
- * Selects the subprotocols of an exec or attach upgrade that can be recorded, and creates the tap for the negotiated
- * one. Unknown subprotocols are refused, so that no session runs unrecorded because of its protocol.
+ * Selects the subprotocols of an exec or attach upgrade that can be recorded, and creates the tap for the
+ * negotiated subprotocol. Refuses unknown subprotocols, because such a session could not be recorded.
  */
 import { TailcastError } from '../errors.ts';
 import { headerLines, withoutHeader } from '../kube/header-lines.ts';
@@ -16,8 +16,8 @@ export type StreamProtocol = 'spdy' | 'websocket';
 /**
  * Returns the offered subprotocols that can be recorded.
  * @param lines values of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, without bearer tokens
- * @returns in the order of the client: empty if the client offered none, undefined if none of the offered ones can be
- *   recorded
+ * @returns the names in the order of the client. Empty if the client offered none; undefined if no offered
+ * subprotocol can be recorded
  */
 export function recordableSubprotocols(
   protocol: StreamProtocol,
@@ -30,7 +30,7 @@ export function recordableSubprotocols(
 
 /**
  * Creates the tap for a connection with the negotiated subprotocol `chosen`.
- * @param streams gets the streams of a SPDY connection
+ * @param streams registry to which the tap adds the streams of a SPDY connection
  * @throws TailcastError `SESSION_VIOLATED` if it cannot be recorded
  */
 export function createTap(
@@ -50,24 +50,27 @@ export function createTap(
 
 function isRecordable(protocol: StreamProtocol, name: string): boolean {
   const parsed = parseSubprotocol(name);
-  // SPDY requests always name a version, otherwise the API server responds with 400. SPDY data is never base64.
+  // SPDY requests must name a version, because the API server responds with 400 otherwise. SPDY data is never
+  // base64.
   return parsed !== undefined && (protocol === 'websocket' || (name !== '' && !parsed.base64));
 }
 
-/** Headers with the offered and the chosen subprotocol. */
+/** Names of the headers with the offered and the chosen subprotocol. */
 export const SUBPROTOCOL_HEADER = {
   spdy: 'x-stream-protocol-version',
   websocket: 'sec-websocket-protocol',
 } as const;
 
-/** Returns the headers of a recorded upgrade, which offer only subprotocols that the taps can read. */
+/**
+ * Returns the request headers of a recorded upgrade. They offer only subprotocols that the taps can parse.
+ */
 export function recordableHeaders(
   protocol: StreamProtocol,
   headers: readonly string[],
 ): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
   const name = SUBPROTOCOL_HEADER[protocol];
   const offered = recordableSubprotocols(protocol, headerLines(headers, name));
-  // Without a version some servers choose the oldest one, and others respond with an error.
+  // Without a version, some servers choose the oldest version and others respond with an error.
   if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
     throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
   }
@@ -78,7 +81,7 @@ export function recordableHeaders(
       offered,
     };
   }
-  // Credentials are present in noauth mode only. The API server removes them before it chooses a subprotocol.
+  // Credentials occur only in `noauth` mode. The API server removes them before it chooses a subprotocol.
   const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
   const line =
     offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];

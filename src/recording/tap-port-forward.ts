@@ -1,7 +1,7 @@
 /**
- * Finds out which ports a port-forward opens. The client names the port of each stream in the SYN_STREAM, over SPDY or
- * over SPDY in WebSocket messages. Only the direction of the client is read, and payloads are skipped. Sources:
- * client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
+ * Finds the ports that a port-forward opens. The client names the port of each stream in the SYN_STREAM, over
+ * SPDY or over SPDY in WebSocket messages. Parses only the direction of the client, and skips payloads.
+ * Sources: client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';
@@ -9,18 +9,18 @@ import { createWebSocketScanner, OPCODE, unmaskPiece } from '../wire/websocket/f
 import { inflateSpdyBlock } from './spdy-inflate.ts';
 import { asViolation, urgentInput, violation, type Tap } from './tap.ts';
 
-/** WebSocket subprotocol whose messages are the bytes of a SPDY connection. */
+/** WebSocket subprotocol whose messages contain the bytes of a SPDY connection. */
 export const PORT_FORWARD_TUNNEL = 'SPDY/3.1+portforward.k8s.io';
 
 /** Parser of the input of a port-forward. */
 export interface PortForwardInput extends Pick<Tap, 'input'> {
-  /** Ports opened so far, ascending. */
+  /** Ports that were opened so far, in ascending order. */
   readonly ports: readonly number[];
 }
 
 /**
  * @param transport `spdy`, or `tunnel` for SPDY in WebSocket messages
- * @param judge throws if the port may not be opened; the stream is then not delivered
+ * @param judge throws if the port may not be opened; the SYN_STREAM is then not forwarded
  */
 export function createPortForwardInput(
   transport: 'spdy' | 'tunnel',
@@ -47,7 +47,7 @@ export function createPortForwardInput(
   };
 }
 
-/** Maximum number of ports in the log. The gate checks all ports. */
+/** Maximum number of ports in the log. All ports are checked, even those that are not logged. */
 const MAX_PORTS = 100;
 
 function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
@@ -63,8 +63,8 @@ function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => v
 }
 
 /**
- * Reads the port as the kubelet does: the first of several values, with Go's `ParseUint`, which accepts leading zeros.
- * An invalid port opens nothing.
+ * Parses the port as the kubelet does: the first of several values, with leading zeros allowed as in Go's
+ * `ParseUint`. Returns undefined for an invalid port, which the kubelet does not open.
  */
 function openFirst(values: string, open: (port: number) => void): void {
   const [port = ''] = values.split('\0', 1);

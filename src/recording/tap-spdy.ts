@@ -1,15 +1,15 @@
 /**
  * Taps of a SPDY/3.1 connection that carries one exec or attach session.
  *
- * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role of the stream id. To
- * record all output, the tap must know each stream: it ends the session if a role or an id is assigned twice, if a role
- * is unknown, or if output arrives on an unknown id. All header blocks of a direction go through one inflater, because
- * they share a compression history.
+ * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role. To record
+ * all output, the tap must know the role of each stream. It therefore ends the session if a role or an id is
+ * assigned twice, if a role is unknown, or if output arrives on an unknown id. One inflater decodes all
+ * header blocks of a direction, because they share a compression history.
  *
  * The payload of stdin is counted and skipped without a copy.
  *
- * The relay holds back the exit status until it is proved (`spdy-server-reader.ts`), because output that was cut off
- * must not end with that status.
+ * The relay holds the exit status back until it is proved (`spdy-server-reader.ts`), because truncated output
+ * must not end with a successful exit status.
  */
 import { createClientHeartbeats, ProbeLedger, type ClientHeartbeats } from './client-heartbeats.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
@@ -54,8 +54,8 @@ export function createSpdyTap(
 }
 
 /**
- * Id of the first ping of the gateway. Servers use even ids from 2 upwards; the gateway counts downwards from the
- * largest one.
+ * Id of the first ping of the gateway. Servers use even ids from 2 upwards. The gateway uses even ids from
+ * the largest one downwards, so that both do not collide.
  */
 const LAST_PING_ID = 0xffff_fffe;
 
@@ -89,7 +89,8 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
     if (role !== 'resize' || event.fin) heartbeats.urgentFrame();
   };
   const see = (event: SpdyEvent): void => {
-    // Ping ids of a client are odd. A ping with an even id is the response to a ping of the server or the gateway.
+    // Clients use odd ping ids. A ping with an even id is the response to a ping of the server or of the
+    // gateway.
     const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
     if (isHeartbeat) heartbeats.heartbeat(encodeSpdyFrame(event));
     else if (event.kind === 'ping' && probes.take(probeOf(event.id))) heartbeats.probeResponse();
@@ -109,7 +110,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
         return seeData(event);
       case 'rstStream':
       case 'goaway':
-        // The client closes a stream, or the connection.
+        // RST_STREAM or GOAWAY: the client closes a stream or the connection.
         heartbeats.closingFrame();
         return;
       case 'settings':
@@ -125,10 +126,11 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
 }
 
 /**
- * Maximum payload of a resize message that is kept until it is complete. kubectl sends 25 bytes, and pings of 4 bytes.
+ * Maximum payload of an incomplete resize message that is kept. The message of kubectl has about 25 bytes;
+ * the payload of a ping has 4.
  */
 const MAX_SIZE_BYTES = 128;
-/** Header of a ping: version, type and length. The flags (`undefined`) are ignored. */
+/** Frame header of a ping: version, type, flags and length. `undefined` matches any flags. */
 const PING_HEAD = [0x80, 0x03, 0x00, 0x06, undefined, 0x00, 0x00, 0x04];
 
 function isPingBegun(bytes: Uint8Array): boolean {
@@ -147,7 +149,7 @@ function createServerSide(
   const parser = createSpdyParser();
   const conclusion = new Conclusion();
   const reader = createSpdyServerReader(session, streams, version, conclusion);
-  // State at the position up to which the bytes were delivered.
+  // State after the last delivered byte.
   let atBoundary = true;
   let statusBegun = false;
   let closing = false;
@@ -209,7 +211,8 @@ function seeAll(
 }
 
 /**
- * Returns a Status on the error stream if none was sent, the end of each stream that the client knows, and a GOAWAY.
+ * Returns frames that end a session: a Status on the error stream if none was sent, the end of each stream
+ * that the client knows, and a GOAWAY.
  */
 function spdyFarewell(streams: SpdyStreams, statusSent: boolean, status: Uint8Array): Uint8Array {
   const frames: Uint8Array[] = [];

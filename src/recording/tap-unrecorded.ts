@@ -1,9 +1,10 @@
 /**
- * Taps of unrecorded connections. They parse frames for two reasons: to find a frame boundary at which a farewell
- * message can be inserted, and to enforce that a receive-only connection stays receive-only.
+ * Taps of unrecorded connections. They parse frames for two reasons: to find a frame boundary at which a
+ * farewell message can be inserted, and to reject input on connections on which the client may only receive
+ * data.
  *
- * Only `createReceiveOnlyTap` refuses frames. The other taps stop parsing after an unreadable frame, and their
- * connection then ends without a farewell.
+ * Only `createReceiveOnlyInput` refuses frames. The other taps stop parsing at an unreadable frame. Their
+ * connection then ends without a farewell message.
  */
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
 import { createTap, type StreamProtocol } from './stream-plan.ts';
@@ -13,7 +14,10 @@ import { asViolation, NO_MARK, urgentInput, violation, type Tap, type TappedSess
 const GOING_AWAY = 1001;
 const POLICY_VIOLATION = 1008;
 const SERVICE_UNAVAILABLE = 503;
-/** RFC 6455 §5.5: a control frame has at most 125 bytes, two of which are the code. */
+/**
+ * Maximum reason of a close frame, in bytes: a control frame has at most 125 bytes, and the code needs two
+ * (RFC 6455 §5.5).
+ */
 const MAX_REASON_BYTES = 123;
 
 /** A session that ignores all calls. */
@@ -36,7 +40,7 @@ export const BLIND_TAP: Tap = {
   farewell: () => undefined,
 };
 
-/** Creates the tap of an unrecorded exec or attach session. Undefined if its protocol is unknown. */
+/** Creates the tap of an unrecorded exec or attach session. Returns undefined if the protocol is unknown. */
 export function createUnrecordedSessionTap(protocol: StreamProtocol, chosen: string): Tap | undefined {
   let tap: Tap;
   try {
@@ -47,7 +51,9 @@ export function createUnrecordedSessionTap(protocol: StreamProtocol, chosen: str
   return forgiving(tap);
 }
 
-/** Creates the tap of another WebSocket connection. The farewell message is a close frame with the reason. */
+/**
+ * Creates the tap of any other WebSocket connection. Its farewell message is a close frame with the reason.
+ */
 export function createWebSocketEndTap(): Tap {
   const scanner = createWebSocketScanner({ expectMask: false });
   let closed = false;
@@ -100,8 +106,8 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
 }
 
 /**
- * Returns a tap that stops parsing at the first unreadable frame, instead of refusing it. Both directions share state,
- * so both stop.
+ * Returns a tap that stops parsing at the first unreadable frame instead of refusing it. Both directions
+ * stop, because they share state.
  */
 function forgiving(tap: Tap): Tap {
   let failed = false;

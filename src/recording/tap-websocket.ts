@@ -1,10 +1,11 @@
 /**
  * Taps of a WebSocket connection that carries one exec or attach session in the `channel.k8s.io` family.
  *
- * A message is a channel byte and data; in the base64 variants it is a digit and base64 in a text message. The tap must
- * read the same bytes as both ends, so ambiguous messages end the session: compressed frames, server messages of the
- * wrong type, fragmented client messages (the API server treats each frame as a message), and unknown channels. The
- * type of a client message is ignored, as the API server does; the official Python client sends stdin as text.
+ * A message is a channel byte and data; in the base64 variants it is a digit and base64 in a text message.
+ * The tap must interpret the bytes exactly as both ends do. Ambiguous messages therefore end the session:
+ * compressed frames, server messages of the wrong type, messages on unknown channels, and fragmented client
+ * messages, because the API server treats each frame as a message. Like the API server, the tap ignores the
+ * type of a client message: the official Python client sends stdin as text.
  *
  * Server messages are recorded piece by piece as they arrive. The payload of stdin is counted, not copied.
  */
@@ -47,14 +48,19 @@ export function createWebSocketTap(session: TappedSession, protocol: ChannelProt
   };
 }
 
-/** Start of the payload of a ping, which the pong repeats (RFC 6455 §5.5.3). */
+/**
+ * First bytes of the payload of the gateway's pings. A pong repeats the payload of its ping (RFC 6455
+ * §5.5.3).
+ */
 const PROBE = 'tailcast ';
 
 function probePayload(ordinal: number): Uint8Array {
   return Buffer.from(`${PROBE}${ordinal}`);
 }
 
-/** Returns the number of the ping that a pong answers; NaN if the ping was not from the gateway. */
+/**
+ * Returns the number of the gateway's ping that a pong answers. Returns NaN if the pong answers another ping.
+ */
 function probeOf(payload: Uint8Array): number {
   const text = Buffer.from(payload).toString('latin1');
   return text.startsWith(PROBE) ? Number(text.slice(PROBE.length)) : Number.NaN;
@@ -83,7 +89,7 @@ function createClientSide(
     if (piece.opcode === OPCODE.close) heartbeats.closingFrame();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
-    // The payload of stdin stays masked, because unmasking would copy it.
+    // The payload of stdin is not unmasked, because that would copy it.
     const taken = piece.first && piece.length > 0 ? message.open(unmaskedFirst(piece), false) : 0;
     if (message.channel !== CHANNEL.resize) heartbeats.urgentFrame();
     const { length } = piece.bytesFrom(taken);
@@ -123,8 +129,8 @@ function createClientSide(
 }
 
 /**
- * Maximum bytes of a control frame, and of a message with a one-byte length: head, mask and payload (RFC 6455 §5.2,
- * §5.5).
+ * Maximum size of a control frame and of any frame with a one-byte length: header, mask and payload (RFC 6455
+ * §5.2, §5.5).
  */
 const MAX_SMALL_BYTES = 2 + 4 + 125;
 
@@ -150,7 +156,7 @@ interface ServerReader {
   /** True if the server sent a readable exit status. */
   readonly exited: boolean;
   readonly statusBegun: boolean;
-  /** True if the last complete frame does not end its message. */
+  /** True if the last complete frame is not the last frame of its message. */
   readonly inMessage: boolean;
   see(piece: WebSocketPiece): void;
 }
@@ -186,7 +192,8 @@ function createServerReader(
         break;
       case CHANNEL.stdin:
       case CHANNEL.resize:
-        // The API server never writes to these channels, but a client other than kubectl could show such bytes.
+        // The API server never writes to these channels. The bytes are refused, because a client other than
+        // kubectl could show them.
         if (part.length > 0) throw violation('output on a channel of the client');
         break;
       case undefined:
@@ -232,7 +239,7 @@ function createServerSide(
   const scanner = createWebSocketScanner({ expectMask: false });
   const conclusion = new Conclusion();
   const reader = createServerReader(session, protocol, conclusion);
-  // State at the position up to which the bytes were delivered.
+  // State after the last delivered byte.
   let betweenFrames = true;
   let betweenMessages = true;
   let statusBegun = false;
@@ -289,7 +296,7 @@ function seeAll(
 ): void | Promise<void> {
   try {
     for (const piece of scanner.push(chunk)) {
-      // No extension was negotiated, because the gateway removes the offer from the handshake.
+      // Extensions cannot be in use, because the gateway removes their offer from the handshake.
       if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
       see(piece);
     }
@@ -309,7 +316,10 @@ function checkType(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
   if ((piece.opcode === OPCODE.text) !== base64) throw violation('a WebSocket message of the wrong type');
 }
 
-/** The current message of a direction. One object is reused, because bursts of output have one message per line. */
+/**
+ * State of the current message of a direction. One object is reused for all messages, because long output may
+ * have one message per line.
+ */
 class Message {
   readonly #protocol: ChannelProtocol;
   #channel: number | undefined;
@@ -329,7 +339,7 @@ class Message {
    * Reads the channel of the message.
    * @param first next byte of the payload, unmasked, if there is one
    * @param last true if the message ends here
-   * @returns number of payload bytes that the channel took: 1, or 0 if it was known
+   * @returns number of payload bytes that the channel needed: 1, or 0 if the channel was already known
    */
   open(first: number | undefined, last: boolean): number {
     if (this.#channel !== undefined) return 0;
@@ -343,7 +353,7 @@ class Message {
     return 1;
   }
 
-  /** Returns the data in the bytes after the channel. */
+  /** Decodes the data after the channel byte. */
   decode(bytes: Uint8Array, last: boolean): Uint8Array {
     return this.#channel === undefined ? EMPTY : this.#decode(bytes, last);
   }
@@ -365,8 +375,8 @@ function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): 
 }
 
 /**
- * Returns a decoder for base64 in several pieces. The decoder decodes complete groups of four and keeps the rest for
- * the next piece.
+ * Returns a decoder for base64 that arrives in pieces. It decodes complete groups of four characters and
+ * keeps the rest for the next piece.
  */
 function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array {
   let rest: Uint8Array = EMPTY;

@@ -1,7 +1,7 @@
 /**
- * Adapter of one session protocol. A tap parses the bytes of a session before the relay delivers them. It provides
- * everything that the relay needs to know about the protocol: heartbeats, terminal sizes, the proof of a complete
- * end, and the message that ends a session. A tap never changes bytes.
+ * Adapter of one session protocol. A tap parses the bytes of a session before the relay delivers them. It
+ * tells the relay everything that depends on the protocol: heartbeats, terminal sizes, the proof of a
+ * complete end, and the message that ends a session. A tap never changes bytes.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -10,45 +10,60 @@ import type { RecordingSession } from './session.ts';
 export interface Tap {
   /**
    * Parses output of the server.
-   * @param more true if another chunk follows immediately; both are then recorded and delivered together
-   * @returns a promise if the client must not see the output before it resolves; it covers all earlier output
-   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
+   * @param more true if another chunk follows immediately. Both are then recorded and delivered together
+   * @returns a promise if the client must not see the output yet. When it resolves, the client may see this
+   * and all earlier output
+   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection. The chunk must then not
+   * be delivered
    */
   output(chunk: Uint8Array, more?: boolean): void | Promise<void>;
-  /** Returns the state after the output that was parsed so far. */
+  /** Returns the state after all output that was parsed so far. */
   mark(): OutputMark;
   /**
    * Parses input of the client.
-   * @param kept bytes before the chunk that an earlier result kept
-   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`: the input must not be delivered
+   * @param kept bytes before the chunk, from `kept` of the previous result
+   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`. The input must then not be delivered
    */
   input(chunk: Uint8Array, kept: Uint8Array): ClientInput;
-  /** Returns a ping for the client, see `client-heartbeats.ts`. Undefined while too many pings have no response. */
+  /**
+   * Returns a ping for the client, see `client-heartbeats.ts`. Returns undefined while too many pings are
+   * unanswered.
+   */
   nextProbe?(): Probe | undefined;
   /**
-   * Returns the reason why the output and the exit status are not proved complete after the server closed its
-   * connection. Undefined if both are complete, the client closed first, or the protocol has no proof.
+   * Returns the reason why output and exit status are not proved complete after the server has closed its
+   * connection. Returns undefined if both are proved, if the client closed first, or if the protocol has no
+   * proof.
    * @param backpressured true if the gateway had stopped reading from the server
    */
   incompleteReason(backpressured: boolean): string | undefined;
-  /** True if the client announced the close before its connection closed. */
+  /** Returns true if the client has sent a closing frame. */
   hasClientLeft(): boolean;
   /**
-   * Returns bytes that end the session with a message, to be sent after the delivered output. Undefined if a frame is
-   * partly delivered, or if the session ended already.
+   * Returns bytes that end the session with a message. They must follow the delivered output. Returns
+   * undefined if a frame is partly delivered or the session has already ended.
    */
   farewell(message: string, httpStatus: number): Uint8Array | undefined;
 }
 
-/** State of the output at one position of the stream, used when the bytes before the position are delivered. */
+/**
+ * State of the output at one position of the stream. The relay uses it when it has delivered the bytes before
+ * the position.
+ */
 export interface OutputMark {
-  /** Number of last bytes that must not be delivered yet: an incomplete frame, an unproved exit status. */
+  /**
+   * Number of bytes before the position that must not be delivered yet: an incomplete frame or an unproved
+   * exit status.
+   */
   readonly heldBytes: number;
-  /** The same if the gateway had stopped reading from the server, which makes more exit statuses unproved. */
+  /**
+   * Like `heldBytes`, if the gateway had stopped reading from the server. More exit statuses are unproved in
+   * this case.
+   */
   readonly heldBytesBackpressured: number;
   /**
-   * Reports that all bytes before the position except the last `heldBytes` are delivered.
-   * @returns true if frames of the gateway may follow them
+   * Reports that all bytes before the position are delivered, except the last `heldBytes`.
+   * @returns true if frames of the gateway may follow the delivered bytes
    */
   delivered(heldBytes: number): boolean;
 }
@@ -58,25 +73,29 @@ export interface ClientInput {
   /**
    * - `urgent`: must be forwarded immediately.
    * - `delayable`: terminal sizes and other frames that may be forwarded later.
-   * - `heartbeat`: may be forwarded later, or answered with `responses`.
-   * - `none`: nothing to forward now: responses to pings of the gateway, or the start of a heartbeat or resize message.
+   * - `heartbeat`: only heartbeats, which may be forwarded later or answered with `responses`.
+   * - `none`: no bytes to forward now. The input consists of responses to pings of the gateway, or of the
+   *   start of a heartbeat or resize message.
    */
   readonly kind: 'urgent' | 'delayable' | 'heartbeat' | 'none';
-  /** Bytes to forward, including kept bytes. */
+  /** Bytes to forward, including the kept bytes of the previous call. */
   readonly bytes: Uint8Array;
-  /** Bytes for the next call: the start of a heartbeat or resize message, and delayable frames before it. */
+  /**
+   * Bytes to pass to the next call: the start of a heartbeat or resize message, and delayable frames before
+   * it.
+   */
   readonly kept: Uint8Array;
-  /** Responses of the server to heartbeats. */
+  /** Responses that the server would send to the heartbeats. */
   readonly responses: readonly Uint8Array[];
   /** True if `bytes` end at a frame boundary. */
   readonly atBoundary: boolean;
   /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
-  /** Promise of the recorder; `bytes` must not be forwarded before it resolves. */
+  /** Promise of the recorder. `bytes` must not be forwarded before it has resolved. */
   readonly recorded?: Promise<void> | undefined;
 }
 
-/** A ping of the gateway between frames of the server, with its number. The first number is 1. */
+/** A ping of the gateway and its number, from 1. The relay inserts it between frames of the server. */
 export interface Probe {
   readonly ordinal: number;
   readonly frame: Uint8Array;
@@ -95,10 +114,10 @@ export function joined(kept: Uint8Array, chunk: Uint8Array): Uint8Array {
   return kept.length === 0 ? chunk : Buffer.concat([kept, chunk]);
 }
 
-/** State of a protocol without frames that the gateway could add. */
+/** State for a protocol into which the gateway cannot insert frames. */
 export const NO_MARK: OutputMark = { heldBytes: 0, heldBytesBackpressured: 0, delivered: () => false };
 
-/** Reasons for `incompleteReason`, as messages for the user and the recording. */
+/** Reasons that `incompleteReason` returns. The user and the recording get these texts. */
 export const INCOMPLETE = {
   status: 'the API server closed the connection before it said how the command ended',
   output: 'the API server closed the connection before the output had ended',
@@ -108,7 +127,7 @@ export const INCOMPLETE = {
 /** First version of the stream protocol in which the server always sends an exit status. */
 export const STATUS_SINCE = 4;
 
-/** Methods of a recording session that taps use. */
+/** Methods of `RecordingSession` that taps use. */
 export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> & {
   /** True if `output` is ignored, so that taps need not call it. */
   readonly ignoresOutput?: boolean;

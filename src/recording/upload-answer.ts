@@ -12,7 +12,7 @@ export interface UploadAnswer {
   attach(events: ConnectionEvents): void;
   /** Reads bytes of acknowledgements. */
   push(chunk: Uint8Array): void;
-  /** Reports that the upload is complete. The recorder may end its response from then on. */
+  /** Reports that the upload was sent completely. Only after that may the recorder end its response. */
   finishing(): void;
   /** Reports the end of the response. */
   end(): void;
@@ -23,7 +23,7 @@ export interface UploadAnswer {
 export interface UploadAnswerOptions {
   /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** True if the acknowledgements count frames. */
+  /** True if acknowledgements contain the number of bytes of frames. */
   readonly frames: boolean;
   /** Resets the connection. */
   readonly dispose: () => void;

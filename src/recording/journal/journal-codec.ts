@@ -1,6 +1,6 @@
 /**
- * The format of journal files, which keep the unacknowledged end of a recording when its gateway stops: sealed
- * records after a plain prefix.
+ * Format of journal files. They keep unacknowledged output of a recording when the gateway stops. A file
+ * consists of a plain prefix and sealed (encrypted) records.
  *
  * ```
  *   file    prefix record…                          written once, to its end
@@ -11,28 +11,29 @@
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
  *
- * AES-256-GCM; each file has its own key, the nonce is the number of the record in the file, and the length is
- * authenticated with it; in files of frames the prefix is authenticated as well. A record therefore cannot be
- * changed, moved, omitted or taken from another file; only the end of a file can be cut, as in a crash. The first
- * record is the head, and the second one is `part`, without content.
+ * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in
+ * the file. The length of the record is authenticated, too, and so is the prefix in files of frames. A reader
+ * therefore detects records that were changed, moved, omitted or copied from another file. It cannot detect
+ * that the last records of a file are missing, as after a crash. The first record is the head. The second is
+ * `part`, without content.
  *
- * Old content of an overwritten file was sealed with another key, so it is never read as a record. A record that
- * a crash cut while it was written over old content cannot be distinguished from a changed one. If this is the
- * head, the file counts as damaged.
+ * A file may be written over the content of an older file. The old content was sealed with another key, so it
+ * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
+ * record. If this record is the head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
-/** Format number 1 and following. */
+/** First format number. Later formats have higher numbers. */
 const FORMATS = [
   { over: false, frames: false },
   { over: true, frames: false },
   { over: false, frames: true },
   { over: true, frames: true },
 ].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
-/** Prefix of files of every format. */
+/** First bytes of the files of every format. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
@@ -40,7 +41,7 @@ const LENGTH_BYTES = 4;
 export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;
-/** Size of a record in addition to its content. */
+/** Bytes that a record needs in addition to its content. */
 export const RECORD_OVERHEAD = LENGTH_BYTES + LEAD_BYTES + TAG_BYTES;
 /** Maximum content of one record. */
 export const MAX_RECORD_BYTES = 8 * 1024 * 1024;
@@ -48,25 +49,26 @@ const ALGORITHM = 'aes-256-gcm';
 
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
- * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` contains the
- * recording. For a recording of frames it contains these, and `acknowledged` contains the number of bytes of
- * lines before `at` in eight bytes.
+ * Kinds of records. The field `at` of a record is an offset in the recording. For `part` it is the number of
+ * an upload, and for `head` it is 0. `lines` contains bytes of the recording, as lines or frames. If the
+ * recording consists of frames, `acknowledged` contains the number of bytes of lines before `at`, in eight
+ * bytes.
  */
 export type RecordKind = (typeof KINDS)[number];
 
 export interface JournalFormat {
   /** True if the file was written over another one. */
   readonly over: boolean;
-  /** True if the recording is frames; false if it is lines. */
+  /** True if the recording consists of frames; false if it consists of lines. */
   readonly frames: boolean;
 }
 
-/** Facts for a delivery by another process. */
+/** Data of a session that another process needs to deliver the recording. */
 export interface JournalHead {
   readonly sessionId: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
-  /** Tags that are resolved again. */
+  /** Tags of recorders. The delivering process resolves them again. */
   readonly recorderTags: readonly string[];
   /** Log fields of the session. */
   readonly about: Readonly<Record<string, string>>;
@@ -77,19 +79,23 @@ export interface JournalFile {
   readonly preamble: Uint8Array;
   readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
   readonly frames: boolean;
-  /** True if it was written over another file; bytes of that file may follow its last record. */
+  /** True if the file was written over another file. Bytes of that file may follow the last record. */
   readonly over: boolean;
   readonly acknowledged: number;
   /** Acknowledged bytes of lines. */
   readonly acknowledgedLines: number;
   readonly part: number;
-  /** `cut`: the last record is incomplete, as after a crash. `damaged`: the file was changed. */
+  /**
+   * `whole`: the last record is complete. `cut`: the last record is incomplete, as after a crash. `damaged`:
+   * the file was changed.
+   */
   readonly ending: 'whole' | 'cut' | 'damaged';
 }
 
 /**
- * `foreign`: not a journal. `newer`: a format of a newer version. `key`: sealed with another key. `empty`: at
- * most a prefix. `damaged`: the head is unreadable.
+ * Reason why a file cannot be read. `foreign`: the file is not a journal. `newer`: a newer version of
+ * tailcast wrote it. `key`: it is sealed with another key. `empty`: it contains no record. `damaged`: its
+ * head is unreadable.
  */
 export class JournalError extends Error {
   override readonly name = 'JournalError';
@@ -103,11 +109,11 @@ export class JournalError extends Error {
 
 export interface JournalSealer {
   readonly prefix: Uint8Array;
-  /** Returns the next record of the file in pieces, like its content. */
+  /** Returns the next record of the file, in as many pieces as `content` has, or more. */
   seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 
-/** @param salt of the file; never reused, except to create the file of a test again */
+/** @param salt salt of the file, which must be unique. Only tests pass a fixed salt */
 export function createSealer(
   key: JournalKey,
   salt: Uint8Array = randomBytes(SALT_BYTES),
@@ -165,7 +171,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
   const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
   const [first] = records;
-  // bytes without a head are damage, because a crash between prefix and head looks the same
+  // a crash between prefix and head cannot be distinguished from damage, so both are reported as damage
   if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')
@@ -186,7 +192,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
 
 const LINE_BYTES_BYTES = 8;
 
-/** Returns the content of an `acknowledged` record of a recording that is frames. */
+/** Returns the content of an `acknowledged` record for a recording of frames. */
 export function encodeLineBytes(lineBytes: number): Uint8Array {
   const content = Buffer.alloc(LINE_BYTES_BYTES);
   content.writeBigUInt64BE(BigInt(lineBytes));
@@ -291,7 +297,10 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
   return format.magic;
 }
 
-/** Returns the authenticated data of a record. The data includes the format, so that a changed format is detected. */
+/**
+ * Returns the additional authenticated data of a record. The data contains the format, so that a reader
+ * detects a changed format.
+ */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
   return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
 }

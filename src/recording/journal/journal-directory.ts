@@ -1,15 +1,17 @@
 /**
- * The directory of journals, which gateways may share: a folder per process, with a sign of life.
+ * Directory of journals. Several gateways may share it. Each process has its own folder and regularly writes
+ * a *sign of life* there.
  *
  * ```
  *   <directory>/<process>/owner             who writes here, said again every few seconds
  *   <directory>/<process>/<name>.000001.journal
  * ```
  *
- * A process takes over the folder of a stopped process by renaming it into its own folder. Only one of several
- * processes succeeds and delivers. A process of this machine has stopped if it says so, or if its process id does
- * not exist. A process of another machine or container has stopped if its folder had no sign of life for {@link
- * LEASE_MS}, by the clock of the file system.
+ * A process takes over the folder of a stopped process by renaming it into its own folder. If several
+ * processes try this, only one succeeds, and this process delivers the journals. A process of this machine
+ * counts as stopped if it has reported its stop, or if its process id does not exist. A process of another
+ * machine or container counts as stopped if its folder had no sign of life for {@link LEASE_MS}, by the clock
+ * of the file system.
  */
 import { randomUUID } from 'node:crypto';
 import {
@@ -34,15 +36,15 @@ import { isSystemError } from '../../errors.ts';
 const LEASE_MS = 30_000;
 /** Interval of the signs of life. */
 export const SIGN_MS = 5_000;
-/** Suffix of an unreadable file, which is not read again. */
+/** Suffix that is appended to the name of an unreadable file, so that it is not read again. */
 export const DAMAGED_SUFFIX = '.damaged';
 const OWNER = 'owner';
 const TAKEN = 'taken-';
-/** Maximum depth of folders in folders, which exist if a process stopped during a takeover. */
+/** Maximum depth of nested folders. A folder contains another one if a process stopped during a takeover. */
 const MAX_DEPTH = 8;
 
 interface Owner {
-  /** Boot id and process-id namespace, in which process ids are valid. */
+  /** Boot id and process-id namespace of the process. Process ids are comparable only if both are equal. */
   readonly place: string;
   readonly process: string;
   /** Id of the key, hexadecimal. */
@@ -54,9 +56,9 @@ export interface OwnFolder {
   readonly path: string;
   /** Renews the sign of life. @returns false if the folder is gone, because another process has taken it over */
   sign(): Promise<boolean>;
-  /** Takes over files of stopped processes into this folder. @returns the new files */
+  /** Moves files of stopped processes into this folder. @returns the moved files */
   takeOver(): Promise<readonly string[]>;
-  /** Returns the folders with other keys, which this process cannot read. */
+  /** Returns the folders whose journals are sealed with another key. This process cannot read them. */
   foreign(): Promise<readonly string[]>;
   /** Stops the signs of life, so that other processes may take over the folder. Removes an empty folder. */
   abandon(): Promise<void>;
@@ -116,7 +118,9 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
   };
 }
 
-/** Returns the content of a directory of journals, for checks. @throws Error of the OS */
+/**
+ * Returns the content of a directory of journals, for `tailcast doctor`. @throws Error of the OS
+ */
 export async function surveyJournals(
   directory: string,
   key: JournalKey | undefined,
@@ -164,7 +168,7 @@ async function lookAt(folder: string, me: Owner, nowMs: number): Promise<'live' 
   return owner.key === me.key ? 'left' : 'foreign';
 }
 
-/** Returns undefined between the creation of a folder and its first sign of life. */
+/** Reads the sign of life of a folder. Returns undefined if the folder was just created and has none yet. */
 async function readOwner(folder: string): Promise<Owner | undefined> {
   try {
     const value: unknown = JSON.parse(await readFile(join(folder, OWNER), 'utf8'));
@@ -193,7 +197,7 @@ async function flatten(folder: string, target: string, depth: number): Promise<r
     if (entry.isDirectory() && depth < MAX_DEPTH) {
       moved.push(...(await flatten(path, target, depth + 1)));
       await unlink(join(path, OWNER)).catch(() => undefined);
-      // fails if the folder has other content
+      // fails if the folder contains other files
       await rmdir(path).catch(() => undefined);
     } else if (folder !== target && isKept(entry.name)) {
       const place = join(target, entry.name);

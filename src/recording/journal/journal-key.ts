@@ -1,4 +1,4 @@
-/** The key that seals journals: 32 random bytes in a file that other users cannot read. */
+/** Key that seals (encrypts) journals: 32 random bytes in a file that other users cannot read. */
 import { createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto';
 import { link, open, readFile, stat, unlink } from 'node:fs/promises';
 import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
@@ -8,7 +8,10 @@ export const KEY_ID_BYTES = 8;
 export const SALT_BYTES = 32;
 
 export interface JournalKey {
-  /** Id that distinguishes a file with another key from a damaged one. */
+  /**
+   * Id of the key. With the id, readers distinguish a file that is sealed with another key from a damaged
+   * file.
+   */
   readonly id: Buffer;
   /** Returns the AES-256 key of one file. No two files have the same salt, so every file has its own key. */
   fileKey(salt: Uint8Array): KeyObject;
@@ -39,16 +42,19 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
 }
 
 /**
- * Returns the key in `path`, in base64, and creates it if it does not exist. If several processes create it at
- * once, one of them wins.
+ * Returns the key in `path`, in base64, and creates it if it does not exist. If several processes create the
+ * key at the same time, all use the key of the first.
  *
- * @throws TailcastError `CONFIG_INVALID` if it is unusable, or readable by other users
+ * @throws TailcastError `CONFIG_INVALID` if the key is malformed, or if other users can read the file
  */
 export async function loadJournalKey(path: string): Promise<JournalKey> {
   return createJournalKey(await loadSecret(path));
 }
 
-/** Returns the {@link KEY_BYTES} bytes of the key in `path`. Creates and throws as {@link loadJournalKey}. */
+/**
+ * Returns the {@link KEY_BYTES} bytes of the key in `path`. Creates the key and throws like
+ * {@link loadJournalKey}.
+ */
 export async function loadSecret(path: string): Promise<Uint8Array> {
   try {
     return await readSecret(path).catch(async (error: unknown) => {
@@ -64,7 +70,7 @@ export async function loadSecret(path: string): Promise<Uint8Array> {
 async function readSecret(path: string): Promise<Uint8Array> {
   const text = (await readFile(path, 'latin1')).trim();
   const { mode } = await stat(path);
-  // a Secret that is mounted into a pod belongs to root and is read by a group
+  // the file of a mounted Secret belongs to root and must be readable for the group of the pod
   if ((mode & 0o007) !== 0) throw new Error('everybody may read it: chmod o= it, and make a new one');
   const secret = Buffer.from(text, 'base64');
   if (secret.length !== KEY_BYTES || secret.toString('base64') !== text) {

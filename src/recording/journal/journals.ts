@@ -1,6 +1,6 @@
 /**
- * The journals of one process: those of running sessions, and undelivered ends of this process or of stopped
- * ones.
+ * All journals of one process: those of running sessions, and those with an undelivered *tail*. A tail is the
+ * unacknowledged last bytes of a recording whose session has ended, in this process or in a stopped one.
  *
  * ```
  *   running ──recorder lost──► offered ──delivered, dropped──► removed
@@ -24,7 +24,7 @@ import { SessionJournal, type JournalRoom } from './session-journal.ts';
 export interface JournalOptions {
   readonly directory: string;
   readonly key: JournalKey;
-  /** Maximum bytes on disk, of all sessions of the process. */
+  /** Maximum bytes on disk for all sessions of the process. */
   readonly maxBytes: number;
   readonly unixMs: () => number;
   readonly log: Logger;
@@ -32,11 +32,11 @@ export interface JournalOptions {
   readonly refused?: (reason: 'room' | 'disk') => void;
   /** Called periodically with the current counts, see {@link Journals.bytes}. */
   readonly measured?: (journals: Pick<Journals, 'bytes' | 'left' | 'unreadable'>) => void;
-  /** Resolves the current addresses of recorders with these tags. */
+  /** Returns the current addresses of recorders with these tags. */
   readonly resolveRecorderTags?:
     | ((tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>)
     | undefined;
-  /** Returns the callbacks for a session of another process. */
+  /** Returns the callbacks for a session of a stopped process. */
   readonly eventsOf: (head: JournalHead) => LateEvents;
   readonly noteMs?: number;
   readonly signMs?: number;
@@ -44,7 +44,7 @@ export interface JournalOptions {
 
 /** Delivers undelivered ends. */
 export interface Deliverer {
-  /** True if that many bytes may be loaded into memory. */
+  /** Returns true if this number of bytes may be loaded into memory. */
   hasRoom(bytes: number): boolean;
   take(end: LateEnd): boolean;
 }
@@ -100,7 +100,7 @@ export class Journals {
     return this.#bytes;
   }
 
-  /** Number of ended sessions that are not delivered. */
+  /** Number of undelivered tails. */
   get left(): number {
     return this.#left.size;
   }
@@ -110,23 +110,26 @@ export class Journals {
     return this.#unreadable + this.#foreign;
   }
 
-  /** Creates the journal of a new session, of lines or frames. The first write creates its first file. */
+  /**
+   * Creates the journal of a new session. `frames` is true if the recording consists of frames. The first
+   * write creates its first file.
+   */
   begin(head: JournalHead, frames = false): SessionJournal {
     const journal = new SessionJournal(this.#room, randomUUID(), head, frames);
     this.#running.add(journal);
     return journal;
   }
 
-  /** Offers the end of a session for delivery, after its upload has ended. */
+  /** Offers the tail of a session for delivery after its upload has ended. */
   leave(journal: SessionJournal, events: LateEvents): EndJournal {
     const { bytes } = journal;
     const paths = journal.leave();
-    // the late delivery counts the bytes that the journal has released
+    // `journal.leave` released these bytes, but the files still exist, so they are counted again
     this.#bytes += bytes;
     return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
   }
 
-  /** Starts to deliver undelivered ends, of this process and of stopped ones. */
+  /** Starts to deliver tails, of this process and of stopped processes. */
   start(deliverer: Deliverer): void {
     this.#deliverer = deliverer;
     const { noteMs = NOTE_MS, signMs = SIGN_MS } = this.#options;
@@ -142,8 +145,8 @@ export class Journals {
   }
 
   /**
-   * Renews the sign of life, takes over files of stopped processes, and offers queued ends. One call at a time;
-   * never rejects.
+   * Renews the sign of life, takes over files of stopped processes, and offers queued tails. Must not be
+   * called again before it resolves. Never rejects.
    */
   look(): Promise<void> {
     this.#looking ??= this.#look()
@@ -155,7 +158,7 @@ export class Journals {
     return this.#looking;
   }
 
-  /** Stops. Files on disk stay for the next process. */
+  /** Stops. Files on disk remain for the next process. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
     this.#closing.abort(new Error('the gateway has ended'));
@@ -185,7 +188,7 @@ export class Journals {
     }
   }
 
-  /** Starts a new folder, because other processes have taken over the current one. */
+  /** Creates a new folder, because another process has taken over the current one. */
   async #begunAnew(): Promise<void> {
     this.#options.log.warn({}, 'another process has taken over the journals of this one');
     this.#folder = await openOwnFolder(this.#options.directory, this.#options.key);
@@ -229,7 +232,10 @@ export class Journals {
     });
   }
 
-  /** Returns the recorders of the head, and the current ones with its tags. */
+  /**
+   * Returns the recorders that the head of the journal names, and the current recorders with the tags in the
+   * head.
+   */
   async #recordersOf({ recorders, recorderTags }: JournalHead): Promise<readonly string[]> {
     if (recorderTags.length === 0) return recorders;
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RESOLVE_MS)]);
@@ -237,14 +243,14 @@ export class Journals {
     return [...new Set([...recorders, ...(found ?? [])])];
   }
 
-  /** Keeps the names of the files, so that a process of a newer version finds them. */
+  /** Does not rename these files, so that a process of a newer version can read them. */
   #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
     this.#unreadable += paths.length;
     for (const path of paths)
       this.#options.log.error({ path, reason }, 'only a newer version can deliver the end of a recording');
   }
 
-  /** Renames unreadable files, which an administrator must check. */
+  /** Renames unreadable files, so that they are not read again. An administrator must check them. */
   async #setAside(paths: readonly string[], reason: string): Promise<void> {
     for (const path of paths) {
       this.#unreadable += 1;

@@ -1,4 +1,6 @@
-/** Reads the undelivered end of a recording from the journal of a finished upload or a stopped gateway. */
+/**
+ * Reads the undelivered tail of a recording from the journal of a finished upload or of a stopped gateway.
+ */
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { MAX_LINE_BYTES_PER_FRAME_BYTE } from '../../wire/recorder-api/upload-frame.ts';
@@ -11,7 +13,7 @@ import { JOURNAL_SUFFIX } from './session-journal.ts';
 export interface LeftContent {
   readonly head: JournalHead;
   readonly rest: UploadRest;
-  /** Files that are damaged, or whose predecessors are missing. */
+  /** Segment files that are damaged, or before which a segment is missing. */
   readonly damaged: readonly { readonly path: string; readonly reason: string }[];
 }
 
@@ -79,15 +81,18 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   return { head: first.file.head, rest, damaged };
 }
 
-/** Returns why a file is damaged, or undefined. A crash may cut an overwritten file at any byte, without damage. */
+/**
+ * Returns the reason why a file counts as damaged, or undefined. A file that was written over another one may
+ * be cut at any byte by a crash; this is no damage.
+ */
 function damageOf({ ending, over }: JournalFile): string | undefined {
   if (ending === 'damaged') return 'a record in it is damaged';
   return ending === 'cut' && !over ? 'a record in it is not complete' : undefined;
 }
 
 /**
- * Returns the maximum number of bytes of asciicast lines for missing frames, whose exact number is unknown. The
- * recorder then sees a gap, and stores no byte twice.
+ * Returns the maximum number of bytes of asciicast lines for missing frames, because the exact number is
+ * unknown. With the maximum, the recorder sees a gap but stores no byte twice.
  */
 function mostLines(frameBytes: number): number {
   return frameBytes * MAX_LINE_BYTES_PER_FRAME_BYTE;

@@ -1,6 +1,7 @@
 /**
- * The journal of one session: its unacknowledged output, written to disk before the client sees it. It survives a crash
- * of the process, but not of the machine, because nothing is synced.
+ * Journal of one session. It contains unacknowledged output, which is written to disk before the client sees
+ * it. The journal survives a crash of the process but not of the machine, because writes are not synced
+ * (`fsync`).
  *
  * ```
  *   segment 1            segment 2            segment 3
@@ -9,10 +10,11 @@
  *      acknowledged
  * ```
  *
- * Segments are append-only and are only released complete. The next segment overwrites the file that was released
- * last, which costs a fifth of a new file. If a write fails (disk full or broken), the journal refuses it and all
- * later writes, until the recorder acknowledged all refused bytes. In the meantime the upload makes its writers wait,
- * so that each byte that the client sees is on disk or at a recorder.
+ * Segments are append-only. A segment is released when all its bytes are acknowledged. The next segment
+ * overwrites the last released file, which needs a fifth of the time of a new file. If a write fails because
+ * the disk is full or broken, the journal refuses all later writes until the recorder has acknowledged all
+ * refused bytes. Until then, the client sees output only after its acknowledgement, so every byte that the
+ * client sees is on disk or at a recorder.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
@@ -45,7 +47,7 @@ export interface JournalRoom {
   /** Returns the directory for new segments. */
   readonly directory: () => string;
   readonly key: JournalKey;
-  /** Reserves disk space. @returns false if the limit would be exceeded */
+  /** Reserves disk space. @returns false if this would exceed the limit */
   reserve(bytes: number): boolean;
   release(bytes: number): void;
   /** Reports a failed write. */
@@ -60,11 +62,11 @@ interface Segment {
   readonly sealer: JournalSealer;
   /** Number of written bytes. */
   bytes: number;
-  /** Size of the file. The size exceeds `bytes` while the segment overwrites another one. */
+  /** Size of the file. Larger than `bytes` while the segment overwrites an older file. */
   size: number;
-  /** True if a record was written incompletely. */
+  /** True if a record was only partly written. */
   broken: boolean;
-  /** Offset after the last byte of the recording in the segment. */
+  /** Offset in the recording after the last byte of the segment. */
   end: number;
 }
 
@@ -75,17 +77,17 @@ export class SessionJournal {
   readonly #head: JournalHead;
   readonly #frames: boolean;
   #segments: Segment[] = [];
-  /** Released segment before the current ones. The next segment overwrites its file. */
+  /** The last released segment. The next segment overwrites its file. */
   #spare: Segment | undefined;
   /** True if `#spare` existed at the last `note`. */
   #spareIsOld = false;
   #made = 0;
-  /** Offset after the last written byte. */
+  /** Offset in the recording after the last written byte. */
   #end = 0;
   #acknowledged = 0;
   /** Number of bytes of asciicast lines before `#acknowledged`. */
   #acknowledgedLines = 0;
-  /** Acknowledged offset that the newest segment contains. */
+  /** Last acknowledged offset that was written to the newest segment. */
   #noted = 0;
   #part = 1;
   #over = false;
@@ -101,13 +103,14 @@ export class SessionJournal {
     this.#frames = frames;
   }
 
-  /** Size of the segments on disk, without the released one. */
+  /** Size of the segments on disk, without the released segment. */
   get bytes(): number {
     return this.#segments.reduce((sum, { size }) => sum + size, 0);
   }
 
   /**
-   * Appends bytes in one piece or several, which `preamble` has seen already. @returns false if they are not on disk
+   * Appends bytes, in one piece or several. The caller has already passed them to `preamble`. @returns false
+   * if the bytes are not on disk
    */
   append(offset: number, content: Uint8Array | readonly Uint8Array[], preamble: Preamble): boolean {
     if (this.#over) return false;
@@ -137,7 +140,7 @@ export class SessionJournal {
     return true;
   }
 
-  /** Appends the unacknowledged bytes that are not on disk yet. @returns as `append` */
+  /** Appends the unacknowledged bytes that are not on disk yet. @returns like `append` */
   complete({ offset, lineBytes, bytes, preamble }: UploadRest): boolean {
     const written = this.#end - offset;
     if (written >= 0 && written <= bytes.length) {
@@ -148,8 +151,8 @@ export class SessionJournal {
   }
 
   /**
-   * Returns the first bytes that fit into one record. The bytes end at a frame, because a segment is readable only
-   * from the start of a frame.
+   * Returns the first bytes that fit into one record. They end at a frame boundary, because a segment must
+   * begin at one.
    */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
@@ -158,15 +161,15 @@ export class SessionJournal {
   }
 
   /**
-   * Releases the segments before `offset`, which a recorder acknowledged. `lineBytes`: bytes of asciicast lines before
-   * it.
+   * Releases the segments before `offset`, because a recorder has acknowledged them. `lineBytes` is the
+   * number of bytes of asciicast lines before `offset`.
    */
   acknowledged(offset: number, lineBytes = offset): void {
     if (offset <= this.#acknowledged) return;
     this.#acknowledgedLines = lineBytes;
     this.#acknowledged = offset;
     const isDone = (): boolean => this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset;
-    // The remaining segments must contain the position in the lines at which they start.
+    // The remaining segments must record at which byte of the lines they start.
     if (isDone() && this.#frames && !this.#note()) return;
     while (isDone()) {
       const done = this.#segments.shift();
@@ -184,8 +187,8 @@ export class SessionJournal {
   }
 
   /**
-   * Writes the acknowledged offset, so that those bytes are not delivered again, and deletes an unused released
-   * segment. Called periodically.
+   * Writes the acknowledged offset to the journal, so that acknowledged bytes are not delivered again. Also
+   * deletes a released segment that was not reused. Called periodically.
    */
   note(): void {
     if (this.#spareIsOld) this.#dropSpare();
@@ -221,7 +224,10 @@ export class SessionJournal {
     return paths;
   }
 
-  /** Continues with new files after another process took the files, as soon as all earlier bytes are acknowledged. */
+  /**
+   * Called after another process took over the files. Continues with new files when all earlier bytes are
+   * acknowledged.
+   */
   restart(): void {
     this.#letGo();
     this.#end = -1;
@@ -250,7 +256,7 @@ export class SessionJournal {
   #drop({ fd, path, size }: Segment): void {
     closeSync(fd);
     this.#room.release(size);
-    // Asynchronous, because the kernel needs time to free megabytes of pages.
+    // Deletes asynchronously, because the kernel needs time to free megabytes of pages.
     unlink(path).catch(() => undefined);
   }
 
@@ -314,7 +320,7 @@ export class SessionJournal {
     });
   }
 
-  /** Renames an overwritten file after its head is written, so that it sorts after the other segments. */
+  /** Renames an overwritten file after its new head is written, so that it sorts after the other segments. */
   #begun(segment: Segment, isReused: boolean): boolean {
     if (!isReused) return true;
     try {
@@ -345,14 +351,14 @@ export class SessionJournal {
     return this.#writePieces(segment, segment.sealer.seal(kind, at, ...content));
   }
 
-  /** Writes pieces whose space is already reserved. */
+  /** Writes pieces. The caller has reserved the disk space. */
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
     const bytes = lengthOf(pieces);
     const at = segment.bytes;
     segment.bytes += bytes;
-    // The next record overwrites the end mark.
+    // The position does not include the end mark, so that the next record overwrites the mark.
     const mark = END_MARK.subarray(0, segment.size - segment.bytes);
-    // The sealed pieces become garbage as soon as they are written.
+    // The sealed pieces are garbage after the write, which the early garbage collection must count.
     passedThrough(bytes);
     try {
       const all = mark.length === 0 ? pieces : [...pieces, mark];

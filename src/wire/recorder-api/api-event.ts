@@ -51,8 +51,9 @@ export interface ApiRequestEvent {
     readonly nodeUser?: string;
   };
   /**
-   * Length of the complete body, in bytes. Set if `request.body` contains only its beginning. It becomes the
-   * key `bodyTruncatedFrom` in `request`, which tsrecorder ignores.
+   * Number of bytes of the body that the gateway has read. Set if `request.body` contains only a part of
+   * them; the complete body may be longer. It becomes the key `bodyTruncatedFrom` in `request`, which
+   * tsrecorder ignores.
    */
   readonly bodyTruncatedFromBytes?: number;
   /** Reason why the gateway could not read the body; `body` is then empty. tsrecorder ignores this key. */
