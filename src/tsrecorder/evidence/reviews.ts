@@ -126,7 +126,7 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const mine = statements.filter((statement) => statement.recording === recording);
     if (mine.length >= MAX_CHANGES)
       throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
-    // One author may use at most half of the free documents, so that others can still write.
+    // The documents of one author must not outnumber the free ones, so that other authors can still write.
     const written = statements.filter((statement) => statement.by === by).length;
     if (written >= MAX_DOCUMENTS - statements.length)
       throw new TailcastError('USAGE', `there is no space for more than ${written} of your comments`);

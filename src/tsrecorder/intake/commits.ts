@@ -2,9 +2,9 @@
 import type { RecorderMetrics } from './recorder-metrics.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 
-/** Pending bytes of all sessions that start a commit early. */
+/** Number of pending bytes of all sessions that starts a commit before the end of the window. */
 const COMMIT_BYTES = 256 * 1024;
-/** Number of files synced in parallel: fewer than Node's four file threads, so that reads are not blocked. */
+/** Number of files that are synced in parallel. Node.js has four file threads, so at least one stays free for reads. */
 const COMMIT_CONCURRENCY = 3;
 
 /** Creates the group commit of a recorder. @param onCycle called after each cycle */

@@ -1,6 +1,6 @@
 /**
- * Moves finished uploads from the spool into the store, with retries until it succeeds. A spool is deleted only after
- * the store has the recording; until then the recording is listed and served from the spool.
+ * Moves finished uploads from the spool into the store. Retries each upload until the store has it. A spool is deleted
+ * only after the store has the recording; until then the recording is listed and served from the spool.
  */
 import { open } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -25,11 +25,11 @@ import { pause } from '../../async/pause.ts';
 /** A finished upload. Both files are durable and end with a line feed. */
 export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly oddLines: number;
-  /** True if the uploader marked the end of the recording, with the end of its body or with its last line. */
+  /** True if the upload is complete: the uploader ended its body, or its last line marks the end of the session. */
   readonly clean: boolean;
   /**
-   * Returns true if the uploader still waits for the confirmation. Otherwise it may send unconfirmed bytes to another
-   * recorder.
+   * Returns true if the uploader still waits for the confirmation. An uploader that no longer waits may send
+   * unconfirmed bytes to another recorder.
    */
   readonly awaited: () => boolean;
   /** True if other recorders may have parts of the session. */
@@ -53,8 +53,8 @@ export interface FinisherOptions {
 /** Moves finished uploads into the store. */
 export interface Finisher {
   /**
-   * Stores an upload. `firstTry` resolves after the first attempt, also if it failed. `done` resolves when the store
-   * has the recording, and never if the process exits before.
+   * Stores an upload. `firstTry` resolves after the first attempt, even after a failed one. `done` resolves when the
+   * store has the recording.
    */
   submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> };
   /** Stops all attempts. Recordings that are not stored stay in the spool. */
@@ -183,7 +183,7 @@ async function store(
   return key;
 }
 
-/** Returns the recording as the list shows it. */
+/** Describes the recording for lists. */
 export function describeUpload(upload: OverUpload, durationSeconds: number | undefined): Recording {
   const { facts, head, meta } = upload;
   const problem = problemOf(facts, upload.oddLines, upload.cutReason);
@@ -197,7 +197,7 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
   };
 }
 
-/** Returns the part of the session. No part follows an upload whose gateway got the confirmation. */
+/** Returns the place of the upload in its session. An upload whose gateway got the confirmation is the last part. */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
   const isLast = upload.clean && upload.awaited();
   const { after = [], ...place } = describePart(upload.meta);
@@ -208,7 +208,7 @@ function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isW
   };
 }
 
-/** Returns the part of its session that a recording is, from its journal. */
+/** Returns the place of a recording in its session, from the journal of the recording. */
 export function describePart(meta: SpoolMeta): SessionPart {
   const { number, offset } = meta.part ?? { number: 1, offset: 0 };
   const session = meta.token ?? recordingId(meta);
@@ -216,7 +216,10 @@ export function describePart(meta: SpoolMeta): SessionPart {
   return { session, number, offset, headerBytes, headerEnd, ...neighbours };
 }
 
-/** Returns the next key after a taken one, for example in a copied archive: one nanosecond later. */
+/**
+ * Returns a key that is one nanosecond later. Used if the store already has a recording with the key, for example a
+ * copied one.
+ */
 function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
@@ -230,7 +233,7 @@ async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): P
   return { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
 }
 
-/** Hashes a file. A stream is not used, because it would allocate memory for the complete file outside of V8's heap. */
+/** Hashes a file. Reads without a stream: a stream would allocate memory for the complete file outside the V8 heap. */
 async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> {
   const sealer = createLineSealer(blockBytesFor(expectedBytes));
   const block = Buffer.allocUnsafeSlow(SEAL_READ_BYTES);

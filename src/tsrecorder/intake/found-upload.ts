@@ -1,4 +1,4 @@
-/** The durable state of an upload after its end. */
+/** Reads the durable state of an upload that has ended. */
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import { readPart, type OverUpload } from './finisher.ts';
 import { cutFile } from '../files/append-file.ts';
@@ -8,7 +8,7 @@ import type { UploadSession } from './upload-session.ts';
 
 export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'hasOthers' | 'cutReason' | 'endedAt'>;
 
-/** Returns the upload of a session whose last commit succeeded, so that memory and disk agree. */
+/** Returns the upload from memory. Requires that the last commit of the session succeeded, so memory and disk agree. */
 export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
   const { started, durable, oddLines } = session;
   if (started === undefined) return undefined;
@@ -47,7 +47,7 @@ export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefi
 /** A session that was found in the spool after a restart. */
 export interface RecoveredSession {
   readonly session: UploadSession;
-  /** True if another recorder started the session. */
+  /** True if this recorder took the session over from another recorder. */
   readonly isAdopted: boolean;
   /** True if the upload was complete. */
   readonly ended: boolean;

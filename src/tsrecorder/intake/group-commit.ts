@@ -8,9 +8,9 @@ export interface Committable {
   commit(): Promise<void>;
 }
 
-/** Commits pending bytes of all sessions in common fsync cycles. */
+/** Commits the pending bytes of many sessions in one fsync cycle. */
 export interface GroupCommit {
-  /** Adds `bytes` pending bytes of `member`. `urgent`: true if a user waits for them. */
+  /** Reports that `member` has `bytes` more pending bytes. `urgent`: true if a user waits for these bytes. */
   schedule(member: Committable, bytes: number, urgent: boolean): void;
   /** Pending bytes of all members. */
   readonly waitingBytes: number;
@@ -20,7 +20,7 @@ export interface GroupCommit {
 
 export interface GroupCommitOptions {
   /**
-   * Maximum time between the starts of two cycles. It is shorter while few bytes are pending and the disk is fast; see
+   * Maximum time between the starts of two cycles. On a fast disk the cycles start more often; see
    * {@link MIN_IDLE_RATIO}.
    */
   readonly windowMs: number;
@@ -30,15 +30,15 @@ export interface GroupCommitOptions {
   readonly concurrency: number;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
-  /** Called after each cycle with its duration. */
+  /** Called after each cycle with its duration and the number of committed sessions. */
   readonly onCycle?: (durationMs: number, members: number) => void;
 }
 
-/** Cycles use at most one quarter of the time, if the window is long enough. */
+/** Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle, up to the window. */
 const MIN_IDLE_RATIO = 4;
 /**
- * Minimum pause as a fraction of the window. It lets many sessions share a cycle, and gives a session with many short
- * lines one fsync.
+ * Minimum time between the starts of two cycles, as a fraction of the window. Within this time, sessions share a cycle,
+ * and many short lines of one session share an fsync.
  */
 const SHORTEST = 0.2;
 

@@ -14,8 +14,8 @@ export interface IngestOptions {
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /**
-     * Maximum number of sessions that are open, can be continued or wait for the store. One node may use as many
-     * slots as are free.
+     * Maximum number of sessions in the spool: open ones, interrupted ones that can be continued, and finished ones.
+     * The slots of one node must not outnumber the free slots.
      */
     readonly maxSessions: number;
     /** Maximum pending bytes of all sessions. */
@@ -30,11 +30,11 @@ export interface IngestOptions {
   readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** Returns a receive time for a key, later than all earlier ones. */
+  /** Returns the receive time for a new key. Each result is later than all earlier ones. */
   readonly issueTime: () => string;
   readonly log: Logger;
   /** Called when an upload ends. */
   readonly onOutcome: (recording: Recording) => void;
-  /** Called when the store has a recording that `live` still lists. */
+  /** Called when a recording was stored, before it is removed from the result of `live`. */
   readonly onStored: (recording: Recording) => void;
 }

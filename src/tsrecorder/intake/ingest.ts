@@ -1,6 +1,6 @@
 /**
- * All uploads of a recorder: it starts, continues and ends them, passes them to the finisher, and recovers spools after
- * a crash. Independent of HTTP.
+ * Manages all uploads of a recorder: starts, continues and ends them, passes them to the finisher, and recovers spools
+ * after a crash. Independent of HTTP.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -40,7 +40,7 @@ import { UnreadableSpools } from './unreadable-spools.ts';
 
 interface Entry {
   readonly session: UploadSession;
-  /** The listed recording of a finished session, until the store has it. */
+  /** Set for a finished session: the recording that lists show until the store has it. */
   over: Recording | undefined;
   /** End of the session, in milliseconds since the epoch. */
   overAtMs: number;
@@ -49,11 +49,11 @@ interface Entry {
   awaited: boolean;
   /** True if other recorders may have uploads of the session. */
   hasOthers: boolean;
-  /** Sequence of steps of the session, which run one after another. */
+  /** Resolves after the last scheduled step. The steps of a session run one after another. */
   steps: Promise<void>;
-  /** Resolves with the key when the store has the recording; undefined if there was nothing to store. */
+  /** Resolves with the key when the store has the recording, or with undefined if there was nothing to store. */
   readonly gone: PromiseWithResolvers<RecordingKey | undefined>;
-  /** Frees the slot of the node that uploads it. */
+  /** Frees the session slot of the uploading node. */
   readonly leave: () => void;
 }
 
@@ -68,7 +68,10 @@ export class Ingest {
   /** The sessions of each node, by its stable ID. */
   readonly #slots = createKeyedCounter();
   readonly #byToken = new Map<string, Entry>();
-  /** Body bytes of complete sessions by token: an uploader that missed the last acknowledgement gets it again. */
+  /**
+   * Number of upload bytes of each complete session, by token. The recorder repeats the last acknowledgement for an
+   * uploader that missed it.
+   */
   readonly #ended = new BoundedMap<number>(MAX_REMEMBERED);
   readonly #unreadable: UnreadableSpools;
   #closing = false;
@@ -112,7 +115,7 @@ export class Ingest {
   /**
    * Starts a session for a connection, or continues a session with the same token.
    *
-   * @param at position in the session at which the connection starts
+   * @param at position of the connection's first byte in the session
    * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` if this recorder lacks the start of the session and the
    *   connection does not repeat it
    */
@@ -146,7 +149,8 @@ export class Ingest {
   }
 
   /**
-   * Recovers the spools of an earlier process. Resolves when all are listed; storing them continues in the background.
+   * Recovers the spools of an earlier process. Resolves when the catalogue lists all of them. Storing continues in the
+   * background.
    */
   async recover(): Promise<void> {
     await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));
@@ -171,8 +175,8 @@ export class Ingest {
   }
 
   /**
-   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool; the others are stored,
-   * with one attempt.
+   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool. The recorder tries
+   * once to store each other session.
    */
   async close(): Promise<void> {
     this.#closing = true;
@@ -205,7 +209,7 @@ export class Ingest {
     return entry;
   }
 
-  /** Prevents that the session is continued. */
+  /** Removes the token, so that no connection can continue the session. */
   #forgetToken(entry: Entry): void {
     clearTimeout(entry.grace);
     const token = tokenOf(entry.session.origin);
@@ -219,7 +223,7 @@ export class Ingest {
     entry.gone.resolve(storedAs);
   }
 
-  /** Runs `step` after the entry's earlier steps. */
+  /** Runs `step` after all earlier steps of the entry. */
   #next(entry: Entry, step: () => Promise<void>): Promise<void> {
     const run = entry.steps.then(step).catch((error: unknown) => {
       this.#options.log.error(
@@ -296,11 +300,10 @@ export class Ingest {
   }
 
   /**
-   * Moves a session to a new connection, in one step, so that concurrent connections get the session one after the
-   * other.
+   * Moves a session to a new connection. This is one step, so concurrent connections wait for each other.
    *
-   * @returns undefined if the session ended meanwhile, or if another recorder has bytes that this one lacks. The
-   *   session then ends, and the connection starts another part
+   * @returns undefined if the session has ended, or if another recorder has bytes that are missing here. In the second
+   *   case this session ends. The connection then starts another part
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
   async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
@@ -418,7 +421,7 @@ export class Ingest {
     if (recovered === undefined) return;
     const { session, ended, lost, isAdopted } = recovered;
     if (isAdopted) return void this.#finishAdopted(recovered);
-    // A truncated spool, or one of another session, must not be continued.
+    // No connection may continue a session with lost bytes.
     const entry = this.#add(session, lost === undefined);
     const reason = 'the recorder stopped while the session was open';
     if (lost !== undefined) void this.#next(entry, () => this.#finish(entry, false, lost));
@@ -427,7 +430,8 @@ export class Ingest {
   }
 
   /**
-   * Truncates an unused spool to its complete lines. @returns undefined if there are none; the spool is then removed
+   * Reads a spool that no session uses, and truncates it to its complete lines. @returns undefined if it has no
+   * complete line; the spool is then removed
    */
   async #readSpool(key: RecordingKey): Promise<RecoveredSession | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);

@@ -12,11 +12,13 @@ export type UploadPiece =
   | {
       readonly kind: 'cast';
       readonly bytes: Uint8Array;
-      /** Number of lines that end in these bytes. */
+      /** Number of line feeds in these bytes. */
       readonly linesEnded: number;
-      /** Number of lines that start in these bytes without `[`. They are not asciicast events. */
+      /**
+       * Number of lines that start in these bytes with another character than `[`. Such lines are not asciicast events.
+       */
       readonly oddLines: number;
-      /** Length up to and including the last line feed; 0 if there is none. */
+      /** Number of bytes up to and including the last line feed; 0 without a line feed. */
       readonly completeBytes: number;
     }
   | {
@@ -33,7 +35,8 @@ export interface LineLimits {
 }
 
 /**
- * An unfinished line. `event`: true if it starts and ends like a cast event, so that only the line feed may be missing.
+ * An unfinished line. `event`: true if the line starts and ends like an event, so probably only its line feed is
+ * missing.
  */
 export type UnfinishedLine =
   | { readonly kind: 'cast'; readonly event: boolean }
@@ -44,10 +47,10 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
-/** Splitter of one upload connection. */
+/** Splits the body of one upload connection. */
 export class LineSplitter {
   readonly #limits: LineLimits;
-  /** Object line in progress; undefined outside of one. */
+  /** Bytes of the current object line; undefined outside an object line. */
   #object: Collector | undefined;
   #partialBytes = 0;
   #partialIsEvent = false;
@@ -82,7 +85,7 @@ export class LineSplitter {
     return this.#partialBytes;
   }
 
-  /** The unfinished last line; undefined between two lines. */
+  /** The unfinished last line; undefined after a line feed. */
   get unfinished(): UnfinishedLine | undefined {
     if (this.#object !== undefined) return { kind: 'object', line: this.#object.bytes() };
     return this.#partialBytes === 0
@@ -149,7 +152,10 @@ interface Collector {
   bytes(): Uint8Array;
 }
 
-/** Creates a buffer that doubles, so that a line in single bytes costs no more than one in a single chunk. */
+/**
+ * Creates a buffer that doubles its size, so that a line costs the same whether it arrives in one chunk or byte by
+ * byte.
+ */
 function createCollector(): Collector {
   let buffer = new Uint8Array(1024);
   let used = 0;

@@ -10,12 +10,12 @@ import type { UploadSession } from './upload-session.ts';
 /** State of an upload. */
 export interface ListedUpload {
   readonly session: UploadSession;
-  /** Description of a finished session until it is in the store; undefined before. */
+  /** Description of a finished session; undefined for an open session. */
   readonly over: Recording | undefined;
   readonly gone: Pick<PromiseWithResolvers<RecordingKey | undefined>, 'promise'>;
 }
 
-/** Returns the live recording, or undefined while no byte is durable. */
+/** Returns the live recording, or undefined if no byte is durable yet. */
 export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
   const { session } = entry;
   const { started } = session;

@@ -1,6 +1,6 @@
 /**
- * Recognises annotations with exact output bytes, as written by gateways and `LineBatch`. Binary output has one
- * annotation per line, longer than the output, so that parsing them as JSON would be slow.
+ * Recognises annotations with exact output bytes in the form that gateways and `LineBatch` write. Binary output causes
+ * one long annotation per line. Parsing each one as JSON would be slow.
  */
 
 const START = Buffer.from('{"kind":"raw","base64":"', 'latin1');
@@ -8,7 +8,10 @@ const END = '"}\n';
 /** Scratch buffer for decoding. Longer annotations are parsed as JSON. */
 const decoded = Buffer.allocUnsafeSlow(64 * 1024);
 
-/** True if an object line is exactly such an annotation, and therefore valid JSON. False negatives are possible. */
+/**
+ * True if an object line has exactly this form. It is then valid JSON. The result may be false for a valid annotation,
+ * which is then parsed as JSON.
+ */
 export function isRawAnnotation(line: Uint8Array): boolean {
   const bytes = Buffer.from(line.buffer, line.byteOffset, line.length);
   const end = bytes.length - END.length;
@@ -18,6 +21,6 @@ export function isRawAnnotation(line: Uint8Array): boolean {
   const text = bytes.toString('latin1', START.length, end);
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const expected = (length / 4) * 3 - padding;
-  // The decoder skips invalid base64.
+  // The decoder skips invalid characters, so a shorter result means invalid base64.
   return expected <= decoded.length && decoded.write(text, 'base64') === expected;
 }

@@ -1,4 +1,7 @@
-/** Receive times for keys. They increase strictly, so that two uploads of one node never share a key. */
+/**
+ * Receive times for keys. Each time is later than the previous one, so that two uploads of one node never have the same
+ * key.
+ */
 import { formatTime } from '../store/key.ts';
 
 /**

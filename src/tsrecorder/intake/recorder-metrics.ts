@@ -4,7 +4,7 @@ import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts'
 import { RESULT_KINDS } from '../../wire/recorder-api/recording-status.ts';
 import type { UploadMeter } from './upload-session.ts';
 
-/** Values that are read at scrape time. */
+/** Values that are read when Prometheus scrapes the metrics. */
 export interface IntakeStatus {
   /** Number of sessions in the spool: uploading, interrupted, finished and not stored, or unreadable. */
   readonly sessions: {
@@ -29,7 +29,10 @@ export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
     readonly connections: Gauge<'listener'>;
   };
 
-/** Buckets in seconds, from a disk with a write cache to a disk that makes shells unusable. */
+/**
+ * Bucket limits in seconds. The range starts at disks with a write cache and ends at disks that are too slow for
+ * shells.
+ */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
 /** Creates the metrics. @param registry default: a new registry */
@@ -204,7 +207,7 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
   );
 }
 
-/** Creates the meter that reports commits to the metrics. */
+/** Creates the meter that adds measurements of uploads to the metrics. */
 export function createUploadMeter(metrics: RecorderMetrics): UploadMeter {
   return {
     synced: (durationMs) => metrics.fsyncSeconds.observe(durationMs / 1000),

@@ -12,7 +12,10 @@ import {
   type SessionWatcher,
 } from '../../wire/recorder-api/session-order.ts';
 
-/** Maximum time until the gateway confirms an order. Shorter than the timeout of the portal. */
+/**
+ * Maximum time until the gateway confirms an order. It is shorter than the timeout of the portal, so viewers get a
+ * result.
+ */
 const CONFIRM_MS = 5_000;
 /** Maximum number of unconfirmed orders of one session, except orders to end it. */
 const MAX_PENDING = 16;
@@ -29,7 +32,7 @@ interface Pending {
 
 export class SessionOrders implements LiveOrders {
   readonly #pending = new Map<string, Pending>();
-  /** Orders of watchers that the gateway confirmed, by viewer. */
+  /** Confirmed watch orders, by viewer. */
   readonly #watchers = new BoundedMap<{ readonly order: SessionOrder; repeatedMs: number }>(MAX_WATCHERS);
   readonly #confirmMs: number;
   readonly #nowMs: () => number;
@@ -51,7 +54,7 @@ export class SessionOrders implements LiveOrders {
     this.#send = send;
   }
 
-  /** Called when the gateway is not connected any more. */
+  /** Called when the gateway disconnects. */
   detach(): void {
     this.#isConnected = false;
     this.#send = undefined;
@@ -60,7 +63,7 @@ export class SessionOrders implements LiveOrders {
       reject(new TailcastError('ORDER_UNCONFIRMED', 'its connection was lost'));
   }
 
-  /** Called with each annotation of the gateway. Some of them confirm an order. */
+  /** Called with each annotation of the gateway. Some annotations confirm an order. */
   note(line: string): void {
     if (!line.startsWith('{"kind":"order",')) return;
     const confirmed = orderIn(line);
@@ -123,7 +126,7 @@ export class SessionOrders implements LiveOrders {
   }
 }
 
-/** Returns the order of an annotation. Undefined for other and malformed ones. */
+/** Returns the order of an annotation. Returns undefined for other annotations and for malformed ones. */
 function orderIn(line: string): OrderAnnotation | undefined {
   try {
     const annotation = parseAnnotation(line);

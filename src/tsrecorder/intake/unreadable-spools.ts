@@ -37,7 +37,7 @@ export class UnreadableSpools {
     return this.#known.size;
   }
 
-  /** Returns the spools for lists. The content of these spools is not readable. */
+  /** Describes the unreadable spools for lists. Readers cannot open them. */
   live(): readonly LiveRecording[] {
     return [...this.#known.values()];
   }
@@ -92,7 +92,7 @@ function describeUnreadable(directory: string, key: RecordingKey, error: unknown
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),
     isOpen: () => false,
-    // Resolves only after a repair.
+    // Never resolves: after a repair, another entry replaces this one.
     stored: new Promise(() => undefined),
     watch: () => () => undefined,
   };

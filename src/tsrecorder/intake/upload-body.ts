@@ -1,6 +1,7 @@
 /**
- * The body of an upload, as lines or as frames. The recorder counts durable bytes of lines. For uploads of frames,
- * acknowledgements contain only the ends of frames, in both counts, because a gateway can continue only there.
+ * The body of an upload, as lines or as frames. The recorder converts frames to lines and counts the durable bytes of
+ * lines. A gateway can continue an upload of frames only at the end of a frame. Such acknowledgements therefore contain
+ * only ends of frames, counted both in bytes of lines and in bytes of frames.
  */
 import { isUtf8 } from 'node:buffer';
 import { TailcastError } from '../../errors.ts';
@@ -15,9 +16,9 @@ export interface UploadBody {
    * @throws TailcastError `UPLOAD_MALFORMED`
    */
   lines(chunk: Uint8Array): Uint8Array;
-  /** Called with the number of durable bytes of lines. Sends an acknowledgement if it has changed. */
+  /** Called with the number of durable bytes, counted as lines. Sends an acknowledgement if its value has changed. */
   durable(bodyBytes: number): void;
-  /** Returns the acknowledgement for `bodyBytes` durable bytes of lines. */
+  /** Returns the acknowledgement for `bodyBytes` durable bytes, counted as lines. */
   acknowledged(bodyBytes: number): Ack;
   /** Checks the end of the body. @throws TailcastError `UPLOAD_MALFORMED` if the body is incomplete */
   end(): void;
@@ -26,8 +27,8 @@ export interface UploadBody {
 /**
  * Creates the body of an upload.
  *
- * @param at start of the upload in its session, and its format
- * @param bodyBytes durable bytes at the start, which the transport already knows
+ * @param at position of the upload in its session, and its format
+ * @param bodyBytes number of durable bytes before this upload. The transport has already acknowledged them
  */
 export function createUploadBody(
   at: Continuation,

@@ -1,4 +1,4 @@
-/** The part of an upload on one connection, between its transport and its session. */
+/** One connection of an upload. It passes data between a transport and a session. */
 import { createDeadline } from '../../async/deadline.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';
@@ -6,17 +6,17 @@ import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { createUploadBody, type UploadBody } from './upload-body.ts';
 import type { AttachmentEvents, UploadOrigin, UploadSession } from './upload-session.ts';
 
-/** Events for the transport of an upload. */
+/** Callbacks to the transport of an upload. */
 export interface UploadEvents extends Omit<AttachmentEvents, 'durable' | 'released'> {
-  /** Called when more of the session is durable. */
+  /** Called when more bytes of the session are durable. */
   durable(acknowledged: Ack): void;
 }
 
-/** The part of an upload on one connection. */
+/** One connection of an upload. */
 export interface Upload {
   /** Durable body bytes of the complete session. */
   readonly durableBytes: number;
-  /** Acknowledged bytes. For uploads of frames, up to a position that this connection knows in both counts. */
+  /** Acknowledged bytes. For uploads of frames, this is the end of a frame, see `upload-body.ts`. */
   readonly acknowledged: Ack;
   /** Accepts body bytes. @returns false if the caller must wait for `drain`. After `failed`, bytes are dropped */
   push(chunk: Uint8Array): boolean;
@@ -26,7 +26,8 @@ export interface Upload {
    */
   end(): Promise<boolean>;
   /**
-   * Called when the connection is closed or the transport gives up. After `end`, its result may not reach the uploader.
+   * Called when the connection is closed or the transport gives up. After a call of `end`, it means that the uploader
+   * may not get the confirmation.
    */
   cut(reason: string): void;
 }
@@ -36,7 +37,7 @@ export interface Upload {
  */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
   const isContinued = session.push(body.lines(chunk));
-  // Bytes may have been durable before this chunk arrived.
+  // An earlier connection may already have made bytes of this chunk durable.
   body.durable(session.durable.bodyBytes);
   return isContinued;
 }
@@ -81,7 +82,7 @@ export function expectHeader(
   });
 }
 
-/** Converts an error. All unknown errors come from the store. */
+/** Converts an error. Unknown errors become `STORE_FAILED`. */
 export function asUploadFailure(error: unknown): TailcastError {
   return error instanceof TailcastError
     ? error

@@ -1,6 +1,6 @@
 /**
- * An upload of one session, from its header to the last durable byte. It handles lines, offsets and the spool, and is
- * independent of HTTP and the store.
+ * An upload of one session, from its header to the last durable byte. The class handles lines, offsets and the spool.
+ * It is independent of HTTP and the store.
  *
  * ```
  * awaitingHeader ── header line ──► attached ◄── resume ── suspended
@@ -10,7 +10,7 @@
  * ```
  *
  * Offsets count body bytes of the complete upload, over all connections. Acknowledgements cover only complete lines,
- * because a crash truncates the spool to them.
+ * because the recorder truncates the spool to complete lines after a crash.
  *
  * A session that started at another recorder begins at the offset where that recorder stopped: see `session-part.ts`.
  */
@@ -37,7 +37,7 @@ import {
   type SpoolMeta,
 } from '../spool/spool-journal.ts';
 
-/** Events for the connection that is attached to the session. */
+/** Callbacks to the connection that is attached to the session. */
 export interface AttachmentEvents {
   /**
    * True if the uploader waits for every byte to become durable. The bytes of the session are then committed
@@ -52,22 +52,22 @@ export interface AttachmentEvents {
   drain(): void;
   /** Called when the recorder ends the upload. No event follows. */
   failed(error: TailcastError): void;
-  /** Called when the session continues without this connection. No event follows. */
+  /** Called when another connection continues the session. No event follows. */
   released(error: TailcastError): void;
 }
 
 export interface SessionLimits {
   readonly maxSessionBytes: number;
   readonly maxLineBytes: number;
-  /** Maximum number of uncommitted bytes of one session. Above it, the uploader must wait. */
+  /** Maximum number of uncommitted bytes of one session. Above this limit, the uploader must wait. */
   readonly maxPendingBytes: number;
 }
 
-/** Measurements over all sessions. */
+/** Receives measurements of all sessions. */
 export interface UploadMeter {
   /** Called with the duration of one fsync. */
   readonly synced: (durationMs: number) => void;
-  /** Called with the number of newly durable body bytes, and the wait of the oldest one. */
+  /** Called with the number of newly durable bytes, and the time that the oldest of them waited. */
   readonly durable: (bodyBytes: number, waitedMs: number) => void;
 }
 
@@ -77,11 +77,11 @@ export interface SessionDependencies {
   readonly syncEntries: () => Promise<void>;
   readonly limits: SessionLimits;
   readonly meter: UploadMeter;
-  /** Returns a receive time for a key, later than all previous ones. */
+  /** Returns the receive time for a new key. Each result is later than all earlier ones. */
   readonly issueTime: () => string;
   /** True if all sessions together have too many uncommitted bytes. */
   readonly isFull: () => boolean;
-  /** Called after the header. The session has a key from then on. */
+  /** Called after the header. From then on, the session has a key. */
   readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
    * Called when bytes of the body are durable. `header`: the stored header line, only in the first call. The bytes are
@@ -125,9 +125,9 @@ export class UploadSession implements Committable {
   /** Number of further body bytes that repeat the start of the session. */
   #preambleBytes = 0;
   #oddLines = 0;
-  /** Stored header line until the log has it. */
+  /** Stored header line; undefined after the log has it. */
   #header: Uint8Array | undefined;
-  /** Resolves when the durable bytes are in the log. After that, the uploads are confirmed. */
+  /** Resolves when the evidence log has the durable bytes, and they are confirmed. */
   #confirming: Promise<void> | undefined;
   #failure: TailcastError | undefined;
   #paused = false;
@@ -145,7 +145,7 @@ export class UploadSession implements Committable {
     this.#splitter = this.#createSplitter();
   }
 
-  /** Creates a session from an earlier process, suspended after its last complete line. */
+  /** Restores a session of an earlier process. It can continue after its last complete line. */
   static recovered(
     started: StartedUpload,
     position: SpoolPosition,
@@ -164,7 +164,7 @@ export class UploadSession implements Committable {
     return this.#started;
   }
 
-  /** Position up to which the session is durable. */
+  /** Number of durable bytes of the session and of its files. */
   get durable(): SpoolPosition {
     return this.#durable;
   }
@@ -173,7 +173,10 @@ export class UploadSession implements Committable {
     return this.#events !== undefined;
   }
 
-  /** True if the end of the body is an interruption. A gateway with annotations reports the end of its session. */
+  /**
+   * True if a body that ends now is incomplete. A gateway that sends annotations also sends one at the end of the
+   * session.
+   */
   get lacksEnd(): boolean {
     const facts = this.#started?.facts;
     return facts?.session !== undefined && facts.outcome === undefined;
@@ -195,8 +198,8 @@ export class UploadSession implements Committable {
 
   /**
    * Attaches a connection. The new connection replaces an earlier one.
-   * @param at start of the connection's body in the session, without its repetitions
-   * @throws TailcastError `UPLOAD_CONFLICT` if bytes in between would be missing
+   * @param at position of the connection's body in the session. Repeated lines do not count
+   * @throws TailcastError `UPLOAD_CONFLICT` if the position is after the last durable byte
    */
   attach(events: AttachmentEvents, at: Pick<Continuation, 'offset' | 'preambleBytes'>): void {
     if (at.offset > this.#durable.bodyBytes) {
@@ -220,7 +223,7 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Accepts body bytes of the attached connection, as lines. The chunk is used only during the call.
+   * Accepts bytes of lines from the attached connection. The caller may reuse the chunk after the call.
    * @returns false if the connection must wait for `drain`
    * @throws TailcastError `UPLOAD_MALFORMED`, `UPLOAD_TOO_LARGE`
    */
@@ -231,7 +234,7 @@ export class UploadSession implements Committable {
     try {
       for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
     } finally {
-      // The lines before an invalid one are kept.
+      // Keep the lines before an invalid line.
       this.#paused =
         (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
       this.#scheduleSince(pendingBefore, this.#paused || (this.#events?.waits ?? false));
@@ -267,7 +270,7 @@ export class UploadSession implements Committable {
     this.#appended = this.#durable;
     try {
       await spool?.close();
-      // This removes the incomplete last line.
+      // Remove the incomplete last line.
       if (spool !== undefined) await cutFile(spool.paths.cast, this.#durable.castBytes);
     } catch (error) {
       this.#failure ??= storageError(error);
@@ -323,7 +326,7 @@ export class UploadSession implements Committable {
     else this.#confirmLater(logged, confirm);
   }
 
-  /** Other sessions do not wait for this confirmation, and positions are confirmed in order. */
+  /** Confirms in the background, so that other sessions do not wait. Positions are confirmed in order. */
   #confirmLater(logged: Promise<void> | undefined, confirm: () => void): void {
     const confirming = Promise.all([this.#confirming, logged])
       .then(confirm, (error: unknown) => this.#fail(storageError(error)))
@@ -395,7 +398,7 @@ export class UploadSession implements Committable {
     spool.appendNote(encodeNote(note, line));
   }
 
-  /** Handles the first line. Anything except a header ends the upload before any byte is kept. */
+  /** Handles the first line. If the first line is not a header, the upload ends without a recording. */
   #start(piece: UploadPiece): void {
     if (piece.kind === 'cast') {
       throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with a header line');
@@ -440,8 +443,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Handles a last line without a line feed at a clean end. The line is complete if it looks like an event or an
-   * object.
+   * Handles a last line without a line feed, if the uploader ended the body. The line is complete if it looks like an
+   * event or an object.
    */
   #appendUnfinishedLine(): void {
     const { unfinished, partialBytes } = this.#splitter;

@@ -1,4 +1,6 @@
-/** The header line of a cast: checked at upload, stamped with the uploader, and read again for lists. */
+/**
+ * The header line of a cast. The recorder checks it during the upload, adds the uploader, and reads it again for lists.
+ */
 import { TailcastError } from '../../errors.ts';
 import {
   CLUSTER_KEY,
@@ -23,13 +25,14 @@ export interface CastHead extends Pick<
 > {
   /** Version of asciicast. */
   readonly version: 2 | 3;
-  /** Order of the two numbers in resize events, as far as the header shows it. */
+  /** Order of the two numbers in resize events, derived from the header. */
   readonly resizeOrder: ResizeOrder;
 }
 
 /**
- * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node of the uploader. Values of the uploader
- * for these keys are replaced. All other bytes stay the same, so that unknown keys and 64-bit integers survive.
+ * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node of the uploader. If the header already
+ * has these keys, their values are replaced. All other bytes stay the same, which preserves unknown keys and 64-bit
+ * integers.
  *
  * @returns the line to store, with a line feed at its end
  * @throws TailcastError `UPLOAD_MALFORMED` if the line is not an asciicast header
@@ -84,7 +87,8 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
-    // Uploaders write the header. Another text must not look like a name with a namespace.
+    // Uploaders write the header. Accept only valid names: other text could look like a cluster name with a namespace
+    // in an access mark.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };

@@ -14,11 +14,11 @@ import type { ReadableStore } from '../store/store.ts';
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {
   readonly start: number;
-  /** Current end. It may rise while `live` is set. */
+  /** Current end. The end may grow while `live` is set. */
   end(): number;
   /** Reads a range of the file. */
   read(range: ByteRange): AsyncIterable<Uint8Array>;
-  /** Session that writes the file; undefined if the file is in the store. */
+  /** The running or finished session of a spool file; undefined if the file is in the store. */
   readonly live: LiveRecording | undefined;
 }
 
@@ -81,8 +81,8 @@ async function* readSpooled(
 export const STORED_WAIT_MS = 5000;
 
 /**
- * Returns the key of a recording that has left the spool. The key may differ from the original one if another recording
- * already had it.
+ * Returns the key of a recording that has left the spool. The key differs from the original one if the store already
+ * had a recording with that key.
  *
  * @throws TailcastError `RECORDING_UNKNOWN` if the recording is not in the store
  */

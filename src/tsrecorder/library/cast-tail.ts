@@ -1,4 +1,4 @@
-/** Reads the time of the last event from the end of a cast, because casts may be gigabytes long. */
+/** Finds the time of the last event without reading the complete cast, which may have gigabytes. */
 import { isCastComment, parseCastEvent } from '../../wire/asciicast/event.ts';
 import { readLines } from '../../wire/lines.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -6,8 +6,8 @@ import { WireError } from '../../wire/wire-error.ts';
 const MIN_TAIL_BYTES = 16_384;
 const MAX_TAIL_BYTES = 16_777_216;
 /**
- * Maximum size of a version 3 cast whose event times are summed, in bytes. Times of version 3 are intervals, so the
- * sum needs every event.
+ * Maximum size of a version 3 cast whose event times are summed, in bytes. Events of version 3 contain intervals, so
+ * the time of the last event is the sum of all intervals.
  */
 const MAX_SUMMED_BYTES = 67_108_864;
 const LINE_FEED = 0x0a;
@@ -46,8 +46,8 @@ export async function readCastTail(
 }
 
 /**
- * Returns the last non-blank line of `tail` with a line feed on both sides. The line feed before the line excludes
- * the header.
+ * Returns the last non-blank line of `tail` that has a line feed before and after it. The header line has no line feed
+ * before it, so it is never the result.
  */
 function lastLine(tail: Uint8Array): Uint8Array | undefined {
   for (let end = tail.lastIndexOf(LINE_FEED); end > 0;) {

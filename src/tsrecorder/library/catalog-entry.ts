@@ -14,12 +14,15 @@ export interface CatalogEntry {
   readonly parts?: readonly RecordingKey[];
   /** Pieces of the cast, in order. Only the last piece may grow. */
   readonly pieces: readonly CastPiece[];
-  /** Session of the last piece; undefined if that piece is in the store or at another recorder. */
+  /** Session that writes the last piece; undefined if that piece is in the store or at another recorder. */
   readonly live: LiveRecording | undefined;
   /** Reads the notes of all uploads of a finished recording; undefined if there is only one upload. */
   readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
-  /** True if some viewers may see only some of the uploads. The recording then depends on the viewer. */
+  /**
+   * True if some viewers may see only some of the uploads. Different viewers then see different recordings of the
+   * session.
+   */
   readonly isSeenApart?: true;
-  /** Changes with the cast; undefined while the cast grows. */
+  /** Text that differs after a change of the cast; undefined while the cast grows. */
   readonly version: string | undefined;
 }

@@ -30,7 +30,7 @@ export interface CatalogQuery {
   /** Time range in nanoseconds since the epoch: `from` is inclusive, `to` is exclusive. */
   readonly from?: bigint;
   readonly to?: bigint;
-  /** Sort order. Default: newest. Every other order requires an index. */
+  /** Sort order. Default: newest. All other orders require an index. */
   readonly sort?: ListSort;
   readonly limit: number;
   /** `next` of the previous page, from a list with the same sort order. */

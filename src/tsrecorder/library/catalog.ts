@@ -1,6 +1,6 @@
 /**
- * The catalogue of recordings. Every response derives from the store and the spools. Memory holds only the data of
- * lists, up to the size of the cache. An index makes responses faster and does not change them.
+ * The catalogue of recordings. The store and the spools are the source of every response. Only the data of lists is
+ * kept in memory, up to the size of the cache. An index makes responses faster without changing them.
  */
 import { z } from 'zod';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -40,9 +40,9 @@ import { formatTime, parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
-  /** Newest first, or in the requested order. May have fewer than `limit` entries although `next` is set. */
+  /** Newest first, or in the requested order. A page may have fewer than `limit` entries even if more pages follow. */
   readonly recordings: readonly Recording[];
-  /** Cursor of the next page: the position of a recording within the scope. */
+  /** Cursor of the next page; undefined on the last page. */
   readonly next?: string;
 }
 
@@ -64,13 +64,13 @@ export interface Catalog {
    */
   find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
   /**
-   * Returns the recordings of `ids` that exist and are within the scope. The ids are results of an index over all
-   * recordings.
+   * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
+   * so they may be outside the scope.
    */
   shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
   /** Returns the most recent listing of the store. */
   stored(): Promise<readonly StoredRecording[]>;
-  /** Lists the store in advance, so that the first request is fast. */
+  /** Lists the store before the first request, so that this request is fast. */
   prepare(log: Pick<Logger, 'warn'>): void;
   /** Called when this process has added a recording to the store. */
   changed(): void;
@@ -157,7 +157,7 @@ class StoreCatalog implements Catalog {
     }
     const known = await sessionWith(await this.#uploads(scope), id);
     if (known !== undefined) return describeCandidate(known);
-    // The recording is newer than the listing.
+    // The recording is not in the listing, because it is newer.
     const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
     return (await this.#describe({ key, hasSidecar }))?.entry;
   }
@@ -174,7 +174,7 @@ class StoreCatalog implements Catalog {
     return Promise.all(
       ids.map(async (id) => {
         const found = await candidateOf(id);
-        // A later upload of a session is not a session of its own.
+        // Skip later uploads of a session, because the session is listed under its first upload.
         return found?.id === id ? (await describeCandidate(found))?.recording : undefined;
       }),
     );
@@ -194,12 +194,12 @@ class StoreCatalog implements Catalog {
     this.#listings.forget();
   }
 
-  /** Returns undefined if there is no index, or if the index is too far behind. */
+  /** Returns undefined if there is no index, or if too many recordings are not in the index yet. */
   async #indexed(scope: Scope): Promise<IndexedState | undefined> {
     const index = this.#options.index?.();
     if (index === undefined) return undefined;
-    // NOTE: the order matters. A recording that moves into the store meanwhile appears in both lists, and never in
-    // neither.
+    // NOTE: read the live recordings before the listing. A recording that moves into the store meanwhile may appear in
+    // both lists, but is never missing.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
     return outsideIndex(index, live, listing, scope, this.#index);
@@ -214,8 +214,8 @@ class StoreCatalog implements Catalog {
 
   /** Returns all uploads within the scope. */
   async #uploads(scope: Scope): Promise<MergedUploads> {
-    // NOTE: live recordings come first. A recording that moves into the store meanwhile appears in both lists, and
-    // never in neither.
+    // NOTE: read the live recordings before the listing. A recording that moves into the store meanwhile may appear in
+    // both lists, but is never missing.
     const live = this.#live(scope);
     const listing = await this.#listings.recent();
     if (scope === 'everything') return mergeUploads(withoutCopies(live, listing.remote), listing);
@@ -264,7 +264,7 @@ function rangeOf(
   };
 }
 
-/** Returns sessions that are read in addition to the index, in the order of the list. */
+/** Returns the sessions that are missing in the index, in the order of the list. */
 async function unindexedRows(
   sessions: readonly Candidate[],
   query: CatalogQuery & { readonly sort: ListSort },
@@ -285,14 +285,14 @@ async function unindexedRows(
   return fromRows(rows.toSorted((left, right) => compare(sort, left.at, right.at)));
 }
 
-/** Describes sessions in batches. */
+/** Describes sessions ahead of the consumer, in batches. */
 async function* describeAhead(
   sessions: Iterable<Candidate> | AsyncIterable<Candidate>,
 ): AsyncGenerator<ListedRow> {
   let batch: ListedRow[] = [];
   for await (const session of sessions) {
     const described = describeCandidate(session);
-    // The consumer reads the error.
+    // The consumer gets the error when it reads this recording.
     described.catch(() => undefined);
     const recording = async (): Promise<Recording | undefined> => (await described)?.recording;
     batch.push({ at: { order: session.order }, recording });
@@ -339,7 +339,7 @@ async function readPage(
   return { recordings: page.map(({ recording }) => recording), next: JSON.stringify(page.at(-1)?.at) };
 }
 
-/** Returns a negative number if the left position comes first. */
+/** Compares two positions for sorting. */
 function compare(sort: ListSort, left: ListPosition, right: ListPosition): number {
   if (left.value !== right.value) {
     if (left.value === undefined) return 1;

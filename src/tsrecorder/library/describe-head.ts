@@ -1,4 +1,4 @@
-/** Facts about a recording that are known before its output. */
+/** Describes a recording from its key and its header line. */
 import { parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import { replaceSecrets } from '../../secrets.ts';
 import type { CastHead } from './cast-head.ts';
@@ -25,7 +25,7 @@ export function describeHead(
   };
 }
 
-/** Returns the time of a key with exactly three fraction digits. */
+/** Returns the time of a key in RFC 3339 with three fraction digits. */
 function isoMilliseconds(time: string): string {
   return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
 }

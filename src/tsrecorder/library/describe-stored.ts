@@ -17,15 +17,15 @@ import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
 
 /**
- * Returns the trust level of a sidecar: whether a trusted recorder signed it.
+ * Returns the trust level of a recording from its sidecar.
  * @param key name of the cast
  * @param bytes length of the cast
  */
 export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
 /**
- * Maximum length of all cached descriptions as JSON. The limit is necessary because other writers of the store choose
- * the length of a description.
+ * Maximum length of all cached descriptions as JSON. Without a limit, other programs that write to the store could fill
+ * the memory with long descriptions.
  */
 const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
 
@@ -33,8 +33,8 @@ const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
- * Creates a function that describes recordings. Unreadable recordings get the state `damaged`. The cache keeps a
- * description until the cast is replaced, unless the store failed.
+ * Creates a function that describes recordings. Unreadable recordings get the state `damaged`. Descriptions are cached
+ * until the cast changes. Descriptions of failures of the store are not cached.
  * @param maxCached maximum number of descriptions in memory
  * @param trustOf checks signatures. Default: recordings have no trust level
  */
@@ -54,7 +54,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
     } catch (error) {
       // The recording was removed during the read.
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
-      // A programming error is not damage of the recording.
+      // A programming error does not mean that the recording is damaged.
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorReason(error)}`;
       const recording = describeDamaged(key, stat.bytes, problem);
@@ -64,7 +64,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
         version,
         trustOf ? { ...recording, ...untrusted(problem) } : recording,
       );
-      // A failure of the store or the disk is not damage of the recording, so the result is not cached.
+      // A failure of the store or the disk does not mean that the recording is damaged, so do not cache the result.
       if (error instanceof Error && 'code' in error) return described;
     }
     cache.set(id, of, described);
@@ -72,7 +72,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
   };
 }
 
-/** Descriptions by recording. The oldest are dropped above the maximum number or {@link MAX_CACHED_LENGTH}. */
+/** Descriptions by recording. Above the maximum number or {@link MAX_CACHED_LENGTH}, the oldest ones are dropped. */
 class DescriptionCache {
   readonly #entries = new Map<
     string,
@@ -85,7 +85,7 @@ class DescriptionCache {
     this.#maxCount = maxCount;
   }
 
-  /** @param of version of the recording */
+  /** @param of current version of the recording */
   get(id: string, of: string): DescribedPart | undefined {
     const entry = this.#entries.get(id);
     return entry?.of === of ? entry.described : undefined;
@@ -121,7 +121,7 @@ export async function storedVersion(
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
-/** Returns the current version without a request to the store; undefined if the listing contained no size and time. */
+/** Returns the version from the listing; undefined if the listing contained no size and time. */
 export function listedVersion({ stat, hasSidecar }: StoredRecording): string | undefined {
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
@@ -176,7 +176,7 @@ async function describeStored(
     };
   }
   const line = await readFirstLine(store, key, stat.bytes);
-  // JSON documents may have several lines.
+  // A cast of version 1 is a JSON document, which may have several lines.
   const beginning = line.trim() === '{' ? await readText(store, key, 'cast', BEGINNING_BYTES) : line;
   if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version, trust);
   const head = parseHead(line);
@@ -194,7 +194,7 @@ async function describeStored(
   return describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
-/** Describes a file of asciicast version 1. Every reader gets the file converted to version 2. */
+/** Describes a file of asciicast version 1. Readers get the file converted to version 2. */
 async function describeVersion1(
   store: ReadableStore,
   key: RecordingKey,
@@ -246,7 +246,7 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
   };
 }
 
-/** Describes a recording without a sidecar: a recording of the reference, or a copied one. */
+/** Describes a recording without a sidecar, for example a recording of the reference. */
 async function describeForeign(
   key: RecordingKey,
   head: CastHead,
@@ -264,7 +264,7 @@ async function describeForeign(
   };
 }
 
-/** Describes a recording of which only the name is readable. */
+/** Describes a recording whose content is unreadable. */
 export function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
   return {
     ...describeHead(key, {

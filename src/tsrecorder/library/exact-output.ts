@@ -1,6 +1,6 @@
 /**
- * Reconstructs the exact output of a program: the text of a cast, and the exact bytes from the notes where the output
- * was not valid text.
+ * Reconstructs the exact output of a session. Text comes from the cast. Output that was not valid text comes from the
+ * notes.
  *
  * ```
  *   notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
@@ -24,7 +24,7 @@ export interface ExactSources {
   readonly notes: AsyncIterable<Uint8Array> | undefined;
 }
 
-/** An annotation, and the byte of the cast that follows it. */
+/** An annotation, and its offset in the cast. */
 interface Note {
   readonly at: number;
   readonly annotation: Annotation;
@@ -36,8 +36,8 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 /**
- * Returns the output of one stream in chunks. `stderr` of a session with a terminal is empty. Memory holds one line of
- * the cast and a few notes.
+ * Returns the output of one stream in chunks. `stderr` of a session with a terminal is empty. Only one line of the cast
+ * and a few notes are in memory.
  *
  * @param onProblem called with a sentence for each reason why the result differs from the original output: once per
  *   kind of problem, and once per gap
@@ -67,7 +67,7 @@ export async function* exactOutput(
   state.finish();
 }
 
-/** State from the notes: the stream of the next output, its exact bytes, and the outcome of the session. */
+/** State according to the notes so far: stream and exact bytes of the next output, and the outcome of the session. */
 class NoteState {
   stream: 'stdout' | 'stderr' = 'stdout';
   readonly #onProblem: (text: string) => void;
@@ -142,7 +142,7 @@ async function* notesIn(
   }
 }
 
-/** Matched without parsing, so that exact bytes are decoded only once. */
+/** Annotations with exact bytes. They are matched without a JSON parser, because they are long. */
 const RAW = /^\{"kind":"raw","base64":"([A-Za-z0-9+/=]*)"\}$/;
 
 function annotationOf(text: string | undefined): Annotation | undefined {

@@ -1,6 +1,6 @@
 /**
- * Rows of an index. The index returns the matches. Sessions that are not in the index are read directly. The result is
- * the same as without an index.
+ * List rows from an index. The index returns the matching sessions. Sessions that are not in the index are read from
+ * the store or the spool. The list is the same as without an index.
  */
 import type { FieldTerm, Term } from '../../search/query.ts';
 import type { ListAsk, ListedSession, ListPosition, ListSort } from '../../search/search-index.ts';
@@ -24,17 +24,17 @@ import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './upl
 import { formatTime } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
-/** Maximum number of recordings that are read in addition to the index. Above it, the index has no benefit. */
+/** Maximum number of recordings that are read in addition to the index. Above this number, the index has no benefit. */
 const MAX_UNINDEXED = 2000;
 
-/** Snapshot of the index and the uploads. */
+/** The index and all uploads at one moment. */
 export interface IndexedState {
   readonly index: SessionIndex;
   /** Uploads of the store and of other recorders. */
   readonly uploads: MergedUploads;
-  /** Sessions within the scope that are read in addition to the index, newest first. */
+  /** Sessions within the scope that are not in the index, newest first. */
   readonly unindexed: readonly Candidate[];
-  /** Ids of all uploads of sessions that are read in addition to the index, independent of the scope. */
+  /** Ids of all uploads of sessions that are not in the index, regardless of the scope. */
   readonly covered: ReadonlySet<string>;
 }
 
@@ -46,15 +46,15 @@ export interface IndexOptions {
 /** A session in a list. */
 export interface ListedRow {
   readonly at: ListPosition;
-  /** Returns undefined if the recording was removed or is not part of the list. */
+  /** Returns undefined if the recording was removed, or no longer belongs in the list. */
   readonly recording: () => Promise<Recording | undefined>;
 }
 
 /**
- * Finds the sessions that must be read in addition to the index.
+ * Finds the sessions that are not in the index.
  *
  * @param live sessions of this recorder
- * @returns undefined if there are more than {@link MAX_UNINDEXED}, or if their number is unknown
+ * @returns undefined if more than {@link MAX_UNINDEXED} sessions are not in the index, or if their number is unknown
  */
 export async function outsideIndex(
   index: SessionIndex,
@@ -80,14 +80,14 @@ export async function outsideIndex(
   return { index, uploads, covered, unindexed: await joinSessions(visible) };
 }
 
-/** Joins the uploads of each session, newest first. */
+/** Groups uploads into sessions, newest first. */
 async function joinSessions(uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
   const all = uploads.toSorted(newestFirst);
   const byMark = await uploadsByMark(all);
   return Array.fromAsync(sessionsOf(mergeUploads([], { all, candidate: (upload) => upload, byMark })));
 }
 
-/** Returns the sessions of the index after `begin`, in the order of the list. */
+/** Yields the sessions of the index after the position `begin`, in the order of the list. */
 export async function* indexRows(
   state: IndexedState,
   ask: ListAsk & { readonly sort: ListSort },
@@ -132,8 +132,8 @@ export async function isFound(
 }
 
 /**
- * Returns the session of a stored upload, if it is within the scope. The check uses the current content of the
- * recordings.
+ * Returns the session of a stored upload, if it is within the scope. The scope is compared with the current content of
+ * the recordings.
  */
 export async function storedSession(
   uploads: MergedUploads,
@@ -160,7 +160,7 @@ async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<
  * Returns the current recording of an index result. Returns undefined if the recording is:
  * - no longer in the store
  * - a later part of a session
- * - covered by a read outside the index
+ * - one of the sessions that are not in the index
  * - outside the scope
  */
 async function recordingOf(

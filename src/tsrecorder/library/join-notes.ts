@@ -1,13 +1,13 @@
 /**
- * Joins the journals of all parts of a session. The result is the journal of a single upload: each note occurs once, at
- * its offset in the joined cast.
+ * Joins the notes of all parts of a session. The result looks like the journal of a single upload: each note occurs
+ * once, at its offset in the joined cast.
  */
 import { pieceBytes, type CastPiece, type PartFiles } from './cast-pieces.ts';
 import { readLines } from '../../wire/lines.ts';
 import type { SessionPart } from './session-part.ts';
 import { encodeEnd, moveNote, parseJournalLine, type JournalLine } from '../spool/spool-journal.ts';
 
-/** Contribution of one part to a joined recording. */
+/** The bytes that one part contributes to a joined recording. */
 export interface JoinedPart {
   readonly part: SessionPart;
   readonly files: Pick<PartFiles, 'notes'>;
@@ -16,7 +16,7 @@ export interface JoinedPart {
   readonly from: number;
 }
 
-/** A line of a part's journal. `position` is the byte of the session where the note began. */
+/** A line of a part's journal. `position` is the offset of the note in the session, in bytes. */
 export interface PlacedLine {
   readonly line: string;
   readonly parsed: JournalLine | undefined;
@@ -59,7 +59,7 @@ export async function* joinNotes(parts: readonly JoinedPart[]): AsyncGenerator<U
         case 'meta':
           return index === 0 ? `${line}\n` : '';
         case 'note':
-          // The part with the original note already contains repetitions of a continuation.
+          // Skip notes that a continuation repeats, because an earlier part contains the original.
           if (index > 0 && (parsed.note.size === 0 || position < from)) return '';
           return `${moveNote(line, parsed.note.at - cast.start + before)}\n`;
         case 'end':

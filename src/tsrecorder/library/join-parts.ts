@@ -10,16 +10,16 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** A part with its own description. */
+/** A part and its description. */
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;
   /** Mark of the session; undefined if no recorder has computed it. */
   readonly mark?: string;
-  /** True if a trusted key signed the place in the session, also if the content of the part is unverified. */
+  /** True if a trusted key signed the place of the part in its session. The content may still be unverified. */
   readonly isPlaceProven?: boolean;
   readonly files: PartFiles;
-  /** Byte of the session where the part ends. */
+  /** Offset in the session where the part ends, in bytes. */
   readonly bodyEnd: number;
   /** Number of gaps that the gateway reported. */
   readonly gapCount: number;
@@ -92,7 +92,7 @@ function joinRecordings(
   } = first;
   const recordings = parts.map(({ entry }) => entry.recording);
   const { state, problem } = recordings.at(-1) ?? first;
-  // The last part may contain only the final annotation.
+  // Search all parts for result and duration, because the last part may contain only the final annotation.
   const knowing = state === 'running' ? [] : recordings;
   const timed = knowing.findLast(({ durationSeconds }) => durationSeconds !== undefined);
   const { result, resultMessage } = knowing.findLast((part) => part.result !== undefined) ?? {};
@@ -127,7 +127,7 @@ function trustOfParts(parts: readonly Recording[]): Partial<Trust> {
   };
 }
 
-/** Returns a note on an interrupted part: this recorder does not know whether the session continued. */
+/** Returns a sentence about an interrupted part whose session may continue at another recorder. */
 export function isContinued(last: DescribedPart | undefined): readonly string[] {
   const after = last?.part.after ?? [];
   return last?.entry.recording.state !== 'interrupted' || after.length === 0
@@ -140,18 +140,21 @@ function namely(addresses: readonly string[]): string {
 }
 
 /**
- * Returns the offset of session byte `bodyOffset` in the cast of a part. Both offsets are at the start of a line,
- * because recorders acknowledge and keep only complete lines.
+ * Returns the offset of session byte `bodyOffset` in the cast of a part. Both offsets are starts of lines, because
+ * recorders acknowledge and keep only complete lines.
  */
 async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promise<number> {
   const { headerBytes, headerEnd } = described.part;
   if (bodyOffset <= headerEnd) return headerBytes;
-  /** Bytes of the session before the offset that the cast lacks: the longer header line, and notes. */
+  /**
+   * Number of session bytes before the offset that are not in the cast: notes, minus the bytes that the stored header
+   * line is longer.
+   */
   let elsewhere = headerEnd - headerBytes;
   for await (const lines of readPlaced(described)) {
     for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
-      // Later notes are behind the offset, too.
+      // All later notes are after the offset.
       if (position >= bodyOffset) return bodyOffset - elsewhere;
       elsewhere += parsed.note.size;
     }

@@ -1,8 +1,8 @@
 /**
  * Finds the top-level fields of a JSON object without changing the text.
  *
- * Headers and events contain unknown keys, and 64-bit integers that `JSON.parse` would round. For this reason, the text
- * is never serialised again. Fields are located, cut out and appended as text.
+ * Headers and events contain unknown keys, and 64-bit integers that `JSON.parse` would round. For this reason, the
+ * parsed value is never serialised. Fields are located, removed and added as text.
  */
 
 /** A top-level field. Offsets are UTF-16 indexes of the text. `[start, end)` is the complete field without commas. */
@@ -67,7 +67,7 @@ export function spliceMembers(object: JsonObjectText, replacements: ReadonlyMap<
   return parts.join('');
 }
 
-/** Locates the fields. `text` is valid JSON, so only strings and nesting need attention. */
+/** Locates the fields. `text` is valid JSON, so the scan only tracks strings and nesting. */
 function locateMembers(text: string): JsonMember[] {
   const members: JsonMember[] = [];
   let position = skipSpace(text, 1);

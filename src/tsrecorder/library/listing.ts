@@ -1,6 +1,6 @@
 /**
- * The scan of a catalogue: what the store and other recorders contain at one moment. A scan is repeated when it is too
- * old, and reused if nothing changed.
+ * Lists the recordings in the store and at other recorders, for the catalogue. A listing is used until it is too old.
+ * If nothing changed, the next listing is the same object.
  */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
@@ -22,14 +22,14 @@ import { isSameObject, type ReadableStore, type StoredRecording } from '../store
 export interface Listing extends ListedUploads<StoredRecording> {
   /** Recordings that only other recorders have, newest first. */
   readonly remote: readonly Candidate[];
-  /** Index of all recordings by their access marks. Computed at the first call. */
+  /** Index of all recordings by their access marks. The first call computes it. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
 
 export interface Listings {
   /** Returns a listing that is at most `refreshMs` old. */
   recent(): Promise<Listing>;
-  /** Lists in advance. The next request still lists again, to find later changes. */
+  /** Starts a listing before the first request. The next request nevertheless lists again, to find later changes. */
   prepare(): Promise<Listing>;
   /** Discards the listing, so that the next request lists again. */
   forget(): void;
@@ -59,7 +59,8 @@ export function createListings(options: ListingsOptions): Listings {
 
   /** Lists again. Returns the previous listing if nothing changed. */
   async function listAgain(): Promise<Listing> {
-    // NOTE: open sessions come first, for the same reason as live sessions of this recorder.
+    // NOTE: list the open sessions before the store. A session that ends meanwhile may appear in both lists, but is
+    // never missing.
     const open = (await remote?.()) ?? [];
     const stored = await store.list();
     const isSame = scanned === stored;
@@ -73,7 +74,8 @@ export function createListings(options: ListingsOptions): Listings {
     return listing;
   }
 
-  // A request during a running listing waits for the next one, so that it sees all earlier recordings.
+  // A request during a running listing waits for the next listing, which contains all recordings from before the
+  // request.
   const listInTurn = createSharedStep(createSequence(), listAgain);
 
   function list(at: number): Promise<Listing> {
@@ -95,7 +97,7 @@ export function createListings(options: ListingsOptions): Listings {
   };
 }
 
-/** Creates a function that indexes candidates by access marks. Each candidate is read once. */
+/** Creates a function that builds an index of candidates by access mark. Each candidate is read once. */
 export function createCandidateScopes(): (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>> {
   return createScopes<Candidate>(async (candidate) => {
     const { recording } = (await candidate.describe())?.entry ?? {};
@@ -153,7 +155,7 @@ async function candidatesOf(
   return remote.length === 0 ? all : sortInTurns(all, newestFirst, turns);
 }
 
-/** Reports the ids of recordings that are new or changed. Both lists are newest first. */
+/** Reports the ids of recordings that are new or changed. Both lists must be sorted newest first. */
 async function reportChanged(
   before: readonly StoredRecording[],
   now: readonly StoredRecording[],

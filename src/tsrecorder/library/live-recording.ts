@@ -5,13 +5,13 @@ import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.t
 import type { ControlAction, SessionWatcher } from '../../wire/recorder-api/session-order.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** Control of a running session. */
+/** Sends orders to the gateway of a running session. */
 export interface LiveOrders {
   /** True if the gateway of the session is connected and follows orders. */
   readonly isPossible: boolean;
   /**
-   * Ends, pauses, holds or resumes the session. The user sees the reason of an end. Resolves when the gateway has
-   * confirmed it.
+   * Ends, pauses, holds or resumes the session. If the order ends the session, the user sees the reason. Resolves when
+   * the gateway has confirmed the order.
    * @param order `by`: the viewer or rule, a line for the user; `reason`: at most `MAX_REASON_LENGTH` characters
    * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
    */
@@ -21,8 +21,8 @@ export interface LiveOrders {
     readonly reason: string;
   }): Promise<void>;
   /**
-   * Tells the gateway that a viewer watches a moderated session. Viewers repeat it every `WATCH_INTERVAL_MS`.
-   * @param by the viewer, for the recording
+   * Tells the gateway that a viewer watches a moderated session. Viewers repeat the call every `WATCH_INTERVAL_MS`.
+   * @param by name of the viewer, for the note in the recording
    * @throws TailcastError `ORDER_REFUSED` if the viewer may not moderate the session; as `give`
    */
   watch(by: string, watcher: SessionWatcher): Promise<void>;
@@ -35,7 +35,7 @@ export interface LiveRecording {
   readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
-  /** Undefined if this recorder does not receive the session. */
+  /** Undefined if the gateway does not upload the session to this recorder. */
   readonly orders?: LiveOrders;
   /** True if the session runs only while a moderator watches it. */
   readonly isModerated?: boolean;

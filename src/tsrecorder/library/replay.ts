@@ -1,4 +1,4 @@
-/** Reads recordings: a range, all bytes, or all bytes and then new output. */
+/** Reads recordings: a range, the complete cast, or a live cast until its session ends. */
 import type { FileHandle } from 'node:fs/promises';
 import { parseCastEvent } from '../../wire/asciicast/event.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -14,15 +14,12 @@ export function readCast({ pieces }: CatalogEntry, range: ByteRange): AsyncItera
   return readPieces(pieces, range);
 }
 
-/** Returns the length of a cast, in bytes. A live cast counts up to its durable end. */
+/** Returns the length of a cast, in bytes. For a live cast, this is the durable length. */
 export function castBytes({ pieces }: CatalogEntry): number {
   return piecesBytes(pieces);
 }
 
-/**
- * Reads a cast from its start. Follows a live cast until the session ends. The reader sets the pace: there is no
- * read-ahead.
- */
+/** Reads a cast from its start. Follows a live cast until the session ends. Nothing is read ahead of the consumer. */
 export async function* followCast(entry: CatalogEntry, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const { live, pieces } = entry;
   const last = pieces.at(-1);
@@ -31,13 +28,13 @@ export async function* followCast(entry: CatalogEntry, signal: AbortSignal): Asy
     return;
   }
   yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
-  // The file stays open, because it may move into the store and lose its name.
+  // Keep the file open, because its name disappears when the recording moves into the store.
   const file = await openSpool(live.paths.cast);
   if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
   else yield* followSpool(file, live, last.start, signal);
 }
 
-/** Follows a file of the spool. @param file closed at the end */
+/** Yields the bytes of a growing spool file until its session ends. @param file closed at the end */
 async function* followSpool(
   file: FileHandle,
   live: LiveRecording,
@@ -66,14 +63,17 @@ async function* followSpool(
   }
 }
 
-/** Facts that a player needs to display a recording correctly. */
+/** Properties that require changes of the cast before a player can display it. */
 export interface Presentation {
   readonly rowsFirst: boolean;
-  /** True if the session had no terminal. The recording then has no size, and its line feeds lack carriage returns. */
+  /**
+   * True if the session had no terminal. The recording then has no terminal size, and its lines end without carriage
+   * returns.
+   */
   readonly withoutTerminal: boolean;
 }
 
-/** Returns how to present a recording, or undefined if its cast is displayable without changes. */
+/** Returns the properties of a recording, or undefined if players can display its cast without changes. */
 export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
   const rowsFirst = resizeOrder === 'rowsFirst';
   const withoutTerminal = recording.width === 0 || recording.height === 0;
@@ -81,8 +81,8 @@ export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presen
 }
 
 /**
- * Adapts a cast for a terminal. Resize events become `COLSxROWS`. Without a terminal, the size becomes 80x24 and line
- * feeds get carriage returns. Every chunk ends with a complete line. Memory holds one line.
+ * Adapts a cast for a terminal. Resize events become `COLSxROWS`. If the session had no terminal, the size becomes
+ * 80x24, and line feeds get carriage returns. Every chunk ends with a complete line. Memory holds one line.
  */
 export async function* presentCast(
   chunks: AsyncIterable<Uint8Array>,
@@ -102,7 +102,7 @@ export async function* presentCast(
 }
 
 const LINE_FEED = Buffer.from('\n');
-/** Start of an event, up to its code. */
+/** Matches the start of an event, up to its code. */
 const EVENT_CODE = /^\[\s*([-+.\deE]+)\s*,\s*"([or])"/;
 const RESIZE_DATA = /"(\d+)x(\d+)"\s*\]\s*$/;
 

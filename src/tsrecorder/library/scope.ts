@@ -1,6 +1,6 @@
 /**
- * Access scopes of viewers. The scope check comes first, so that no response, page or response time depends on hidden
- * recordings.
+ * The recordings that a viewer may see (*scope*). The scope is applied before all other filters, so that no response,
+ * page or response time depends on hidden recordings.
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -19,7 +19,7 @@ export interface Marked {
 
 const CONCURRENCY = 32;
 
-/** The facts of a recording that decide who may see it. */
+/** Fields of a recording that determine its access marks. */
 export type MarkedFacts = Pick<Recording, 'cluster' | 'kubernetes' | 'source'>;
 
 /**
@@ -31,14 +31,15 @@ export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly 
     ...(cluster === undefined ? [] : [`cluster:${cluster}`]),
     ...ruledNamespaces({ cluster, namespace: kubernetes?.namespace }).map((name) => `namespace:${name}`),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
-    // Uploaders write the header. A forged tag must not look like another mark.
+    // Uploaders write the header. Accept only tags with the prefix, so that a forged tag does not look like another
+    // mark.
     ...(source.tags ?? []).filter((tag) => tag.startsWith('tag:')),
   ];
 }
 
 /**
- * True if every scope includes either all of these uploads of one session, or none of them. Damaged uploads are visible
- * only to unrestricted viewers.
+ * True if every scope includes either all of these uploads of one session, or none of them. Only unrestricted viewers
+ * see damaged uploads.
  */
 export function areSeenAlike(uploads: readonly (MarkedFacts & Pick<Recording, 'state'>)[]): boolean {
   const [first, ...others] = uploads.map((upload) =>
@@ -57,17 +58,17 @@ export function includesMarks(scope: Scope, marks: readonly string[]): boolean {
   return scope === 'everything' || marks.some((mark) => scope.includes(mark));
 }
 
-/** Finds recordings by their marks. The cost depends only on the number of results. */
+/** Finds recordings by their marks. The time of a search depends only on the number of results. */
 export interface ScopeIndex<T extends Marked> {
   /** Returns the recordings within a scope, newest first. */
   within(scope: readonly string[]): Promise<readonly T[]>;
 }
 
 /**
- * Reads the marks of each recording once, because marks never change.
+ * Creates an index by access mark. It reads the marks of each recording only once, because they never change.
  *
- * @param describe returns the recording, or undefined for a missing or unreadable one. Such a recording is invisible to
- *   restricted viewers
+ * @param describe returns the recording, or undefined for a missing or unreadable one. Restricted viewers do not see
+ *   such a recording
  */
 export function createScopes<T extends Marked>(
   describe: (recording: T) => Promise<MarkedFacts | undefined>,
@@ -102,7 +103,7 @@ export function createScopes<T extends Marked>(
         else marked.push(recording);
       }
     }
-    // This drops the marks of removed recordings.
+    // Keep only the marks of current recordings.
     known = fresh;
     return { within: (scope) => union(scope.map((mark) => byMark.get(mark) ?? [])) };
   };
@@ -121,7 +122,7 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
     }
   const sorted = await sortInTurns(all, newestMarked, turns);
   const found: T[] = [];
-  /** Recordings with the same time. Duplicates are not always adjacent. */
+  /** Recordings with the same time as the current one. Duplicates are not always adjacent. */
   const moment = new Set<T>();
   let order = '';
   for (const recording of sorted) {

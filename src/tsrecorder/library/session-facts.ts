@@ -89,7 +89,7 @@ export function createSessionFacts(): SessionFacts {
     },
     note({ at, text }) {
       noteCount += 1;
-      // Notes with exact bytes are as large as the output and contain no facts.
+      // Skip notes with exact bytes: they are as large as the output and contain no facts.
       if (text?.startsWith('{"kind":"raw",') === true) return;
       try {
         take(at, text ?? '');
@@ -145,7 +145,7 @@ export function finalResult(facts: SessionFacts): RecordedResult {
   return hasFailed(facts) && !endsUnknown(facts) ? { result: 'failed to start', ...message } : {};
 }
 
-/** True if the API server reported a failure instead of an exit code. */
+/** True if the API server reported an error instead of an exit code. */
 function hasFailed({ exitCode, exitMessage, outcome }: SessionFacts): boolean {
   return outcome === 'completed' && exitCode === undefined && exitMessage !== undefined;
 }

@@ -1,7 +1,7 @@
 /** The interface of an index that a catalogue uses. */
 import type { ListAsk, ListedSessions } from '../../search/search-index.ts';
 
-/** Ids. `size` may count an id twice. */
+/** Ids of recordings that are not in the index. `size` may count an id twice. */
 export interface PendingIds extends Iterable<string> {
   readonly size: number;
   has(id: string): boolean;
@@ -10,8 +10,8 @@ export interface PendingIds extends Iterable<string> {
 /** An index that lists sessions by name. */
 export interface SessionIndex {
   /**
-   * Returns recordings whose current version is not in the index, or undefined if they are unknown. Every other
-   * recording of the store is in the index.
+   * Returns the recordings whose current version is not in the index, or undefined if the recorder does not know them
+   * yet. All other recordings of the store are in the index.
    */
   pending(): PendingIds | undefined;
   /** Called with recordings that are new or changed in the store. */

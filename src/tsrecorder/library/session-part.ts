@@ -9,7 +9,7 @@
  */
 import { createHash } from 'node:crypto';
 
-/** Place of an upload in its session. */
+/** Position of an upload in its session. */
 export interface SessionPart {
   /** Name of the session from the uploader, or the id of the recording. */
   readonly session: string;
@@ -19,7 +19,10 @@ export interface SessionPart {
   readonly offset: number;
   /** Length of the header line in the stored cast. */
   readonly headerBytes: number;
-  /** Byte of the session that follows the header line: the uploaded length of the header line, or `offset`. */
+  /**
+   * Offset of the first byte after the header line in the session: the uploaded length of the header line, or `offset`
+   * for later parts.
+   */
   readonly headerEnd: number;
   /** Address of the previous recorder of the session, as reported by the uploader. */
   readonly before?: string;
@@ -28,8 +31,8 @@ export interface SessionPart {
 }
 
 /**
- * Returns the mark of a session. Equal for the parts of one session. Different for different nodes, even with the same
- * session name.
+ * Returns the mark of a session. All parts of one session have the same mark. Sessions of different nodes have
+ * different marks, even if they have the same name.
  */
 export function sessionMark(nodeId: string, session: string): string {
   return createHash('sha256')

@@ -1,4 +1,4 @@
-/** Sessions and their uploads, identified by name before any content is read. */
+/** Groups uploads into sessions by their object names, without reading their content. */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
@@ -13,9 +13,9 @@ import type { Describe } from './describe-stored.ts';
 export interface Candidate {
   readonly key: RecordingKey;
   readonly id: string;
-  /** Time with a fixed width, then the node. Sorts by time. */
+  /** Time with a fixed width, then the node. Sorting by this text sorts by time. */
   readonly order: string;
-  /** Session mark in the object name. Every writer of the store can forge the name: see {@link isPart}. */
+  /** Session mark from the object name. Every writer of the store can forge the name: see {@link isPart}. */
   readonly mark: string | undefined;
   describe(): Promise<DescribedPart | undefined>;
   /** Entry of the store listing; undefined if the upload is not in this store. */
@@ -94,7 +94,7 @@ class StoredCandidate implements Candidate {
   }
 }
 
-/** Returns the proven uploads of the session that an upload is assigned to, in the order of the uploads. */
+/** Returns all proven uploads of the session of an upload, newest first. */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
 /** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */
@@ -129,8 +129,8 @@ async function provenParts(uploads: readonly Candidate[]): Promise<readonly Cand
 }
 
 /**
- * True if the description of an upload names the session of `mark`, and a trusted key signed that description. Without
- * signature checks, the description is sufficient.
+ * True if the upload belongs to the session with this mark according to its description, and a trusted key signed the
+ * description. If signatures are not checked, the description is sufficient.
  */
 function isPart(described: DescribedPart | undefined, mark: string | undefined): boolean {
   if (described === undefined) return false;
@@ -140,7 +140,7 @@ function isPart(described: DescribedPart | undefined, mark: string | undefined):
   return (trust === 'verified' || described.isPlaceProven === true) && proven === mark;
 }
 
-/** Returns the session of an upload; undefined if an earlier upload represents the session. */
+/** Returns the session of an upload; undefined if the upload is not the first one of its session. */
 export async function sessionOf(candidate: Candidate, findParts: FindParts): Promise<Candidate | undefined> {
   const parts = await findParts(candidate);
   const { key, id, order, mark, stored } = candidate;
@@ -182,8 +182,8 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
 }
 
 /**
- * Describes a session with one visible upload. The description states the missing bytes. The place of the upload in its
- * session lets a viewer with access to the other uploads join them.
+ * Describes a session with one visible upload. The description states the missing bytes. It also states the place of
+ * the upload, so that a viewer who may see the other uploads can join them.
  */
 async function asSession(
   described: DescribedPart | undefined,

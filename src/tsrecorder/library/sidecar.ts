@@ -1,6 +1,7 @@
 /**
- * The JSON document next to a stored cast. It contains facts that asciicast lacks, and all fields of a list, so that
- * lists read no casts. Without a sidecar (recordings of the reference, or copied ones), the facts come from the cast.
+ * The JSON document next to a stored cast. It contains facts that asciicast cannot express, and all fields of lists, so
+ * that lists do not read casts. Without a sidecar (recordings of the reference, or copied ones), the facts come from
+ * the cast.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -30,7 +31,7 @@ export interface Sidecar {
     readonly protocol: 'v1' | 'v2';
     /** IP address of the uploader. */
     readonly address: string;
-    /** Number of body bytes that the cast and the notes represent. */
+    /** Number of upload bytes that the cast and the notes represent. */
     readonly bodyBytes: number;
     /** End of the upload: RFC 3339 in UTC. */
     readonly endedAt: string;
@@ -47,7 +48,7 @@ export interface Sidecar {
 
 const node = { node: z.string(), nodeId: z.string() };
 
-/** Schema of the result of a recording. */
+/** Schema of a recording's result. */
 export const RESULT_SCHEMA = z.custom<RecordingResult>(
   (value) => typeof value === 'string' && isRecordingResult(value),
   `is not ${RESULT_VALUES}`,
@@ -124,7 +125,7 @@ export function parseSidecar(text: string): Sidecar | undefined {
 
 const anyVersion = z.looseObject({ tailcast: z.int().min(SIDECAR_VERSION + 1) });
 
-/** Returns the problem of a sidecar from a newer recorder, or undefined for other texts. */
+/** Returns a sentence if the text is a sidecar in a newer format, otherwise undefined. */
 export function newerSidecar(text: string): string | undefined {
   const version = anyVersion.safeParse(jsonOrUndefined(text)).data?.tailcast;
   if (version === undefined) return undefined;

@@ -1,4 +1,6 @@
-/** Uploads of all sources in one order: running ones, and those in the store or at other recorders. */
+/**
+ * Merges the uploads of all sources into one sorted list: running uploads, stored ones, and those at other recorders.
+ */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createPartFinder, newestFirst, sessionOf, withoutCopies, type Candidate } from './sessions.ts';
 import { newestKeyFirst, orderOf, splitRecordingId, type RecordingKey } from '../store/key.ts';
@@ -14,7 +16,7 @@ export interface ListedUploads<T extends { readonly key: RecordingKey }> {
 }
 
 export interface MergedUploads {
-  /** Returns uploads with an order before `before`, newest first. Default: all uploads. */
+  /** Yields the uploads whose `order` is less than `before`, newest first. Default: all uploads. */
   after(before: string | undefined): Iterable<Candidate>;
   /** Returns the uploads with a session mark, newest first. */
   ofMark(mark: string): readonly Candidate[];
@@ -25,7 +27,7 @@ export interface MergedUploads {
 /**
  * Merges uploads with a listing.
  *
- * @param few uploads that replace listed uploads with the same id, in any order
+ * @param few uploads in any order. They replace listed uploads with the same id
  */
 export function mergeUploads<T extends { readonly key: RecordingKey }>(
   few: readonly Candidate[],
@@ -65,7 +67,7 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
   };
 }
 
-/** Returns the sessions with an order from `from` to before `before`, newest first. */
+/** Yields the sessions whose `order` is at least `from` and less than `before`, newest first. */
 export async function* sessionsOf(
   uploads: MergedUploads,
   { before, from = '' }: { readonly before?: string | undefined; readonly from?: string } = {},
@@ -99,7 +101,7 @@ export function newestStored(left: StoredRecording, right: StoredRecording): num
 export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id: string): number {
   const key = splitRecordingId(id);
   if (key === undefined) return -1;
-  // One time has several spellings.
+  // Compare the texts of all keys with this time, because one time can be written in several ways.
   for (let at = firstOf(newest, (other) => newestKeyFirst(other.key, key) >= 0); ; at += 1) {
     const found = newest[at]?.key;
     if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
@@ -108,7 +110,8 @@ export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id:
 }
 
 /**
- * Returns the index of the first item after the place, or the length. All later items must be after the place, too.
+ * Returns the index of the first item for which `isAfter` is true, or the length of the list. `isAfter` must be true
+ * for all later items too.
  */
 function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
   let low = 0;
