@@ -1,4 +1,5 @@
-// One command of a checkout builds at a time. Only Node's own modules may be imported here: `run.mjs` uses it in a fresh clone.
+// Lock that permits only one build at a time in a checkout. Import only built-in modules of Node here, because
+// `run.mjs` uses this file before `npm ci`.
 import {
   existsSync,
   mkdirSync,
@@ -13,17 +14,17 @@ import { join } from 'node:path';
 
 const LOOK_MS = 100;
 const SAY_AFTER_MS = 1000;
-/** Error codes for a folder that exists already. Windows has more. */
+/** Error codes of a rename to a folder that exists already. Windows has more. */
 const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM', 'EACCES', 'EBUSY'] : [])];
 
 /**
- * Waits until no other process has the lock and takes it. The lock is the folder `path`, with an empty file for each
- * process that needs it. A rename creates it complete. After all of these processes have exited, a waiting process
- * takes it over.
+ * Waits until no other process has the lock, then takes it. The lock is the folder `path`, which contains an empty
+ * file for each process that works under the lock. It is created with a rename, so that it never lacks these files. If
+ * all of these processes have exited, a waiting process takes the lock over.
  *
- * @param onWait called once, with the processes waited for, when it is not free after a moment
- * @returns `hold(pid)`, for a child that works under the lock and may outlive this process, and `release()`
- * @throws Error when the folder cannot be made
+ * @param onWait called once with the processes that have the lock, if the lock is not free after a short time
+ * @returns `release()`, and `hold(pid)`, which adds a child process that may outlive this process
+ * @throws Error if the folder cannot be created
  */
 export async function takeLock(path, onWait) {
   const mine = [nameOf(process.pid)];
@@ -50,7 +51,7 @@ export async function takeLock(path, onWait) {
 }
 
 function tryToTake(path, name) {
-  // Only files of exited processes are removed, never a lock that another process has taken meanwhile.
+  // Only the files of exited processes are removed, so a lock that another process has taken in the meantime stays.
   const held = entries(path);
   const left = held.filter((entry) => !isAlive(entry));
   if (left.length === held.length) leave(path, left);
@@ -68,13 +69,13 @@ function tryToTake(path, name) {
   }
 }
 
-/** Removes these files, and the folder if it is then empty. */
+/** Removes files from the lock, and the lock itself if it is empty afterwards. */
 function leave(path, names) {
   for (const name of names) rmSync(join(path, name), { force: true });
   try {
     rmdirSync(path);
   } catch {
-    // the folder does not exist, or another process has taken it
+    // The folder does not exist any more, or it contains files of another process.
   }
 }
 
@@ -95,13 +96,13 @@ function isAlive(entry) {
 }
 
 /**
- * Returns the id of a process and its start time if the OS reports it, because ids are reused. Undefined: it has
- * exited.
+ * Returns a name for a process: its id, and its start time if the OS reports it, because ids are reused. Returns
+ * undefined if the process has exited.
  */
 function nameOf(pid) {
   if (existsSync('/proc/self/stat')) {
     try {
-      // NOTE: the second field is a name in parentheses, which may contain any character
+      // NOTE: the second field is the name of the program in parentheses, which may contain any character.
       const [state, ...rest] = readFileSync(`/proc/${pid}/stat`, 'latin1')
         .replace(/^.*\) /s, '')
         .split(' ');

@@ -13,7 +13,7 @@ import { cellsOf, listFiles, proseOf, readSource, ROOT, withoutCode } from './pr
 import { MAX_CELL_WORDS, MAX_SOURCE_LINE, MAX_TABLE_ROW, STYLE_RULES } from './style-rules.ts';
 
 const BASELINE = join(ROOT, 'scripts/style-baseline.json');
-/** Maximum number of violations that are printed for a folder. */
+/** Maximum number of violations to print for a folder. */
 const MAX_SHOWN = 30;
 /** Pages that `npm run docs:generate` writes from strings of the source, which have their own baseline. */
 const GENERATED = /^docs\/(?:config|errors|metrics)\.md$/;
@@ -79,7 +79,10 @@ function tableViolations(file: string, source: string): readonly Violation[] {
   });
 }
 
-/** A line with nothing but a literal outside of `src`, or with a regular expression. Both are hard to read in pieces. */
+/**
+ * Matches a line that contains only a regular expression. Such a line may be long, because a regular expression is
+ * hard to read in pieces.
+ */
 const UNDIVIDED = /^\s*(?:\/[^/*].*\/[a-z]*|String\.raw`.*`)\W*$/;
 const FIXTURE = /^\s*(?:\w+ \w+ = |\+ |\[|\.\.\.)?(['"`]).*\1[^'"`]*$/;
 
@@ -113,7 +116,7 @@ function lineViolations(file: string, source: string): readonly Violation[] {
   });
 }
 
-/** The unit of the baseline: a page, or the first two or three folders of a source file. */
+/** Returns the unit of a file in the baseline: the page itself, or the first two or three folders of a source file. */
 export function unitOf(file: string): string {
   const parts = file.split('/');
   if (file.endsWith('.md') && !file.startsWith('docs/adr/')) return file;
@@ -126,7 +129,7 @@ export interface Comparison {
   readonly shrunk: readonly string[];
 }
 
-/** Compares counts with the baseline; a missing unit has 0. */
+/** Compares numbers of violations with the baseline. A unit that is missing in the baseline may have none. */
 export function compareCounts(
   baseline: Readonly<Record<string, number>>,
   counts: Readonly<Record<string, number>>,
@@ -138,7 +141,7 @@ export function compareCounts(
   };
 }
 
-/** Returns the files that differ from the branch main or are not committed; none without git. */
+/** Returns the files that differ from the branch main or are not committed. Returns none if git is not available. */
 function changedFiles(): ReadonlySet<string> {
   try {
     const git = (...args: readonly string[]): string =>

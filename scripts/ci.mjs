@@ -1,11 +1,10 @@
-// Runs every check and a fixed list of test suites, and sums them up in the closing lines:
-//   failed: … and flaky: …, a line for each test that failed or passed only at its second try
-//   N flaky
-//   N passed, N failed, N skipped
-// Exits non-zero if a test failed, if a step did not run to its end, or if a suite passed no test.
+// Runs every check and a fixed list of test suites, and prints a summary.
+// The last lines contain one line for each failed or flaky test, and the numbers of flaky, passed, failed and skipped tests.
+// The exit code is not zero if a test failed, a step did not finish, or a suite passed no test.
 //
-//   node scripts/ci.mjs             the list for each change: 35 minutes with warm caches of peers, 60 with cold ones
-//   node scripts/ci.mjs --nightly   everything else: all suites with real peers, all faults, mutants, evidence and fuzz targets
+// `node scripts/ci.mjs` runs the checks for each change: 35 minutes with warm caches of peers, 60 with cold ones.
+//
+// `node scripts/ci.mjs --nightly` runs everything else: all suites with real peers, faults, mutants, evidence and fuzzing.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { readTestReport } from './test-report.mjs';
 
 const MINUTE = 60_000;
-/** Maximum characters of a step's output that are searched for its closing line. */
+/** Maximum number of characters at the end of a step's output that are searched for the last line. */
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
 const isNightly = process.argv.includes('--nightly');
@@ -52,21 +51,28 @@ const REAL_SUITES = [
   'kubectl',
   'operator',
 ];
-/** Suite `load`: minutes after which it starts no further cell (combination of test parameters). */
+/** Minutes after which the suite `load` starts no further combinations of test parameters. */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
-/** Suite `kubectl`: `ends` tests only the oldest and the newest version. All versions take three times as long. */
+/**
+ * Versions in the suite `kubectl`. `ends` tests only the oldest and the newest version. All versions take three times
+ * as long.
+ */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**
- * Searches take a fixed seed, pages are compared and not written, a failed test is tried once more, Go must be there.
+ * With this variable, random tests use a fixed seed, generated pages are compared instead of written, failed tests run
+ * a second time, and missing Go is an error.
  */
 process.env['CI'] ??= 'true';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
 const broken = [];
-/** One line for each failed test. Printed again at the end, because logs may be truncated at the start. */
+/**
+ * One line for each failed test. They are printed again at the end, because CI systems may truncate the start of a
+ * log.
+ */
 const failures = [];
-/** One line for each test that needed a second try, which is a defect of the test or of the tested code. */
+/** One line for each test that passed only in its second run. The test or the tested code then has a defect. */
 const flaky = [];
 
 await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
@@ -122,7 +128,7 @@ function newReport() {
   return join(mkdtempSync(join(scratch, 'suite-')), 'report.json');
 }
 
-/** Stores the failed and flaky tests of a report. @returns the counts of the report */
+/** Adds the failed and flaky tests of a report to the lists. @returns the numbers of tests in the report */
 function take(report) {
   const result = readTestReport(JSON.parse(readFileSync(report, 'utf8')));
   failures.push(...result.failures);
@@ -130,7 +136,7 @@ function take(report) {
   return result;
 }
 
-/** Runs a test command that prints its counts in its last line. */
+/** Runs a test command that prints the numbers of tests in its last line. */
 async function countedSuite(title, command, limitMs) {
   const report = newReport();
   process.env['REAL_REPORT'] = report;
@@ -166,7 +172,8 @@ async function step(title, [program, ...args], limitMs) {
     child.on('error', (error) => resolve(error.message));
     child.on('exit', (exitCode, signal) => {
       clearTimeout(timer);
-      // a process that the command left behind may keep the output open
+      // The step does not wait for the end of the output, because a process that the command has left behind may keep
+      // it open.
       setTimeout(() => resolve(exitCode ?? signal), 200);
     });
   });

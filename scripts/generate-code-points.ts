@@ -1,11 +1,11 @@
 /**
- * Writes src/terminal/code-points.ts: the code points that take no cell of a terminal, and those that emoji are made
- * of. The data are those of the Unicode version of this Node, so that every browser and every recorder uses the same.
+ * Writes src/terminal/code-points.ts: the code points that have no width in a terminal, and those that are part of
+ * emoji. The file contains data of one Unicode version, so that all browsers and recorders use the same data.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-/** Returns the first and last code point of every range that matches, from U+0300 on. */
+/** Returns the first and the last code point of each range that matches a pattern, starting at U+0300. */
 export function rangesOf(pattern: RegExp): readonly number[] {
   const ranges: number[] = [];
   let isInside = false;

@@ -60,7 +60,10 @@ export function generateDocs(): ReadonlyMap<string, string> {
   ]);
 }
 
-/** The page of attacks of the independent review: for each attack the removed lines and the tests. */
+/**
+ * Returns the page with the attacks of the independent review: for each attack, the removed lines of code and the
+ * tests that fail.
+ */
 function demonstrationsPage(): string {
   const attacks = DEMONSTRATIONS.map(
     (demonstration) =>
@@ -126,7 +129,7 @@ function errorsPage(): string {
   ].join('\n');
 }
 
-/** Settings that several roles have, with a description for all of them. */
+/** Descriptions of settings that several roles have. Each description applies to all of these roles. */
 const COMMON: Readonly<Record<string, string>> = {
   listen: 'address to accept connections on',
   kubeconfig: 'kubeconfig of the API server; default: in-cluster account, in the demo its own cluster',
@@ -198,7 +201,7 @@ function item(
   return `${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default ${standard}.`}`;
 }
 
-/** The file of `--static-identity`. */
+/** Returns the documentation of the file of `--static-identity`. */
 function staticIdentityFile(): string {
   const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => {
     const need = field.safeParse(undefined).success ? '' : ' (required)';
@@ -264,7 +267,10 @@ function list(items: readonly string[]): string {
   return items.map((item) => `- ${item}\n`).join('');
 }
 
-/** Returns the text with a full stop and a capital letter, except for names of programs and for `value: meaning`. */
+/**
+ * Returns the text as a sentence with a full stop. Its first letter becomes a capital, unless the text starts with the
+ * name of a program or with `value:`.
+ */
 function sentence(text: string): string {
   const ended = /[.!?]$/.test(text) ? text : `${text}.`;
   return /^(?:tailscaled|tailcast|kubectl|kubeconfig|[\w-]+:) /.test(ended) ? ended : upperFirst(ended);

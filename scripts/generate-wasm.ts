@@ -11,7 +11,7 @@ const folder = new URL('../src/wire/asciicast/', import.meta.url);
 const source = fileURLToPath(new URL('json-escape.wat', folder));
 export const MODULE_PATH = fileURLToPath(new URL('json-escape-module.ts', folder));
 
-/** Returns the source text of the module that contains the program. */
+/** Returns the source text of a module that contains the WebAssembly program. */
 export async function wasmModule(): Promise<string> {
   const { parseWat } = await wabt();
   const parsed = parseWat(source, readFileSync(source, 'utf8'), { simd: true });

@@ -1,10 +1,10 @@
-// Builds the file tree of the image as the Dockerfile says, without a container engine, and uses it:
+// Builds the file tree of the image from the Dockerfile without a container engine, and tests it:
 //
 //   npm run image:check [-- --keep] [--compare=<another /app>]
 //
-// COPY instructions are carried out from the Dockerfile itself, so the two cannot disagree; an instruction that this
-// script does not understand is an error. Then every role is started from the tree, away from the repository and with
-// an empty environment, and nothing below /app may change.
+// The script executes the COPY instructions of the Dockerfile itself, and fails if it does not support an instruction.
+// Then it starts every role from the tree, outside of the repository and with an empty environment. No file below /app
+// may change.
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -33,7 +33,7 @@ const node = join(root, 'node_modules', 'node', 'bin', 'node');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-image-'));
 /** Maximum compressed size of the image. */
 const LIMIT_MB = 250;
-/** node:26-slim, compressed, rounded up; it cannot be measured without a container engine. */
+/** Compressed size of node:26-slim, rounded up. It cannot be measured without a container engine. */
 const BASE_MB = 85;
 const START_MS = 60_000;
 
@@ -135,7 +135,7 @@ function runStep(text, cwd, stage) {
     return;
   }
   if (/^npm ci (?!--omit=dev)/.test(text)) {
-    // The same packages as here; linked one by one, so that caches in node_modules stay apart.
+    // The packages of this checkout are linked one by one, so that the tree does not share caches in node_modules.
     mkdirSync(join(cwd, 'node_modules'));
     for (const entry of readdirSync(join(root, 'node_modules'))) {
       if (entry !== '.cache')
@@ -167,7 +167,7 @@ function fingerprint(folder) {
   return hash.digest('hex');
 }
 
-/** Bare imports of our own build must be declared and installed in the tree. */
+/** Checks that all packages that our build imports are declared as dependencies, and installed in the tree. */
 function checkImports(app) {
   const { dependencies, optionalDependencies } = JSON.parse(readFileSync(join(app, 'package.json'), 'utf8'));
   const declared = new Set(Object.keys({ ...dependencies, ...optionalDependencies }));
@@ -246,7 +246,7 @@ async function checkEntry(app) {
   }
 }
 
-/** Runs a command with the files and variables of the image only. */
+/** Runs a tailcast command with only the files and environment variables of the image. */
 function tailcast(app, args, environment = {}) {
   const state = join(scratch, 'state');
   const child = spawn(node, [join(app, 'scripts', 'tailcast.mjs'), ...args], {
@@ -279,7 +279,7 @@ function tailcast(app, args, environment = {}) {
   return {
     child,
     ended,
-    /** The first match in the output; fails if the process exits or takes too long. */
+    /** Waits for the first match in the output. Fails if the process exits or takes too long. */
     until: (pattern) =>
       new Promise((done, fail) => {
         const timer = setTimeout(
@@ -345,7 +345,7 @@ async function useDemo(app) {
   return note;
 }
 
-/** Starts a separate gateway in front of the demo's cluster, and runs the command-line tools. */
+/** Starts another gateway in front of the demo's cluster, and runs the command-line tools. */
 async function useGateway(app, directory) {
   const identity = join(scratch, 'identity.json');
   writeFileSync(

@@ -1,3 +1,4 @@
 #!/usr/bin/env node
-// kubectl runs this file for `kubectl tailcast …`: the same program, which knows by the name how it was called.
+// kubectl runs this file for `kubectl tailcast …`. The program detects by the name of the file that it runs as a
+// plugin.
 await import('./tailcast.mjs');

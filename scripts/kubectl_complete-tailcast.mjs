@@ -1,4 +1,4 @@
 #!/usr/bin/env node
-// kubectl runs this file for what may come after `kubectl tailcast …`.
+// kubectl runs this file to get completions for `kubectl tailcast …`.
 process.argv.splice(2, 0, '__complete');
 await import('./tailcast.mjs');

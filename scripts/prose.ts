@@ -10,16 +10,18 @@ export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 export interface Prose {
   readonly kind: 'docs' | 'heading' | 'comment' | 'text';
   readonly file: string;
-  /** First line, from 1. */
+  /** Number of its first line, starting at 1. */
   readonly line: number;
   readonly text: string;
 }
 
-/** Folders with source files, and files that are not part of the project's own text. */
+/** Folders with sources and pages, and a pattern of files in them that are skipped. */
 const FOLDERS = ['bench', 'demo', 'deploy', 'docs', 'fuzz', 'scripts', 'src', 'test'];
 const SKIPPED =
   /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$|^bench\/(?:load-)?results\.md$/;
-/** The guide and its rules quote the patterns; the demonstrations quote names of tests. */
+/**
+ * Skipped files that quote text: the guide and its rules quote patterns, and the demonstrations quote names of tests.
+ */
 const QUOTING =
   /^(?:docs\/writing\.md|test\/mutants\/demonstrations\.md|scripts\/style-rules\.ts|test\/scripts\/style\.test\.ts)$/;
 /** Comments for tools. */
@@ -134,7 +136,7 @@ interface Comment {
   readonly value: string;
 }
 
-/** Returns the comments, with `//` comments on adjacent lines as one. */
+/** Returns the comments. `//` comments on adjacent lines are joined. */
 function joinLineComments(comments: readonly Comment[], source: string): readonly Comment[] {
   const joined: Comment[] = [];
   for (const comment of comments) {
@@ -150,7 +152,7 @@ function joinLineComments(comments: readonly Comment[], source: string): readonl
   return joined;
 }
 
-/** The paragraphs of a comment without its frame, code blocks and indented lines of usage. */
+/** Returns the paragraphs of a comment. Comment markers, code blocks and indented lines of usage are omitted. */
 function paragraphsOf(comment: string): readonly { readonly text: string; readonly offset: number }[] {
   const found: { text: string; offset: number }[] = [];
   let isCode = false;
@@ -179,7 +181,7 @@ export function withoutCode(text: string): string {
     .trim();
 }
 
-/** Returns a function from an offset to its line, from 1; offsets must grow or stay near. */
+/** Returns a function that converts an offset to a line number, starting at 1. */
 function lineCounter(source: string): (offset: number) => number {
   const starts = [0];
   for (let at = source.indexOf('\n'); at !== -1; at = source.indexOf('\n', at + 1)) starts.push(at + 1);

@@ -1,11 +1,11 @@
-// Prepares a checkout, and then runs a command on the Node version that the project pins.
+// Prepares a checkout, and then runs a command with the Node version that the project pins.
 //
 //   node scripts/run.mjs install [-- command args…]
 //   node scripts/run.mjs build   [-- command args…]
 //
-// This script starts fresh clones, so it runs on any Node >= 20. Everything after it runs on
-// `node_modules/.bin/node`. Import only Node's own modules here, and modules that import nothing else. Commands may
-// start at the same time in one checkout: one command prepares it, and the others wait.
+// This script is the first that runs in a fresh clone, so it supports every Node version from 20 on. All later
+// commands run with `node_modules/.bin/node`. Import only built-in modules of Node here, and modules that do the same.
+// If several commands start in one checkout at the same time, one of them prepares it, and the others wait.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ const outputs = {
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
-/** Lock during the preparation. The lock is not in `node_modules`, because `npm ci` removes that folder. */
+/** Lock of the preparation. It is not in `node_modules`, because `npm ci` removes that folder. */
 let lock;
 process.on('exit', () => lock?.release());
 const windows = process.platform === 'win32';
@@ -65,7 +65,7 @@ if (command.length > 0) {
   process.exitCode = await run(program === 'node' ? join(bin, 'node') : program, args, true);
 }
 
-/** Runs `work` unless its inputs are unchanged since its last success. */
+/** Runs `work`, unless its inputs have not changed since its last success. */
 async function step(name, title, inputs, work) {
   const stamp = join(stamps, name);
   const isDone = (digest) =>
@@ -77,7 +77,7 @@ async function step(name, title, inputs, work) {
   });
   const digest = fingerprint(inputs);
   if (!isDone(digest)) {
-    // an incomplete result must not be used
+    // The stamp is removed first, so that an incomplete result is not used.
     rmSync(stamp, { force: true });
     process.stderr.write(`tailcast: ${title}\n`);
     const code = await work();
@@ -104,13 +104,13 @@ function fingerprint(inputs) {
 }
 
 /**
- * Resolves with the exit code. Passes signals on. A terminal sends Ctrl-C and hang-up to all of its processes, and
- * the child stops at the first signal. The child exits when its IPC channel closes, also after this process was
- * killed.
+ * Resolves with the exit code. Passes signals on. A terminal sends Ctrl-C and hang-up to all processes, so the child
+ * may get a signal twice; it stops at the first. The child also exits when its IPC channel closes, for example after
+ * this process was killed.
  */
 function run(program, args, last = false) {
   return new Promise((resolve) => {
-    // only tailcast's roles use an IPC channel
+    // Only the roles of tailcast use an IPC channel.
     const stdio = last && args[0] === 'dist/main.js' ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit';
     const child = spawn(program, args, { cwd: root, env, stdio, shell: windows });
     if (child.pid !== undefined) lock?.hold(child.pid);

@@ -1,6 +1,6 @@
 /**
- * Renders the pictures of the README: `npm run docs:images`. The gateways of a demo cluster record the archive for
- * these pictures. The typed commands reveal nothing about the machine.
+ * Renders the pictures of the README: `npm run docs:images`. The pictures show sessions that the gateways of a demo
+ * cluster record. The typed commands reveal nothing about the machine.
  */
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
@@ -11,14 +11,14 @@ const IMAGES = fileURLToPath(new URL('../docs/images', import.meta.url));
 const WIDTH = 1200;
 const HEIGHT = 750;
 
-/** End of the prompt in shells of the embedded cluster, before the sign that depends on the user. */
+/** End of the prompt in shells of the embedded cluster, without the `$` or `#` that depends on the user. */
 const PROMPT = '\x1b[0m:~';
 const COMMAND = ['bash'];
 
 interface Example {
   readonly who: Caller;
   readonly namespace: string;
-  /** Beginning of the pod's name. */
+  /** Prefix of the pod's name. */
   readonly pod: string;
   readonly columns: number;
   readonly rows: number;
@@ -132,7 +132,7 @@ for (const shell of [live, build]) {
 }
 if (complaints.all.length > 0) throw new Error(complaints.all.join('\n'));
 
-/** Opens the recording of Alice at its last command. */
+/** Opens Alice's recording at its last command. */
 async function openAtEnd(shown: Page): Promise<void> {
   await shown.locator('tr[data-id]', { hasText: 'alice@example.com' }).locator('td.command a').click();
   await shown.locator('.terminal[data-size]').waitFor();

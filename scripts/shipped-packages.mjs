@@ -25,7 +25,7 @@ const PERMISSIVE = new Set([
   'Unlicense',
 ]);
 
-/** All shipped packages: path `node_modules/…` in the lock file → its entry. */
+/** Returns a map of all shipped packages, from the path `node_modules/…` in the lock file to its entry. */
 export function shippedPackages(lock) {
   const { packages } = lock;
   const shipped = new Map(
@@ -43,7 +43,7 @@ export function shippedPackages(lock) {
   return shipped;
 }
 
-/** Searches as Node does: next to the importing package, then in the folders above it. */
+/** Searches a package like Node: next to the importing package, then in the folders above it. */
 function resolvePath(packages, name, from) {
   for (let folder = from; ; folder = folder.replace(/\/?node_modules\/(?:@[^/]+\/)?[^/]+$/, '')) {
     const path = `${folder === '' ? '' : `${folder}/`}node_modules/${name}`;
@@ -56,7 +56,7 @@ export function nameOf(path) {
   return path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
 }
 
-/** Packages whose licence is missing or not permissive. */
+/** Returns the packages whose licence is missing or not permissive. */
 export function licenceProblems(shipped) {
   return [...shipped]
     .filter(([, { license }]) => !isPermissive(license))
@@ -105,7 +105,7 @@ function sbom(shipped) {
   );
   const wanted = new Set([...shipped].map(([path, { version }]) => `${nameOf(path)}@${version}`));
   const refs = new Set([all.metadata.component['bom-ref'], ...wanted]);
-  // Both fields would differ between builds, and the file must be reproducible.
+  // Both fields would differ between builds, but the file must be reproducible.
   delete all.serialNumber;
   delete all.metadata.timestamp;
   return {

@@ -1,7 +1,8 @@
 /**
  * Prints the size of the code as a table, and exits with 1 if a row exceeds its budget in `structure.json`.
  *
- * A code line contains more than comments and white space. Lower a budget when its row has become smaller.
+ * Lines with only comments or white space are not counted. When the value of a row decreases, decrease its budget as
+ * well.
  */
 import { readFileSync, readdirSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
@@ -14,12 +15,12 @@ const MOST_IMPORTS = 30;
 const HOT_FILE = 'src/proxy/session/upgrade.ts';
 
 const BUDGETS = z.strictObject({
-  /** Measure → maximum; `was` is the number at commit 9719fbc, `goal` the target. */
+  /** Maximum for each measure. `was` is the value at commit 9719fbc, and `goal` is the target. */
   total: z.record(
     z.string(),
     z.strictObject({ budget: z.number(), was: z.number().optional(), goal: z.number().optional() }),
   ),
-  /** Folder of `src` → maximum of code lines. */
+  /** Maximum number of code lines for each folder of `src`. */
   folders: z.record(z.string(), z.number()),
 });
 
@@ -34,9 +35,9 @@ interface Row {
 interface ParsedFile {
   readonly path: string;
   readonly codeLines: number;
-  /** Imported modules, including those that are imported only for their types. */
+  /** Imported modules, including type-only imports. */
   readonly imports: number;
-  /** Files of the repository that are loaded together with this file. */
+  /** Files of the repository that this file imports at run time. */
   readonly loads: readonly string[];
 }
 
@@ -85,7 +86,7 @@ export function parseFile(path: string, text: string): ParsedFile {
   };
 }
 
-/** Returns the files that are loaded with `entry`, including `entry`. */
+/** Returns the files that are loaded when `entry` is loaded, including `entry`. */
 export function reachOf(entry: string, files: readonly ParsedFile[]): readonly ParsedFile[] {
   const byPath = new Map(files.map((file) => [file.path, file]));
   const reached = new Set([entry]);
@@ -120,7 +121,9 @@ function countIn(folder: string, name: RegExp): number {
   return readdirSync(join(ROOT, folder)).filter((entry) => name.test(entry)).length;
 }
 
-/** Number of upload protocols. The reference has two versions of one protocol. */
+/**
+ * Returns the number of upload protocols. v1 and v2 of the reference (Tailscale's tsrecorder) count as one protocol.
+ */
 function countProtocols(): number {
   const names = readdirSync(join(ROOT, 'src/recording')).map(
     (file) => /^recorder-(upgrade|v(?=\d))\d*\.ts$/.exec(file)?.[1],

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// Entry point of the installed command. On a supported Node version this file is the command. On an older version it
-// runs the command on the Node of the project, passes signals on, and exits with the command's code.
+// Entry point of the installed command. With a supported Node version, the command runs in this process. With an older
+// version, this file starts the command with the Node version of the project, forwards signals, and exits with the
+// command's exit code.
 const [major, minor] = process.versions.node.split('.').map(Number);
 if (major > 22 || (major === 22 && minor >= 19)) await import('../dist/main.js');
 else await runOnPinnedNode();
@@ -15,7 +16,7 @@ async function runOnPinnedNode() {
   }
   const { spawn } = await import('node:child_process');
   const main = fileURLToPath(new URL('../dist/main.js', import.meta.url));
-  // The command exits when the IPC channel closes, also after this process was killed.
+  // The command exits when the IPC channel closes, for example after this process was killed.
   const child = spawn(pinned, [main, ...process.argv.slice(2)], {
     stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
   });

@@ -1,11 +1,11 @@
-// Summarises vitest's JSON report for the closing lines of `scripts/ci.mjs`.
+// Summarises vitest's JSON report for the last lines of `scripts/ci.mjs`.
 
-/** Maximum characters of a test's message. */
+/** Maximum number of characters of a test's error message. */
 const SHOWN_MESSAGE = 300;
 
 /**
- * Returns counts, and a line for each test that failed or needed a second try. A file with an error outside its tests
- * counts as one failed test, and so does a failed run without a location.
+ * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. If a file fails
+ * outside of its tests, or a run fails without a location, this is counted as one failed test.
  */
 export function readTestReport(report) {
   const failures = [];
@@ -20,7 +20,7 @@ export function readTestReport(report) {
     }
     for (const test of failed)
       failures.push(line('failed', `${name}: ${test.fullName}`, test.failureMessages?.[0]));
-    // the report keeps the messages of a test's first try
+    // If a test passed in its second run, the report still contains the error messages of the first run.
     for (const test of file.assertionResults)
       if (test.status === 'passed' && test.failureMessages?.length > 0)
         flaky.push(line('flaky', `${name}: ${test.fullName}`, test.failureMessages[0]));

@@ -1,7 +1,7 @@
 /**
- * The layers below tailcast's files in the image: a few Debian packages (the C and C++ libraries for Node, no shell)
- * and Node. `deploy/image/base.json` pins the packages by hash. `npm run release -- --update-base` updates it to the
- * current versions of Debian and npm, for example for security fixes.
+ * The base layers of the image, below tailcast's files: Node, and a few Debian packages (the C and C++ libraries for
+ * Node, but no shell). `deploy/image/base.json` pins the packages by hash. `npm run release -- --update-base` updates
+ * it to the current versions of Debian and npm, for example for security fixes.
  */
 import {
   existsSync,
@@ -34,7 +34,7 @@ const NODE_IN_LOCK = z.object({
 
 export type BaseLock = z.infer<typeof LOCK>;
 
-/** A file of the base with its metadata. */
+/** A file of a base package, with its metadata. */
 export interface BasePackage {
   readonly name: string;
   readonly version: string;
@@ -52,7 +52,7 @@ export function readBaseLock(): BaseLock {
 }
 
 /**
- * Returns the packages of a lock file, and downloads each once into a cache.
+ * Returns the packages of a lock file. Each package is downloaded once and then cached.
  *
  * @throws Error if a package is no longer available or differs from the pinned hash
  */
@@ -120,7 +120,7 @@ function fetchNode(architecture: Architecture, version: string): string {
 }
 
 interface Apt {
-  /** Returns the path of the package; `version` undefined: the newest. */
+  /** Downloads a Debian package and returns its path. If `version` is undefined, downloads the newest version. */
   download(name: string, version: string | undefined, folder: string): string;
   close(): void;
 }
@@ -164,7 +164,10 @@ function createApt(architecture: Architecture): Apt {
   };
 }
 
-/** Returns the cached file with this name; `make` creates a missing file in the given folder and returns its path. */
+/**
+ * Returns the path of the cached file with this name. If it is missing, `make` creates it in a folder and returns its
+ * path.
+ */
 function cached(name: string, make: (folder: string) => string): string {
   const file = join(cacheFolder(), name);
   if (existsSync(file)) return file;

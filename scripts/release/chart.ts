@@ -1,4 +1,4 @@
-/** The chart as an archive, and the index of a chart repository. */
+/** Creates the archive of the chart, and the index of a chart repository. */
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parse, parseDocument, stringify } from 'yaml';
@@ -13,7 +13,7 @@ const CHART_FILE = z.looseObject({ name: z.string(), version: z.string(), descri
 export function packChart(project: Project, output: string, scratch: string): string {
   const folder = mkdtempSync(join(scratch, 'chart-'));
   const chart = join(folder, 'tailcast');
-  // CRDs, dashboard and alerts are links in the repository
+  // In the repository, the chart contains links to CRDs, dashboard and alerts. The archive needs the files.
   cpSync(CHART, chart, { recursive: true, dereference: true });
   const document = parseDocument(readFileSync(join(chart, 'Chart.yaml'), 'utf8'));
   document.set('version', project.version);
@@ -27,7 +27,7 @@ export function packChart(project: Project, output: string, scratch: string): st
   return file;
 }
 
-/** Returns the index for `helm repo add` for an archive of `packChart`. */
+/** Returns the index for `helm repo add` that lists an archive of `packChart`. */
 export function chartIndex(project: Project, archive: string): string {
   const chart = CHART_FILE.parse(parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')));
   const created = new Date(project.epoch * 1000).toISOString();

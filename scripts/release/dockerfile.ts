@@ -15,7 +15,7 @@ export interface Stage {
   readonly steps: readonly Step[];
 }
 
-/** Start configuration of a container in OCI's format. */
+/** Configuration with which a container starts, in the format of OCI. */
 export interface ImageSettings {
   readonly User: string;
   readonly Env: readonly string[];
@@ -23,7 +23,7 @@ export interface ImageSettings {
   readonly Cmd: readonly string[];
   readonly WorkingDir: string;
   readonly Labels: Readonly<Record<string, string>>;
-  /** Docker's extension of OCI: durations in nanoseconds. */
+  /** Health check, which is Docker's extension of OCI. Durations are in nanoseconds. */
   readonly Healthcheck: Readonly<Record<string, unknown>>;
 }
 
@@ -51,7 +51,7 @@ export function readDockerfile(): readonly Stage[] {
   return stages;
 }
 
-/** Returns the image settings of the last stage. */
+/** Returns the container configuration from the last stage of a Dockerfile. */
 export function imageSettings(stages: readonly Stage[]): ImageSettings {
   const steps = stages.at(-1)?.steps ?? [];
   const all = (verb: string): readonly string[] =>

@@ -1,6 +1,6 @@
 /**
- * Packages for hosts (`.deb` and `.rpm`): the tree of the image, the Node version of the tests (distributions have
- * older ones), systemd units, example settings, manual pages and completions.
+ * Packages for hosts (`.deb` and `.rpm`). They contain the files of the image, Node, systemd units, example settings,
+ * manual pages and completions. Node has the tested version, because distributions have older ones.
  */
 import {
   chmodSync,

@@ -20,7 +20,7 @@ import { imageSettings, readDockerfile } from './dockerfile.ts';
 import type { Architecture, Project } from './project.ts';
 import { run, sha256, tar } from './tree.ts';
 
-/** Debian's user `nobody`, and the user of tailcast, as in the Dockerfile. */
+/** The user `nobody` of Debian, and the user of tailcast from the Dockerfile. */
 const PASSWD =
   'root:x:0:0:root:/root:/usr/sbin/nologin\n' +
   'tailcast:x:65532:65532:tailcast:/var/lib/tailcast:/usr/sbin/nologin\n' +
@@ -50,7 +50,7 @@ interface Layer {
   readonly createdBy: string;
 }
 
-/** Inputs of an image for one architecture. */
+/** Content of an image for one architecture. */
 export interface ImageParts {
   readonly base: Base;
   /** The folder `/app` that `stageApp` created. */
@@ -90,7 +90,7 @@ export function buildImage(
       mediaType: MEDIA.index,
       manifests: [
         named(index, tag),
-        // One tag per architecture, for tools that read one architecture at a time.
+        // One tag for each architecture, for tools that support only one architecture per archive.
         ...manifests.map((each) => named(each, `${tag}-${each.platform?.architecture ?? ''}`)),
       ],
     }),
@@ -152,7 +152,7 @@ function addManifest(
 
 function layDebian(root: string, { debian }: Base): string {
   mkdirSync(join(root, 'usr'));
-  // Debian has merged its two folders for programs and libraries, and packages of this release still use the old
+  // In Debian, `/bin` and `/lib` are links to folders in `/usr`. Packages of this Debian release still use the old
   // paths.
   for (const name of ['bin', 'sbin', 'lib', 'lib64']) {
     mkdirSync(join(root, 'usr', name));
@@ -192,7 +192,7 @@ function layApp(root: string, app: string): string {
   return root;
 }
 
-/** The layer contains only folders with a writable folder below them; their parents belong to other layers. */
+/** Creates the layer with the writable folders. Other layers contain the other folders. */
 function layState(root: string): string {
   mkdirSync(join(root, 'var', 'lib', 'tailcast'), { recursive: true });
   mkdirSync(join(root, 'data'));

@@ -1,4 +1,4 @@
-/** The plugin for kubectl: an archive per platform that includes Node, and the manifest for krew. */
+/** Creates the plugin for kubectl: an archive with Node for each platform, and the manifest for krew. */
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stringify } from 'yaml';

@@ -9,8 +9,8 @@
  *   --base <which>       pinned: deploy/image/base.json; newest: current packages of Debian
  *   --update-base        only update deploy/image/base.json
  *
- * The same checkout produces the same files, byte for byte. The release calls the program `RELEASE_SIGN` with the
- * path of each finished file (scripts/release/README.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
+ * The same checkout produces the same files, byte for byte. The command calls the program `RELEASE_SIGN` with the path
+ * of each finished file (scripts/release/README.md). It needs Linux with dpkg, rpmbuild, tar and gzip.
  */
 import { execFileSync } from 'node:child_process';
 import {
@@ -51,7 +51,7 @@ function main(): void {
       'update-base': { type: 'boolean', default: false },
     },
   });
-  // The modes of the created files do not depend on the umask of the user.
+  // The umask is fixed, so that the modes of created files do not depend on the user's umask.
   process.umask(0o022);
   if (values['update-base']) {
     process.stdout.write(`${updateBase()}\n`);
@@ -75,8 +75,8 @@ function main(): void {
     writeFileSync(join(made, 'CHANGES.md'), notes);
     writeJson(join(made, 'provenance.intoto.json'), provenance(project, filesOf(made), bases));
     writeFileSync(join(made, 'SHA256SUMS'), checksums(filesOf(made)));
-    // The copy is atomic: the scratch folder may be on another disk, so the file is copied next to its destination
-    // and then renamed.
+    // The scratch folder may be on another disk, so the files are first copied next to the destination. The rename is
+    // then atomic.
     mkdirSync(dirname(output), { recursive: true });
     const beside = mkdtempSync(`${output}.`);
     try {
@@ -158,7 +158,7 @@ function checkCheckout({ commit, version }: Project): void {
     throw new Error(`the commit has no tag v${version}: git tag --sign v${version}, or --dry-run`);
 }
 
-/** Files that the hook writes next to the signed file belong to the release. */
+/** Files that `RELEASE_SIGN` writes next to the signed file become part of the release. */
 function sign(files: readonly string[]): void {
   const program = readEnvironment().get('RELEASE_SIGN');
   if (program === undefined) {

@@ -10,7 +10,10 @@ const EXIT_STATUS =
   'Commands end with 0 when all is done, 1 when something failed, 2 when they were called wrongly, and 130 when ' +
   'Ctrl-C\nended them before they were done.';
 
-/** Returns the definition of the command line, for its help texts. Its streams are not connected: do not run it. */
+/**
+ * Returns the definition of the command line, for its help texts. Do not run it, because its streams are not
+ * connected.
+ */
 export function describedProgram(): Command {
   return createProgram(
     {
@@ -23,7 +26,7 @@ export function describedProgram(): Command {
   );
 }
 
-/** Returns the pages by file name, with roff's man macros. */
+/** Returns the manual pages by file name, in roff with the man macros. */
 export function manPages(project: Pick<Project, 'version'>): ReadonlyMap<string, string> {
   const program = describedProgram();
   const pages = new Map<string, string>();
@@ -79,7 +82,7 @@ function subcommands(command: Command): readonly Command[] {
     .filter((each) => each.name() !== 'help');
 }
 
-/** Text after the options in a command's help. */
+/** Returns the text after the options in the help of a command. */
 function notes(command: Command, formatted: string): readonly string[] {
   let whole = '';
   command.configureOutput({ writeOut: (text) => void (whole += text) });
@@ -96,7 +99,7 @@ function item(term: string, description: string): string {
   return `.TP\n.B ${escape(term)}\n${escape(description)}`;
 }
 
-/** Escapes text for roff. */
+/** Escapes characters that have a meaning in roff. */
 function escape(text: string): string {
   return text
     .replaceAll('\\', String.raw`\e`)

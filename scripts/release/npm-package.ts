@@ -7,7 +7,7 @@ import { run } from './tree.ts';
 const PACKED = z.array(z.object({ filename: z.string() })).length(1);
 const PACKED_BY_NAME = z.record(z.string(), z.object({ filename: z.string() }));
 
-/** Packs the folder of `stagePackage` and returns the path of the tarball. */
+/** Packs the folder that `stagePackage` has created, and returns the path of the tarball. */
 export function packNpm(packageFolder: string, output: string, version: string): string {
   mkdirSync(output, { recursive: true });
   const listing: unknown = JSON.parse(
@@ -15,7 +15,7 @@ export function packNpm(packageFolder: string, output: string, version: string):
       cwd: packageFolder,
     }),
   );
-  // npm 12 returns an object by name; older versions return a list.
+  // npm 12 prints an object with the packages by name. Older versions print a list.
   const packed = Array.isArray(listing)
     ? PACKED.parse(listing)
     : Object.values(PACKED_BY_NAME.parse(listing));

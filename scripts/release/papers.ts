@@ -81,7 +81,7 @@ export function checksums(files: readonly string[]): string {
   return files.map((file) => `${sha256(file)}  ${basename(file)}\n`).join('');
 }
 
-/** Returns one line per file, for the person who runs the release. */
+/** Returns one line with the size of each file, which the release command prints. */
 export function overview(files: readonly string[]): string {
   return files
     .map((file) => `${(statSync(file).size / 1e6).toFixed(1).padStart(8)} MB  ${basename(file)}\n`)

@@ -1,4 +1,4 @@
-/** Name, version, sources and download address of a release; all come from `package.json`. */
+/** Reads name, version, sources and download address of a release from `package.json`. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { readEnvironment } from '../../src/config/environment.ts';
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Semantic Versioning 2.0.0 without build metadata, which image tags and chart versions do not allow. */
+/** Matches versions of Semantic Versioning 2.0.0 without build metadata, which image tags do not allow. */
 const SEMVER = /^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$/;
 
 const MANIFEST = z.object({
@@ -25,22 +25,22 @@ const MANIFEST = z.object({
 
 export type ProjectManifest = z.infer<typeof MANIFEST>;
 
-/** The project that is released. */
+/** Properties of the project to release. */
 export interface Project {
   readonly manifest: ProjectManifest;
   readonly version: string;
-  /** The commit, with `-dirty` if files differ from it; empty outside a git checkout. */
+  /** Commit id, with `-dirty` if files differ from the commit. Empty outside of a git checkout. */
   readonly commit: string;
   /**
-   * Modification time of every file of the release, in seconds since 1970: the time of the commit, or
-   * `SOURCE_DATE_EPOCH`.
+   * Modification time of every file in the release, in seconds since 1970. Default: `SOURCE_DATE_EPOCH`, or the time
+   * of the commit.
    */
   readonly epoch: number;
   /** Download address of the files of this version. */
   readonly base: string;
 }
 
-/** Image architectures with their OCI names and the names that other tools use. */
+/** Architectures of the image: their names in OCI, and the names that other tools use. */
 export const ARCHITECTURES = {
   amd64: { npm: 'x64', debian: 'amd64', rpm: 'x86_64' },
   arm64: { npm: 'arm64', debian: 'arm64', rpm: 'aarch64' },
@@ -67,7 +67,7 @@ export function readProject(): Project {
   };
 }
 
-/** Returns the output of git, or an empty text outside a git checkout. */
+/** Returns the output of git, or an empty text outside of a git checkout. */
 export function git(...args: readonly string[]): string {
   const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });
   return status === 0 ? stdout.trim() : '';

@@ -3,9 +3,9 @@
  *
  *   node scripts/release/stage.ts <folder> [--commit <id>] [--cpu <x64|arm64>]
  *
- * creates the tree of the image and of the host packages (`/app`): the npm package with its dependencies, without
- * files that are unused at run time. The Dockerfile calls this script too, so an image of a container engine contains
- * the same files.
+ * The tree is the content of `/app` in the image and the host packages: the npm package with its dependencies, without
+ * files that are unused at run time. The Dockerfile calls this script too, so an image that a container engine builds
+ * contains the same files.
  */
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -17,7 +17,7 @@ import { filesBelow, run } from './tree.ts';
 
 const BIN = join(ROOT, 'node_modules', '.bin');
 const ENTRIES = ['tailcast.mjs', 'kubectl-tailcast.mjs', 'kubectl_complete-tailcast.mjs'];
-/** Half of the size of packages is unused at run time. */
+/** Matches files of packages that are unused at run time. These are half of the packages' size. */
 const UNREAD = /\.(?:map|d\.ts|d\.mts|d\.cts)$/;
 
 const LOCK = z.looseObject({
@@ -52,7 +52,7 @@ export function stageApp(folder: string, packageFolder: string, cpu: string): vo
   });
   rmSync(join(folder, '.npmrc'));
   const modules = join(folder, 'node_modules');
-  // Contains the origin of each package, which differs between machines.
+  // This file contains the origin of each package, which differs between machines.
   rmSync(join(modules, '.package-lock.json'), { force: true });
   rmSync(join(modules, '.bin'), { recursive: true, force: true });
   for (const file of filesBelow(modules)) if (UNREAD.test(file)) rmSync(join(modules, file));
@@ -89,7 +89,7 @@ function packageManifest(
   };
 }
 
-/** The lock file without development dependencies, so that an installation gets the tested versions. */
+/** Returns the lock file without development dependencies. With it, an installation gets the tested versions. */
 function shrinkwrap(manifest: ReturnType<typeof packageManifest>): object {
   const lock = LOCK.parse(JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')));
   const shipped = Object.entries(lock.packages).filter(([path, entry]) => path !== '' && entry.dev !== true);

@@ -1,4 +1,4 @@
-/** Creates reproducible files and archives: the same input gives the same bytes on every machine. */
+/** Creates reproducible files and archives: equal input results in equal bytes on every machine. */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -24,7 +24,7 @@ export interface RunOptions {
 }
 
 /**
- * Runs a program to its end and returns its output.
+ * Runs a program until it exits, and returns its output.
  *
  * @throws Error with the program's output if it fails or is not installed
  */
@@ -46,7 +46,7 @@ export function run(program: string, args: readonly string[], { cwd, env = {} }:
   return stdout;
 }
 
-/** Paths of the files and links below a folder, relative to it and sorted. */
+/** Returns the sorted paths of the files and links below a folder, relative to this folder. */
 export function filesBelow(folder: string): readonly string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => !entry.isDirectory())
@@ -54,14 +54,14 @@ export function filesBelow(folder: string): readonly string[] {
     .toSorted();
 }
 
-/** Size of all files below a folder, in bytes. */
+/** Returns the size of all files below a folder, in bytes. */
 export function sizeBelow(folder: string): number {
   return filesBelow(folder).reduce((sum, file) => sum + lstatSync(join(folder, file)).size, 0);
 }
 
 /**
- * Sets one time and one of two modes for a folder and everything below it: files that anyone may execute become
- * executable for all, and only the owner may write.
+ * Sets the times and modes of a folder and everything below it. All times become equal. Files that someone may execute
+ * become executable for all users, and only the owner may write.
  */
 export function normalise(folder: string, epoch: number): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
@@ -77,8 +77,8 @@ export function normalise(folder: string, epoch: number): void {
 }
 
 /**
- * Packs the content of a folder: sorted names, times `epoch`, owner root by default. `entries` default: all entries
- * of the folder.
+ * Packs the content of a folder in the order of the names, with the time `epoch` and the owner root. `entries` limits
+ * the content; by default all entries of the folder are packed.
  */
 export function tar(
   folder: string,
@@ -101,7 +101,10 @@ export function tar(
   ]);
 }
 
-/** Packs like `tar`, compresses, and returns the path of the compressed file, which ends with `.gz`. */
+/**
+ * Packs a folder like `tar`, and compresses the archive. Returns the path of the compressed file, which ends with
+ * `.gz`.
+ */
 export function tarGz(folder: string, file: string, epoch: number, entries?: readonly string[]): string {
   tar(folder, file, epoch, entries);
   run('gzip', ['-6', '--no-name', '--force', file]);
@@ -122,7 +125,9 @@ export function sha256(path: string): string {
   return hash.digest('hex');
 }
 
-/** Returns the lines in which two trees differ (paths, kinds, modes and bytes); empty if they are equal. */
+/**
+ * Returns the differences of two trees (paths, kinds, modes and bytes), one line each. Empty if the trees are equal.
+ */
 export function differences(left: string, right: string): readonly string[] {
   const describe = (folder: string): ReadonlyMap<string, string> =>
     new Map(

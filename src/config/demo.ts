@@ -17,7 +17,7 @@ export const DEMO_SETTINGS = {
   logLevel: logLevelSetting('warn'),
 };
 
-/** Rules for the files. */
+/** Checks of the files that settings name. */
 export const DEMO_CHECKS: readonly SettingCheck<typeof DEMO_SETTINGS>[] = readableFiles('kubeconfig');
 
 export type DemoConfig = SettingValues<typeof DEMO_SETTINGS>;

@@ -2,13 +2,13 @@ import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import { TailcastError, errorReason } from '../errors.ts';
 
-/** A configuration file is small; anything larger is a mistake. */
+/** Maximum size of a configuration file, in bytes. A larger file is not a configuration file. */
 const MAX_FILE_BYTES = 1 << 20;
 
 /**
  * Reads a YAML (or JSON) configuration file into a flat map of its top-level keys.
  *
- * @throws TailcastError `CONFIG_INVALID` with the file and its error
+ * @throws TailcastError `CONFIG_INVALID` with the path of the file and the error in it
  */
 export function readConfigFile(path: string): { path: string; entries: ReadonlyMap<string, unknown> } {
   let source: string;

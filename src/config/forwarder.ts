@@ -11,7 +11,7 @@ export const FORWARDER_SETTINGS = {
   logLevel: logLevelSetting('info'),
 };
 
-/** A forwarder without a target or ports has nothing to do. */
+/** Checks that a target and ports are set, because a forwarder without them would have no connections to forward. */
 export const FORWARDER_CHECKS: readonly SettingCheck<typeof FORWARDER_SETTINGS>[] = [
   {
     settings: ['target'],

@@ -13,7 +13,7 @@ import {
   webAddress,
 } from './values.ts';
 
-/** Items such as `tag:web`, for all namespaces, and `prod=tag:db`, for the namespace `prod`. */
+/** Parses a list of tags. `tag:web` applies to all namespaces, and `prod=tag:db` to the namespace `prod`. */
 const allowedTags: ParseValue<readonly { readonly namespace: string | undefined; readonly tag: string }[]> = (
   raw,
 ) =>
@@ -104,7 +104,7 @@ export const OPERATOR_SETTINGS = {
   logLevel: logLevelSetting('info'),
 };
 
-/** Rules for settings that need each other. */
+/** Checks of settings that depend on each other. */
 export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] = [
   ...readableFiles('kubeconfig'),
   {
@@ -124,7 +124,7 @@ export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] 
   },
 ];
 
-/** The resources that an operator reconciles, in addition to Recorders. */
+/** Returns the kinds of resources that an operator reconciles in addition to Recorders. */
 export interface Reconciled {
   readonly proxyGroups: boolean;
   readonly services: boolean;

@@ -1,9 +1,9 @@
-/** The rule that files which settings name can be read. */
+/** Checks that the files in settings are readable. */
 import { closeSync, openSync, statSync } from 'node:fs';
 import { errorReason } from '../errors.ts';
 import type { SettingCheck, SettingTable } from './settings.ts';
 
-/** One check for each setting; an empty setting passes. */
+/** Returns one check for each setting. A setting without a value passes the check. */
 export function readableFiles<Table extends SettingTable>(
   ...settings: readonly (keyof Table & string)[]
 ): readonly SettingCheck<Table>[] {

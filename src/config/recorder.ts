@@ -15,7 +15,7 @@ import {
   wholeNumber,
 } from './values.ts';
 
-/** Encryption by the store; `key` undefined: the default key of the bucket. */
+/** Server-side encryption of a bucket. If `key` is undefined, the bucket's default key is used. */
 interface Encryption {
   readonly kind: 'AES256' | 'aws:kms';
   readonly key: string | undefined;
@@ -30,7 +30,7 @@ const encryption: ParseValue<Encryption | undefined> = (raw) => {
   throw new Error(`none, AES256, aws:kms or aws:kms=key is expected, not ${JSON.stringify(raw)}`);
 };
 
-/** Object lock of a recording. */
+/** Object-lock retention of a recording. */
 interface Retention {
   readonly mode: 'GOVERNANCE' | 'COMPLIANCE';
   readonly days: number;
@@ -38,7 +38,7 @@ interface Retention {
 
 const MAX_DAYS = 36_500;
 
-/** Parses `365` or `365:compliance`; 0 means no lock. */
+/** Parses a retention in days, such as `365` or `365:compliance`. 0 disables object lock. */
 const retention: ParseValue<Retention | undefined> = (raw) => {
   const match = /^(\d{1,5})(:compliance|:governance)?$/.exec(String(raw));
   const days = Number(match?.[1]);

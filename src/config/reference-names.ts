@@ -1,9 +1,13 @@
 /**
- * Translates environment variables of the reference's recorder, so that its deployments also start this recorder.
- * Variables of tailcast win. The AWS SDK reads its own variables itself.
+ * Translates the environment variables of the reference (Tailscale's tsrecorder), so that deployments of the reference
+ * can also start this recorder. If both are set, the variable of tailcast takes precedence. The variables of the AWS
+ * SDK need no translation.
  */
 
-/** Returns `environment` with variables of the reference translated, unless our variable is set. */
+/**
+ * Returns `environment` with the translated variables of the reference. A variable of tailcast that is already set
+ * stays unchanged.
+ */
 export function withReferenceNames(environment: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const translated = new Map<string, string>();
   const destination = environment.get('TSRECORDER_DST') ?? '';

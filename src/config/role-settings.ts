@@ -1,16 +1,16 @@
-/** Settings that mean the same in several roles. */
+/** Settings that have the same meaning in several roles. */
 import type { ListenAddress } from '../listen.ts';
 import { LOG_LEVELS, type LogLevel } from '../observe/log-levels.ts';
 import { setting, type Setting } from './settings.ts';
 import { loopback, oneOf, optionalListenAddress, optionalText, textSetting } from './values.ts';
 
-/** The cluster that a role works for. */
+/** Settings of the cluster that a role connects to. */
 export const API_SERVER_SETTINGS = {
   kubeconfig: textSetting('kubeconfig of the API server; default: the service account of the pod', '<file>'),
   context: textSetting('context of the kubeconfig; default: its current context', '<name>'),
 };
 
-/** The LocalAPI of tailscaled, which identifies nodes and users. */
+/** Settings of the LocalAPI of tailscaled, which identifies nodes and users. */
 export const SOCKET_SETTING = setting(
   'LocalAPI socket of tailscaled',
   optionalText,
@@ -18,7 +18,7 @@ export const SOCKET_SETTING = setting(
   '<path>',
 );
 
-/** @param port by default, on loopback */
+/** @param port default port; the default address is loopback */
 export function opsListenSetting(port: number): Setting<ListenAddress | undefined> {
   return setting('address for /livez, /readyz and /metrics', optionalListenAddress, loopback(port));
 }

@@ -1,15 +1,15 @@
 /**
- * Declares and parses the settings of a role. A role is a table of settings; each has one name in every place:
- * `proxyProtocol` in the file, `TAILCAST_PROXY_PROTOCOL` in the environment, `--proxy-protocol` on the command line.
- * The command line wins over the environment, the environment over the file, the file over the default. Every problem
- * is collected, so that one run tells them all.
+ * Declares and parses the settings of a role. Each role has a table of settings. The name of a setting is the same
+ * everywhere, apart from the notation: `proxyProtocol` in the file, `TAILCAST_PROXY_PROTOCOL` in the environment,
+ * `--proxy-protocol` on the command line. The command line takes precedence over the environment, then the file, then
+ * the default. All problems are reported together.
  */
 import { errorText, TailcastError } from '../errors.ts';
 
-/** Turns one raw value into a typed one. Throws an `Error` whose message names the expected value. */
+/** Converts a raw value to a typed value. Throws an `Error` whose message names the expected value. */
 export interface ParseValue<T> {
   (raw: unknown): T;
-  /** Placeholder of the value in the help, e.g. `<host:port>`; a setting without a placeholder is a switch. */
+  /** Placeholder of the value in the help, e.g. `<host:port>`. A setting without a placeholder is a switch. */
   readonly placeholder?: string;
 }
 
@@ -18,7 +18,7 @@ export interface Setting<T> {
   readonly parse: ParseValue<T>;
   /** Default value. Shown in `--help` and `docs/config.md`. */
   readonly fallback: T;
-  /** The error of `parse`, or a more detailed one. */
+  /** Returns the error to report for an invalid value: the error of `parse`, or a more detailed one. */
   readonly placeholder: string | undefined;
 }
 
@@ -27,7 +27,7 @@ export type SettingValues<Table extends SettingTable> = {
   readonly [Key in keyof Table]: Table[Key] extends Setting<infer T> ? T : never;
 };
 
-/** Declares a setting; the type of the value is the type of the fallback and of what `parse` returns. */
+/** Declares a setting. The type of its value is the union of the default's type and the result type of `parse`. */
 export function setting<T>(
   description: string,
   parse: ParseValue<T>,
@@ -49,7 +49,10 @@ export function environmentName(key: string): string {
 
 const SIZE_UNITS = ['TiB', 'GiB', 'MiB', 'KiB'] as const;
 
-/** The default of a setting for help and docs, sizes as `8MiB`; undefined if there is none to show. */
+/**
+ * Returns the default of a setting as text for help and docs; sizes have a unit, such as `8MiB`. Undefined if there is
+ * no default to show.
+ */
 export function defaultText({ fallback, placeholder }: Setting<unknown>): string | undefined {
   if (fallback === undefined || fallback === '') return undefined;
   if (Array.isArray(fallback)) return fallback.length === 0 ? undefined : fallback.join(',');
@@ -65,15 +68,15 @@ export function defaultText({ fallback, placeholder }: Setting<unknown>): string
 
 /** Sources of values, in order of precedence. */
 export interface SettingSources {
-  /** Values of the command line, by setting key. A setting that was not given has no entry. */
+  /** Values from the command line, by the key of the setting. Settings that the user did not give are missing. */
   readonly flags: ReadonlyMap<string, unknown>;
   /** The process environment. */
   readonly environment: ReadonlyMap<string, string>;
-  /** The configuration file, if one was given. */
+  /** Content of the configuration file, if there is one. */
   readonly file: { readonly path: string; readonly entries: ReadonlyMap<string, unknown> } | undefined;
-  /** Names of `TAILCAST_*` variables that other parts read; they are not reported as unknown. */
+  /** Names of `TAILCAST_*` variables that are not settings of this role. They are not reported as unknown. */
   readonly otherVariables?: readonly string[];
-  /** Problems that were found before, e.g. of the file; reported with the others. */
+  /** Problems that were found earlier, e.g. in the file. They are reported together with the others. */
   readonly problems?: readonly string[];
 }
 
@@ -85,10 +88,10 @@ export interface SettingCheck<Table extends SettingTable> {
 }
 
 /**
- * Reads every setting of `table` from `sources`.
+ * Reads the values of all settings in `table` from `sources`.
  *
- * @throws TailcastError `CONFIG_INVALID` whose detail lists every problem, one per line, each with the key and the
- *   place that it came from.
+ * @throws TailcastError `CONFIG_INVALID`, whose detail lists every problem on its own line, with the key and the
+ *   source of the value
  */
 export function readSettings<Table extends SettingTable>(
   table: Table,
@@ -116,7 +119,7 @@ export function readSettings<Table extends SettingTable>(
       problems.push(`${found.origin}: ${errorText(error)}`);
     }
   }
-  // The loop above set every key to the result of `parse` or to its `fallback`.
+  // The loop above has set every key to the result of `parse` or to `fallback`.
   const typed = trust<SettingValues<Table>>(Object.freeze(values));
   for (const rule of checks) {
     if (rule.settings.some((key) => wrong.has(key))) continue;
@@ -131,8 +134,8 @@ export function readSettings<Table extends SettingTable>(
 }
 
 /**
- * Variables that the kubelet sets in the pods of a namespace for a Service with a name like `tailcast…` (kubernetes
- * pkg/kubelet/envvars). These variables are not misspelt settings.
+ * Matches variables that the kubelet sets in pods for Services whose names start with `tailcast` (kubernetes
+ * pkg/kubelet/envvars). They must not be reported as misspelt settings.
  */
 const SERVICE_LINK =
   /^TAILCAST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$/;
@@ -165,7 +168,10 @@ function unknownVariables(
     .map((name) => `${name}: no such setting${suggestion(name, known)}`);
 }
 
-/** A misspelt name differs from the setting in at most a quarter of its letters; otherwise it is another word. */
+/**
+ * Returns a hint with the setting that a name probably stands for. A misspelt name differs from the setting in at most
+ * a quarter of its letters.
+ */
 function suggestion(given: string, known: readonly string[]): string {
   const own = (name: string): string => name.replace(/^TAILCAST_/, '').toLowerCase();
   const near = known
@@ -192,7 +198,7 @@ function kebab(key: string): string {
   return key.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** The one place where a checked record gets its static type back. */
+/** Casts checked values to their static type. No other function does this. */
 function trust<T>(value: unknown): T {
   // oxlint-disable-next-line typescript/consistent-type-assertions -- filled key by key from the table
   return value as T;

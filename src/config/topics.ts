@@ -1,7 +1,7 @@
-/** The topics under which `--help` and docs/config.md list settings, and how both show defaults. */
+/** Topics under which `--help` and docs/config.md list settings, and the format in which both show defaults. */
 import { defaultText, type Setting, type SettingTable } from './settings.ts';
 
-/** Topics in the order of the page, with their settings. A setting of several roles has one topic. */
+/** The settings of each topic, in the order of the page. A setting has the same topic in all roles. */
 const TOPICS: Readonly<Record<string, readonly string[]>> = {
   'Addresses and TLS': [
     'listen',
@@ -88,7 +88,7 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
   Advanced: ['execUpstream', 'maxRequests', 'requestsPerUser', 'outputBufferMemory', 'outputBufferDisk'],
 };
 
-/** The topics of a table that have settings, in order. */
+/** Returns the topics that have settings in a table, in order. */
 export function byTopic(table: SettingTable): readonly {
   readonly topic: string;
   readonly entries: readonly (readonly [key: string, setting: Setting<unknown>])[];
@@ -101,7 +101,10 @@ export function byTopic(table: SettingTable): readonly {
     .filter(({ entries }) => entries.length > 0);
 }
 
-/** A default in the form in which users write it, with a unit for times; undefined if there is none. */
+/**
+ * Returns a default in the format in which users write it, with a unit for durations. Undefined if there is no
+ * default.
+ */
 export function shownDefault(key: string, setting: Setting<unknown>): string | undefined {
   const text = defaultText(setting);
   if (typeof setting.fallback !== 'number') return text;

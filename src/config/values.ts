@@ -5,45 +5,45 @@
 import type { ListenAddress } from '../listen.ts';
 import { setting, type ParseValue, type Setting } from './settings.ts';
 
-/** A parser with the placeholder of its value in the help. */
+/** Adds the placeholder for the help to a parser. */
 function shownAs<T>(placeholder: string, parse: ParseValue<T>): ParseValue<T> {
   return Object.assign(parse, { placeholder });
 }
 
-/** A text that need not be given. */
+/** Declares an optional text setting. */
 export function textSetting(description: string, placeholder: string): Setting<string | undefined> {
   return setting(description, optionalText, undefined, placeholder);
 }
 
-/** A list of texts that may be empty. */
+/** Declares a setting with a list of texts, which is empty by default. */
 export function listSetting(description: string, placeholder: string): Setting<readonly string[]> {
   return setting(description, textList, [], placeholder);
 }
 
-/** Addresses that only this machine can reach. */
+/** Returns a listen address that only this machine can reach. */
 export function loopback(port: number): ListenAddress {
   return { host: '127.0.0.1', port };
 }
 
-/** Any text that is not empty. */
+/** Parses a text that must not be empty. */
 export const text: ParseValue<string> = (raw) => {
   if (typeof raw !== 'string' || raw.trim() === '') throw new Error(`a text is expected, not ${shown(raw)}`);
   return raw;
 };
 
-/** Text; undefined if it is empty. */
+/** Parses a text; undefined if it is empty. */
 export const optionalText: ParseValue<string | undefined> = (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   return text(raw);
 };
 
-/** A list of texts: a YAML list, or comma separated. */
+/** Parses a list of texts: a YAML list, or values with commas between them. */
 export const textList: ParseValue<readonly string[]> = (raw) => {
   const items = Array.isArray(raw) ? raw.map((item: unknown) => text(item)) : text(raw).split(',');
   return items.map((item) => item.trim()).filter((item) => item !== '');
 };
 
-/** `true`/`false` in any of the usual spellings. */
+/** Parses a boolean in one of the usual spellings. */
 export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
   if (typeof raw === 'boolean') return raw;
   const word = typeof raw === 'string' ? raw.toLowerCase() : '';
@@ -52,7 +52,10 @@ export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
   throw new Error(`true or false is expected, not ${shown(raw)}`);
 });
 
-/** The same for a flag without a value, which means true. */
+/**
+ * The same as `flag`, but without a placeholder in the help. On the command line, such a setting has no value, which
+ * means true.
+ */
 export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 
 /** Parses one of a fixed set of words. */
@@ -64,7 +67,7 @@ export function oneOf<const Words extends readonly string[]>(...words: Words): P
   });
 }
 
-/** A whole number within bounds, both included. */
+/** Parses an integer within inclusive bounds. */
 export function wholeNumber(minimum: number, maximum: number): ParseValue<number> {
   return shownAs('<n>', (raw) => {
     const value = typeof raw === 'string' && /^-?\d+$/.test(raw) ? Number(raw) : raw;
@@ -75,19 +78,19 @@ export function wholeNumber(minimum: number, maximum: number): ParseValue<number
   });
 }
 
-/** Numbers of ports: a YAML list, or comma separated. */
+/** Parses port numbers: a YAML list, or values with commas between them. */
 export const portList: ParseValue<readonly number[]> = (raw) =>
   (Array.isArray(raw) ? raw : textList(typeof raw === 'number' ? String(raw) : raw)).map(
     wholeNumber(1, 65_535),
   );
 
-/** The same as `parse`, or undefined for `auto`. */
+/** Returns a parser that returns undefined for `auto`, and otherwise the result of `parse`. */
 export function orAuto<Value>(parse: ParseValue<Value>): ParseValue<Value | undefined> {
   const placeholder = parse.placeholder?.replace('>', '|auto>') ?? '<auto>';
   return shownAs(placeholder, (raw) => (raw === 'auto' || raw === undefined ? undefined : parse(raw)));
 }
 
-/** A positive number, e.g. a speed factor. */
+/** Parses a positive number, e.g. a speed factor. */
 export function positiveNumber(maximum: number): ParseValue<number> {
   return (raw) => {
     const value = typeof raw === 'string' && raw.trim() !== '' ? Number(raw) : raw;
@@ -98,7 +101,7 @@ export function positiveNumber(maximum: number): ParseValue<number> {
   };
 }
 
-/** A number of bytes: `8388608`, `8MiB`, `512KiB`. */
+/** Parses a number of bytes, such as `8388608`, `8MiB` or `512KiB`. */
 export function byteSize(minimum: number, maximum: number): ParseValue<number> {
   return shownAs('<size>', (raw) => {
     const match = /^(\d+)\s*(B|KiB|MiB|GiB|TiB)?$/.exec(
@@ -116,7 +119,10 @@ function unitFactor(unit: string): number {
   return 1024 ** ['B', 'KiB', 'MiB', 'GiB', 'TiB'].indexOf(unit);
 }
 
-/** `host:port`, `[::1]:port` or `:port` (all addresses). With port 0 the OS chooses a port. */
+/**
+ * Parses a listen address: `host:port`, `[::1]:port`, or `:port` for all addresses. With port 0, the OS chooses a
+ * port.
+ */
 export const listenAddress: ParseValue<ListenAddress> = shownAs('<host:port>', (raw) => {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]*)):(\d{1,5})$/.exec(typeof raw === 'string' ? raw : '');
   const port = Number(match?.[3]);
@@ -133,12 +139,12 @@ export const optionalListenAddress: ParseValue<ListenAddress | undefined> = show
   (raw) => (raw === 'off' || raw === false ? undefined : listenAddress(raw)),
 );
 
-/** A name, or undefined for `off`. */
+/** Parses a name; undefined for `off`. */
 export const optionalName: ParseValue<string | undefined> = shownAs('<name|off>', (raw) =>
   raw === 'off' || raw === false ? undefined : text(raw),
 );
 
-/** An `http:` or `https:` URL. */
+/** Parses an `http:` or `https:` URL. */
 export const webAddress: ParseValue<URL | undefined> = shownAs('<url>', (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   const url = typeof raw === 'string' && URL.canParse(raw) ? new URL(raw) : undefined;
@@ -148,7 +154,10 @@ export const webAddress: ParseValue<URL | undefined> = shownAs('<url>', (raw) =>
   return url;
 });
 
-/** Origins of web pages, as browsers write them: `https://host` or `https://host:port`, a list or comma separated. */
+/**
+ * Parses a list of web origins in the format of browsers, `https://host` or `https://host:port`: a YAML list, or
+ * values with commas between them.
+ */
 export const originList: ParseValue<readonly string[]> = shownAs('<origins>', (raw) =>
   textList(raw).map((item) => {
     const url = URL.canParse(item) ? new URL(item) : undefined;
@@ -160,7 +169,7 @@ export const originList: ParseValue<readonly string[]> = shownAs('<origins>', (r
   }),
 );
 
-/** Shows a wrong value without flooding the terminal. */
+/** Returns an invalid value for an error message, truncated if it is long. */
 function shown(raw: unknown): string {
   const json = JSON.stringify(raw) ?? 'nothing';
   return json.length > 60 ? `${json.slice(0, 57)}…` : json;

@@ -1,6 +1,6 @@
 /**
- * Simple client for the API server. Each request uses one connection, with a limited size and the time limit of the
- * signal.
+ * Simple client for the API server. Each request uses a new connection. The size of the response is limited, and the
+ * signal limits the time.
  */
 import { request } from 'node:https';
 import type { IncomingMessage } from 'node:http';
@@ -12,28 +12,28 @@ import { readBounded } from '../async/read-bounded.ts';
 
 export interface ApiAnswer {
   readonly status: number;
-  /** Parsed JSON, or undefined for invalid JSON. */
+  /** Parsed body; undefined if it is not valid JSON. */
   readonly body: unknown;
-  /** Flat list of the response headers, as received. */
+  /** Response headers as a flat list, unchanged. */
   readonly headers: readonly string[];
   /** `Date` of the response, in milliseconds since 1970. */
   readonly dateMs: number | undefined;
-  /** Times of the request and of the response head, on the local clock. */
+  /** Local times at which the request was sent and the response headers arrived. */
   readonly askedAtMs: number;
   readonly answeredAtMs: number;
 }
 
 export interface ApiClient {
   get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
-  /** @param as impersonated user; default: the account itself */
+  /** @param as user to impersonate; default: no impersonation */
   post(path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer>;
 }
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
 /**
- * Creates a client. `unixMs` is the local clock, for comparisons with `Date`.
- * @param prefix start of every path, such as a workspace of kcp
+ * Creates a client. `unixMs` returns the local time, for comparisons with the header `Date`.
+ * @param prefix prefix of every path, for example the path of a kcp workspace
  */
 export function createApiClient(server: ApiServer, unixMs: () => number, prefix = ''): ApiClient {
   const ask = async (

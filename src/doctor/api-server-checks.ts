@@ -1,4 +1,4 @@
-/** Checks that the API server responds, which account it sees, and that the clocks agree. */
+/** Checks that the API server responds, that it accepts the credentials, and that the clocks agree. */
 import { z } from 'zod';
 import { errorText } from '../errors.ts';
 import type { ImpersonationTarget } from '../impersonation/target.ts';
@@ -8,14 +8,14 @@ import { failed, ok, once, warning, type Check, type CheckVerdict } from './chec
 import { clockVerdict } from './clock-check.ts';
 
 export interface ApiServerFacts {
-  /** Opens the API server of the kubeconfig or the service account. */
+  /** Opens the API server of the kubeconfig or of the pod's ServiceAccount. */
   readonly open: () => Promise<ApiServer>;
   readonly unixMs: () => number;
-  /** Start of every path. Default: none. */
+  /** Prefix of every path. Default: none. */
   readonly prefix?: string;
 }
 
-/** Responses of the API server; one request for all checks. */
+/** Responses of the API server. All checks share one request. */
 export interface ApiServerSource {
   readonly client: () => Promise<ApiClient>;
   readonly checks: readonly Check[];
@@ -23,7 +23,7 @@ export interface ApiServerSource {
 
 const VERSION = z.object({ gitVersion: z.string(), major: z.string(), minor: z.string() });
 const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
-/** First minor version with kubectl over WebSocket. Older versions are untested. */
+/** First minor version of Kubernetes in which kubectl uses WebSocket. Older versions are untested. */
 const OLDEST_MINOR = 29;
 
 const UNREACHABLE =
@@ -68,7 +68,7 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
   return { client, checks };
 }
 
-/** User of a review with request headers, where the gateway has no account. */
+/** User of the review for a cluster with request headers, in which the gateway has no account of its own. */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 
 function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer> {
@@ -78,8 +78,8 @@ function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarge
 
 function versionVerdict(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
-    // The version is public by default. A 401 or 403 here means restricted access or a wrong credential; the next check
-    // reports which.
+    // The version is public by default. After a 401 or 403, the next check reports whether access is restricted or the
+    // credential is wrong.
     return ok(`${description}; the account may not read its version`);
   }
   const parsed = VERSION.safeParse(answer.body);
@@ -130,7 +130,7 @@ function dateVerdict(answer: ApiAnswer | undefined): CheckVerdict {
   );
 }
 
-/** Converts common errors to sentences with advice. Node's own messages rarely contain advice. */
+/** Converts common errors to messages with advice, which Node's own messages lack. */
 function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   const text = errorText(error);

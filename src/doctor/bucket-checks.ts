@@ -1,6 +1,6 @@
 /**
- * Checks that a recorder can write to its bucket, and that object lock and lifecycle rules do not contradict its
- * settings.
+ * Checks that a recorder can write to its bucket. Checks that the bucket's object lock and lifecycle rules do not
+ * contradict the recorder's settings.
  */
 import type { BucketRules, Known, LifecycleRule, LockRules } from '../tsrecorder/store/s3-rules.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
@@ -10,12 +10,12 @@ export interface BucketPlace {
   readonly prefix: string;
   /** Object-lock retention in days; 0 disables it. */
   readonly retentionDays: number;
-  /** Writes a test object. Resolves with the reason of a failure, or undefined. */
+  /** Writes a test object. Resolves with undefined, or with the reason if this fails. */
   readonly write: () => Promise<string | undefined>;
   readonly rules: () => Promise<BucketRules>;
 }
 
-/** Returns one check each for writing, object lock and lifecycle rules. */
+/** Returns three checks: for writing, for object lock and for lifecycle rules. */
 export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlace): readonly Check[] {
   const remedy =
     'check --store, --s3-endpoint and the credentials, which need the right to put and delete objects';

@@ -10,14 +10,14 @@ import { ifPresent } from '../errors.ts';
 export type CertificatePlan =
   | { readonly kind: 'none' }
   | { readonly kind: 'files'; readonly certificatePath: string; readonly keyPath: string }
-  /** `directory` has the layout of `tailnet/self-signed`. */
+  /** `directory` contains the files of `tailnet/self-signed`. */
   | { readonly kind: 'self-signed'; readonly directory: string }
   /** `load` may wait until the control server has issued the first certificate. */
   | { readonly kind: 'tailscale'; readonly load: () => Promise<{ readonly leaf: X509Certificate }> };
 
 export interface CertificateFacts {
   readonly plan: CertificatePlan;
-  /** MagicDNS name of the gateway; undefined if unknown. */
+  /** MagicDNS name of the gateway, if known. */
   readonly nodeName: () => Promise<string | undefined>;
   readonly unixMs: () => number;
 }
@@ -36,7 +36,7 @@ const REMEDIES = {
     'TS_PERMIT_CERT_UID; if the control server issues no certificates, use tls=self-signed or tls=files',
 } as const satisfies Record<CertificatePlan['kind'], string>;
 
-/** Returns the check of the certificate. */
+/** Returns the check of the gateway's certificate. */
 export function certificateCheck(facts: CertificateFacts): Check {
   const { plan } = facts;
   return {
@@ -88,7 +88,7 @@ async function verdictOf(
   const days = Math.trunc(leftMs / DAY_MS);
   const summary = `${plan.kind}, for ${names.join(', ')}, ${days} days left`;
   const remedy = REMEDIES[plan.kind];
-  // A self-signed certificate is renewed at the next start, so an expired one is harmless.
+  // An expired self-signed certificate is no problem, because the next start of the gateway renews it.
   if (plan.kind !== 'self-signed') {
     if (leftMs < 0) return failed(`${plan.kind}, for ${names.join(', ')}, expired ${-days} days ago`, remedy);
     if (leaf.validFromDate.getTime() > unixMs())

@@ -1,25 +1,25 @@
 /**
- * Definition of a check, and the runner. Checks run sequentially with a time limit each. A check that depends on a
- * failed check is skipped.
+ * Type of a check, and the function that runs checks. Checks run sequentially, each with a time limit. If a check
+ * fails, the checks that depend on it are skipped.
  */
 import { TailcastError, errorText } from '../errors.ts';
 
 export type Status = 'ok' | 'warning' | 'failed' | 'skipped';
 
-/** Result of a check. Every problem has a remedy. */
+/** Result of a check. Warnings and failures contain a remedy. */
 export type CheckVerdict =
   | { readonly status: 'ok' | 'skipped'; readonly summary: string }
   | { readonly status: 'warning' | 'failed'; readonly summary: string; readonly remedy: string };
 
 export interface Check {
-  /** Stable id in `--json` and in `needs` of other checks. */
+  /** Id of the check in `--json` and in `needs` of other checks. It must not change. */
   readonly id: string;
   readonly title: string;
   /** Ids of earlier checks. If one of these checks fails, this check is skipped. */
   readonly needs?: readonly string[];
   /** Default: 20 s. */
   readonly timeoutMs?: number;
-  /** Runs the check. An exception is a failure with the text of the error. */
+  /** Runs the check. If it throws, the check fails with the message of the error. */
   run(signal: AbortSignal): Promise<CheckVerdict>;
   /** Remedy if `run` throws. */
   readonly remedy: string;
@@ -32,7 +32,7 @@ const TIMEOUT_MS = 20_000;
 /**
  * Runs the checks in order.
  *
- * @param onFinding called with each result immediately
+ * @param onFinding called with each result as soon as the check has finished
  * @throws the reason of `signal` when it aborts
  */
 export async function runChecks(
@@ -69,7 +69,7 @@ async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> 
     return await Promise.race([check.run(either), expired.promise]);
   } catch (error) {
     signal.throwIfAborted();
-    // the sentence of the error table would repeat the title of the check
+    // Only the detail is shown, because the general sentence of an error code would repeat the title of the check.
     const detail = error instanceof TailcastError ? error.detail : undefined;
     return failed(detail ?? errorText(error), check.remedy);
   } finally {
@@ -81,22 +81,22 @@ export function ok(summary: string): CheckVerdict {
   return { status: 'ok', summary };
 }
 
-/** A skipped check with its reason. */
+/** Result of a skipped check, with the reason. */
 export function skipped(summary: string): CheckVerdict {
   return { status: 'skipped', summary };
 }
 
-/** A problem that does not prevent operation. */
+/** Result for a problem that does not prevent operation. */
 export function warning(summary: string, remedy: string): CheckVerdict {
   return { status: 'warning', summary, remedy };
 }
 
-/** A problem that prevents operation. */
+/** Result for a problem that prevents operation. */
 export function failed(summary: string, remedy: string): CheckVerdict {
   return { status: 'failed', summary, remedy };
 }
 
-/** Calls `load` once. Later calls return the same promise, even a rejected one. */
+/** Calls `load` once. Later calls return the same promise, even if it was rejected. */
 export function once<T>(load: () => Promise<T>): () => Promise<T> {
   let result: Promise<T> | undefined;
   return () => (result ??= load());

@@ -1,7 +1,10 @@
 /** Checks that the local clock agrees with the clock of a server. */
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
-/** Time of a request, `Date` of the response, and time of the response. In milliseconds since 1970. */
+/**
+ * Times of a request and its response on the local clock, and the header `Date` of the response. All are in
+ * milliseconds since 1970.
+ */
 export interface SeenTime {
   readonly dateMs: number;
   readonly askedAtMs: number;
@@ -10,7 +13,7 @@ export interface SeenTime {
 
 const WARNING_MS = 5_000;
 const FAILURE_MS = 60_000;
-/** Resolution of `Date`: one second. */
+/** Resolution of the header `Date`, in milliseconds. */
 const DATE_RESOLUTION_MS = 1000;
 const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, tokens and certificates';
 
@@ -18,7 +21,8 @@ const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, t
 export function clockVerdict(seen: SeenTime | undefined, owner: string): CheckVerdict {
   if (seen === undefined) return ok(`${owner} does not report its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
-  // The server read its clock between request and response, and its time is in [date, date + 1 s).
+  // The server has read its clock between request and response. At that moment its time was in the interval [date,
+  // date + 1 s).
   const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
   const behindMs = dateMs - answeredAtMs;
   const offMs = Math.max(ahead, behindMs, 0);
@@ -31,8 +35,9 @@ export function clockVerdict(seen: SeenTime | undefined, owner: string): CheckVe
 }
 
 /**
- * Compares the clock with `Date` in the response of an HTTP server. The request has no credentials, and its status does
- * not matter. S3 rejects signatures if the clocks differ by 15 minutes, and object lock depends on the local clock.
+ * Returns a check that compares the local clock with the header `Date` of an HTTP server. The request contains no
+ * credentials, and any status is accepted. A wrong clock is a problem, because S3 rejects signatures that differ by 15
+ * minutes, and the end of an object lock is computed with the local clock.
  */
 export function serverClockCheck(url: URL, owner: string, unixMs: () => number): Check {
   return {

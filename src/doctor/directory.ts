@@ -1,4 +1,4 @@
-/** Checks that a directory is writable, and its free space. */
+/** Checks that a directory is writable, and reads its free space. */
 import { constants } from 'node:fs';
 import { access, open, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -7,18 +7,18 @@ import { errorText } from '../errors.ts';
 export type DirectoryState =
   | {
       readonly usable: true;
-      /** False if the role will create the directory. */
+      /** False if the directory does not exist, but the role can create it. */
       readonly exists: boolean;
       readonly freeBytes: number;
       readonly totalBytes: number;
-      /** Undefined if the file system has no limit on files. */
+      /** Number of further files that the file system can store; undefined if it has no limit. */
       readonly freeFiles: number | undefined;
     }
   | { readonly usable: false; readonly problem: string; readonly remedy: string };
 
 const PROBE = Buffer.from('tailcast doctor\n');
 
-/** Writes a small file, syncs and removes it. Does not create a missing directory. */
+/** Writes a small file, calls fsync, and removes the file. Does not create a missing directory. */
 export async function directoryState(directory: string): Promise<DirectoryState> {
   try {
     const exists = await isDirectory(directory);

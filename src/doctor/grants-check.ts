@@ -1,6 +1,6 @@
 /**
- * Lists the permissions of callers: the grants of the tailnet policy whose `dst` is this node. The code that authorises
- * requests evaluates them.
+ * Lists the permissions of callers: the grants of the tailnet policy whose `dst` is this node. The grants are
+ * evaluated by the same code that authorises requests.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { reservedGroups } from '../impersonation/group-limit.ts';
@@ -9,27 +9,30 @@ import { parseClusterRules, parseKubernetesRules, type ClusterScope } from '../t
 import type { Identity } from '../tailnet/identity.ts';
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
-/** A node that may connect. */
+/** A node of the tailnet that may be a caller. */
 export interface NamedCaller {
   readonly name: string;
   readonly address: string;
 }
 
-/** The cluster whose grants are read. */
+/** The cluster to which the grants apply. */
 export interface GrantScope extends ClusterScope {
   readonly service: string | undefined;
 }
 
 export interface GrantFacts {
-  /** Undefined for a gateway with one cluster. */
+  /** Undefined if the gateway serves only one cluster. */
   readonly scope?: GrantScope | undefined;
   readonly callers: () => Promise<readonly NamedCaller[]>;
   readonly whois: (address: string, signal: AbortSignal, service?: string) => Promise<Identity>;
-  /** Restricts the list to this caller: its name, the first label of its name, or its address. */
+  /**
+   * Caller to which the list is limited: its name, the first label of its name, or its address. Undefined for all
+   * callers.
+   */
   readonly only: string | undefined;
 }
 
-/** Grants of one caller, or the reason why there are none. */
+/** Grants of one caller, or the reason why the caller has no grants. */
 export type CallerGrant =
   | {
       readonly kind: 'granted';
@@ -73,14 +76,15 @@ async function readGrant(
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof TailcastError)) throw error;
-    // A node that tailscaled does not know cannot connect. A node with an unusable response is rejected.
+    // A node that tailscaled does not know cannot connect. If tailscaled's response about a node is invalid, the
+    // gateway rejects the node.
     if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', caller: caller.name };
     if (error.code !== 'IDENTITY_MALFORMED') throw error;
     return { kind: 'malformed', caller: caller.name, problem: errorText(error) };
   }
 }
 
-/** Grants of a caller, as the gateway evaluates them. */
+/** Returns the grants of a caller in the same way as the gateway evaluates them. */
 export function grantOf(identity: Identity, scope?: GrantScope): CallerGrant {
   const caller = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
   try {
@@ -100,7 +104,7 @@ export function grantsCheck(
   options: {
     readonly needs: readonly string[];
     readonly only: string | undefined;
-    /** Undefined for a gateway with one cluster. */
+    /** Undefined if the gateway serves only one cluster. */
     readonly cluster?: string;
   },
 ): Check {
@@ -141,7 +145,8 @@ function grantsVerdict(
         `none of ${grants.length} nodes has a grant for this cluster: all callers are refused`,
         `add a grant with "clusters": ["${cluster}"]: see docs/clusters.md`,
       );
-    // Callers without grants keep their own user name, without groups. RBAC may name them, so this is not a failure.
+    // The gateway impersonates callers without grants with their own user name and no groups. RBAC rules may name
+    // these users, so this is only a warning.
     return warning(
       `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,
       GRANT,

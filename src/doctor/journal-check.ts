@@ -1,10 +1,10 @@
-/** Checks the pending output in journals; see `recording/journal`. */
+/** Checks whether journals contain pending output; see `recording/journal`. */
 import type { JournalKey } from '../recording/journal/journal-key.ts';
 import { surveyJournals, type JournalCount } from '../recording/journal/journal-directory.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { ifPresent } from '../errors.ts';
 
-/** @param place undefined if journals are disabled */
+/** @param place journal directory and its key; undefined if journals are disabled */
 export function journalCheck(
   place: { readonly directory: string; readonly loadKey: () => Promise<JournalKey | undefined> } | undefined,
   needs: readonly string[] = [],

@@ -1,6 +1,6 @@
 /**
- * Checks that the gateway's account may impersonate, and nothing else. With more rights, a defect in the gateway could
- * grant access instead of a rejection.
+ * Checks that the gateway's account may impersonate, and has no other rights. If the account had more rights, a defect
+ * in the gateway could let a request succeed that must be rejected.
  */
 import type { ApiClient } from './api-client.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
@@ -9,13 +9,13 @@ import { may, readRules, type Access, type Rule } from './reviews.ts';
 export interface PermissionFacts {
   readonly client: () => Promise<ApiClient>;
   readonly mode: 'auth' | 'noauth';
-  /** Namespace for the review of rules, which Kubernetes offers only per namespace. */
+  /** Namespace for the review of rules. Kubernetes lists rules only for a single namespace. */
   readonly namespace: string;
-  /** Name of this pod. The Secrets with the node keys of its StatefulSet have the names of its pods. */
+  /** Name of this pod. The Secrets with the node keys have the names of the pods. */
   readonly podName?: string | undefined;
 }
 
-/** Dangerous rights of an account. */
+/** Returns the dangerous rights among the rules of an account. */
 const DANGEROUS: readonly Access[] = [
   { verb: '*', group: '*', resource: '*' },
   { verb: 'get', group: '', resource: 'secrets' },
@@ -95,17 +95,17 @@ async function hasNoOtherRights(facts: PermissionFacts, signal: AbortSignal): Pr
 }
 
 const PEOPLE: ReadonlySet<string> = new Set(['users', 'groups']);
-/** Constrained impersonation (KEP-5284) of users other than nodes and service accounts. */
+/** Verb for constrained impersonation (KEP-5284) of users, except nodes and service accounts. */
 const CONSTRAINED = 'impersonate:user-info';
 
 function isConstrainedTo(rules: readonly Rule[], resource: string): boolean {
   return rules.some(({ verbs, resources }) => verbs.includes(CONSTRAINED) && resources.includes(resource));
 }
 
-/** True for rights of every account, and for the rights that the gateway needs. */
+/** True for rights that every account has, and for rights that the gateway needs. */
 function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
-  // rights on behalf of an impersonated user are not rights of the account itself
+  // Rights to act while impersonating a user are not rights of the account itself.
   if (verbs.every((verb) => verb.startsWith('impersonate-on:'))) return true;
   if (resources.every((resource) => /^accessrequests(?:\/status)?$/.test(resource))) return true;
   const impersonates = verbs.every((verb) => verb === 'impersonate' || verb === CONSTRAINED);
@@ -114,7 +114,10 @@ function isHarmless({ verbs, resources }: Rule): boolean {
   );
 }
 
-/** True for the Secret of this pod's node key. The tailscale container of the pod uses the same account. */
+/**
+ * True for the right to use the Secrets with the node keys of this StatefulSet. The tailscale container of the pod
+ * needs it, and uses the same account.
+ */
 function isNodeState({ resources, resourceNames, verbs }: Rule, podName: string | undefined): boolean {
   const prefix = /^(.+-)\d+$/.exec(podName ?? '')?.[1];
   if (prefix === undefined || resources.some((resource) => resource !== 'secrets')) return false;

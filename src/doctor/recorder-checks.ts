@@ -1,4 +1,4 @@
-/** Checks that the recorders in grants respond, and their features. */
+/** Checks that the recorders in grants respond, and reports their features. */
 import { request } from 'node:http';
 import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -9,16 +9,16 @@ import type { CallerGrant } from './grants-check.ts';
 
 export interface RecorderFacts {
   readonly grants: (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
-  /** `ip:port` of the online nodes with one of the tags. */
+  /** Returns the `ip:port` of each online node with one of the tags. */
   readonly resolveTags: (tags: readonly string[]) => Promise<readonly string[]>;
   readonly dial: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Returns the node of an address. Addresses of one node are one recorder. */
+  /** Returns the node that has an address. All addresses of a node belong to the same recorder. */
   readonly nodeOf: (address: string) => string;
 }
 
 /** Response of a recorder to `HEAD /v2/record`. */
 export interface RecorderAnswer {
-  /** HTTP status; undefined for a recorder that supports only HTTP/1.1 and thus v1. */
+  /** HTTP status. Undefined for a recorder that supports only HTTP/1.1, and therefore only the upload protocol v1. */
   readonly status: number | undefined;
   /** True if the recorder supports the upload protocol of tailcast. */
   readonly upgrades: boolean;
@@ -104,8 +104,8 @@ async function probeNode(
 }
 
 /**
- * True if an HTTP/1.1 server is at the address that does not reject requests, as the gateway then uploads with v1. A
- * recorder of v1 supports only `POST /record`, which would create a recording, so the path is not tested.
+ * True if an HTTP/1.1 server at the address accepts requests, because the gateway then uploads with the protocol v1.
+ * `POST /record` is not tested, because it would create a recording.
  */
 async function speaksV1(facts: RecorderFacts, address: string, signal: AbortSignal): Promise<boolean> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);
@@ -148,7 +148,7 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   const working = [...good, ...plain].join('; ');
   if (bad.length > 0) {
     const summary = `${bad.join('; ')}${working === '' ? '' : `; working: ${working}`}`;
-    // Another recorder takes the sessions, so this is a warning: one more failure stops recording.
+    // While another recorder works, sessions are still recorded, so this is only a warning.
     return working === ''
       ? failed(enforced ? `${summary}: enforced sessions are refused` : summary, remedy)
       : warning(summary, remedy);
@@ -169,9 +169,9 @@ function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
 }
 
 /**
- * Probes a recorder over a connection, and closes it afterwards.
+ * Probes a recorder over a connection, and then closes the connection.
  *
- * @throws Error if the peer does not support HTTP/2, or the reason of `signal`
+ * @throws Error if the peer does not support HTTP/2; the reason of `signal` if it aborts
  */
 export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promise<RecorderAnswer> {
   const answer = Promise.withResolvers<RecorderAnswer>();

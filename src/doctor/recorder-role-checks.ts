@@ -1,11 +1,11 @@
-/** Checks that only the recorder itself can run: uploaders, and the response on its own address. */
+/** Checks that need the settings of a recorder: its uploaders, trusted gateways, and its own address. */
 import type { Duplex } from 'node:stream';
 import type { TailnetNode, TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Checks that nodes with these tags or stable node IDs exist. They may upload. */
+/** Returns a check that nodes with these tags or stable node IDs exist. They may upload. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',
@@ -33,8 +33,7 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
 }
 
 /**
- * Checks that nodes exist for these tags or stable node IDs of gateways with a trusted portal. The list has at least
- * one element.
+ * Returns a check that nodes exist for these tags or stable node IDs of trusted gateways. The list must not be empty.
  */
 export function trustedGatewaysCheck(
   gateways: readonly string[],
@@ -62,7 +61,7 @@ function isNamed({ nodeId, tags }: TailnetNode, name: string): boolean {
   return nodeId === name || tags.includes(name);
 }
 
-/** @param dial connects to the listen address of the recorder */
+/** Returns a check that the recorder responds. @param dial connects to the listen address of the recorder */
 export function answersCheck(address: string, dial: (signal: AbortSignal) => Promise<Duplex>): Check {
   return {
     id: 'answers',
@@ -72,7 +71,7 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
       const socket = await dial(signal).catch((error: unknown) => errorText(error));
       if (typeof socket === 'string') return skipped(`not running on ${address} (${socket})`);
       const { status } = await probeRecorder(socket, signal);
-      // The local address has no tailnet identity, so a recorder with tailscaled rejects this request.
+      // A recorder with tailscaled rejects this request with 403, because a local address has no tailnet identity.
       return status === 200 || status === 403
         ? ok(`running on ${address}`)
         : failed(`the program on ${address} responds with ${status}`, this.remedy);

@@ -1,4 +1,4 @@
-/** Self-reviews of access rights at the API server. */
+/** Reviews of the account's own access rights at the API server. */
 import { z } from 'zod';
 import type { ApiClient } from './api-client.ts';
 
@@ -19,14 +19,14 @@ const ACCESS = z.object({ status: z.object({ allowed: z.boolean() }) });
 
 export type Rule = z.infer<typeof RULES>['status']['resourceRules'][number];
 
-/** One action. Without a namespace: in all namespaces. */
+/** An action to review. If the namespace is undefined, the review applies to all namespaces. */
 export interface Access {
   readonly verb: string;
   readonly group: string;
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
-  /** Name of the object. Name of one object; undefined for all objects. */
+  /** Name of one object; undefined for all objects. */
   readonly name?: string;
 }
 
@@ -46,7 +46,7 @@ export async function may(client: ApiClient, access: Access, signal: AbortSignal
   return parsed.data.status.allowed;
 }
 
-/** Returns the account's rights in a namespace, as far as the API server can list them. */
+/** Returns the rules for the account's rights in a namespace. The API server may not know all of them. */
 export async function readRules(
   client: ApiClient,
   namespace: string,

@@ -1,11 +1,11 @@
-/** Checks that the search index is readable, and that the recorder can store one. */
+/** Checks that the search index is readable. */
 import { errorText } from '../errors.ts';
 import { failed, ok, skipped, type Check } from './checks.ts';
 
 export interface SearchFacts {
   /** Location of the index for messages; undefined if no spool directory is known. */
   readonly place: string | undefined;
-  /** Reads the index like the recorder does. @returns true if it has content */
+  /** Reads the index in the same way as the recorder. @returns true if the index contains a session */
   readonly read: (place: string) => Promise<boolean>;
   /** Remedy for an unreadable index. Default: the remedy for an index in files. */
   readonly remedy?: string;

@@ -5,20 +5,20 @@ import { directoryState, type DirectoryState } from './directory.ts';
 export interface StoragePlace {
   readonly id: string;
   readonly title: string;
-  /** Undefined if the settings name none. */
+  /** Undefined if the settings name no directory. */
   readonly directory: string | undefined;
-  /** Flag of the setting for the directory. */
+  /** Command-line flag that sets the directory. */
   readonly flag: string;
-  /** Minimum free space; below it the role accepts no new data. */
+  /** Minimum free space, in bytes. With less space, the role accepts no new data. */
   readonly minFreeBytes: number;
-  /** Size of the largest possible write; less free space is a warning. */
+  /** Size of the largest possible write, in bytes. With less free space, the check returns a warning. */
   readonly wantedBytes: number;
 }
 
 const MIN_FREE_SHARE = 0.05;
 const MIN_FREE_FILES = 1000;
 
-/** Returns one check for the directory and one for its free space. */
+/** Returns two checks: for the directory, and for its free space. */
 export function storageChecks(
   place: StoragePlace,
   examine: (directory: string) => Promise<DirectoryState> = directoryState,

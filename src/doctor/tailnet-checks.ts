@@ -1,10 +1,10 @@
-/** Checks that tailscaled runs and is connected, and the properties of this node. */
+/** Checks that tailscaled runs and is connected, and checks the properties of this node. */
 import type { TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { failed, ok, warning, type Check } from './checks.ts';
 
 export interface TailnetFacts {
   readonly socketPath: string;
-  /** Status of tailscaled with all peers; one request for all checks. */
+  /** Status of tailscaled with all peers. All checks share one request. */
   readonly status: () => Promise<TailnetStatus>;
   /** True if the role expects PROXY headers from `tailscale serve`. */
   readonly proxyProtocol: boolean;

@@ -1,11 +1,11 @@
 /**
- * The access log: one JSON line per finished request, with its own destination. Lines are buffered, because one
- * write per request would cost more than relaying a small request. Query strings are not logged, because they can
- * contain commands and selectors.
+ * The access log: one JSON line for each finished request. It is written to a separate destination. Lines are
+ * buffered, because a separate write for each request would be more expensive than relaying a small request. Query
+ * strings are not logged, because they can contain commands and selectors.
  */
 import type { Protocol } from './metrics.ts';
 
-/** HTTP status in logs and metrics for a client that disconnected before the response, as in nginx. */
+/** HTTP status in logs and metrics for a client that disconnected before the response. nginx uses the same number. */
 export const CLIENT_LEFT = 499;
 const MAX_LOGGED_PATH = 1024;
 
@@ -25,22 +25,22 @@ export interface AccessEntry {
   readonly method: string;
   /** Path from `loggedPath`. */
   readonly path: string;
-  /** Name of the cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string | undefined;
-  /** Status that the client received; `CLIENT_LEFT` if it disconnected before the response. */
+  /** Status that the client received, or `CLIENT_LEFT` if the client disconnected before the response. */
   readonly status: number;
   readonly durationMs: number;
   readonly requestBytes: number;
   readonly responseBytes: number;
-  /** Error code, also for errors after the status was sent. */
+  /** Error code. It may also be set if the error occurred after the status was sent. */
   readonly error?: string;
 }
 
 export interface AccessLog {
   write(entry: AccessEntry): void;
-  /** Writes the buffered lines. */
+  /** Writes all buffered lines. */
   flush(): void;
-  /** Stops the timer and flushes. */
+  /** Stops the timer, and writes the buffered lines. */
   close(): void;
   /** Number of lines that were dropped because the destination was too slow. */
   readonly dropped: number;
@@ -53,10 +53,10 @@ export interface LineSink {
 }
 
 /**
- * @param options.nowMs wall clock; a line has the time at which its request started
+ * @param options.nowMs wall clock; the time in a line is the start of the request
  * @param options.flushMs maximum delay of a line, in milliseconds (default 200)
- * @param options.maxPendingBytes pending bytes of the destination above which new lines are dropped and counted
- * (default 4 MiB)
+ * @param options.maxPendingBytes maximum bytes that the destination has not written; above this limit, new lines are
+ *   dropped and counted (default 4 MiB)
  */
 export function createAccessLog(
   sink: LineSink,
@@ -117,13 +117,16 @@ function formatEntry(entry: AccessEntry, atMs: number): string {
   );
 }
 
-/** Quotes plain text directly, and calls `JSON.stringify` only for text that needs escaping. */
+/** Returns a text as a JSON string. For speed, `JSON.stringify` is called only if the text needs escaping. */
 function quote(text: string): string {
   return SAFE_TEXT.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 const SAFE_TEXT = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
 
-/** Cached seconds: `toISOString` takes a microsecond, and within one second only the milliseconds change. */
+/**
+ * Cached text of the current second. `toISOString` takes a microsecond, and within a second only the milliseconds
+ * change.
+ */
 let isoSecond = -1;
 let isoPrefix = '';
 function isoTime(atMs: number): string {

@@ -1,7 +1,7 @@
 /**
- * One function per business event, which counts and logs, so that no caller does only one of them. Messages are
- * constant, and variable data is in fields. Labels of counters have low cardinality. No field may contain a
- * header value, a body or terminal content.
+ * One function for each business event. It writes the log line and increments the metric, so that callers cannot
+ * forget one of them. Messages are constant, and fields contain the variable data. Labels of counters have low
+ * cardinality. No field may contain a header value, a body or terminal content.
  */
 import type { ErrorCode } from '../errors.ts';
 import type { Logger } from './logger.ts';
@@ -9,7 +9,7 @@ import type { Metrics, Protocol } from './metrics.ts';
 
 /** Fields that identify an interactive session in its events. */
 export interface SessionFields {
-  /** Id of the admission. */
+  /** Id of the session, which the gate assigns when it admits the request. */
   readonly sessionId: string;
   /** Login name or node name. */
   readonly user: string;
@@ -20,11 +20,11 @@ export interface SessionFields {
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
-  /** Name of the cluster at a gateway with several clusters. */
+  /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string;
 }
 
-/** Ways in which a session can end. */
+/** How a session ended. */
 export type SessionOutcome =
   | 'completed'
   | 'interrupted'
@@ -33,13 +33,16 @@ export type SessionOutcome =
   | 'recorder-lost'
   | 'refused';
 
-/** Recording modes in which output can be missing. */
+/**
+ * Modes of recording, for events about missing output. In the mode `failOpen`, the session continues without a
+ * recording.
+ */
 export type RecordingMode = 'failOpen' | 'failClosed';
 
 export interface Events {
   /**
-   * A session started: the API server responded 101. `recorder` is the recorder's address, if the session is
-   * recorded.
+   * A session started, because the API server responded with 101. `recorder` is the recorder's address, if the session
+   * is recorded.
    */
   sessionStarted(event: SessionFields & { readonly recorder?: string }): void;
   /** A started session ended. Called exactly once per `sessionStarted`. */
@@ -55,11 +58,11 @@ export interface Events {
       readonly ports?: readonly number[];
     },
   ): void;
-  /** A session that should be recorded if possible runs unrecorded. */
+  /** A session whose recording is not enforced runs unrecorded. */
   sessionUnrecorded(event: SessionFields & { readonly reason: string }): void;
   /** Output of a session is missing from its recording; the session continues. */
   recordingGap(event: SessionFields & { readonly reason: string; readonly bytes?: number }): void;
-  /** The recorder of a running session failed. `resumed`: another recorder continues without a gap. */
+  /** The recorder of a running session failed. `resumed`: another recorder continued the recording without a gap. */
   recorderLost(
     event: SessionFields & {
       readonly mode: RecordingMode;
@@ -68,24 +71,24 @@ export interface Events {
       readonly resumed: boolean;
     },
   ): void;
-  /** A session ended without a recorder; `bytes` of its recording were not acknowledged. */
+  /** A session ended without a recorder. `bytes`: size of the recorded output that no recorder has acknowledged. */
   recordingIncomplete(event: SessionFields & { readonly bytes: number }): void;
   /** A recorder acknowledged the rest of a recording. */
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
   ): void;
-  /** `bytes` of the pending `ofBytes` are in no recording. */
+  /** Recorded output was discarded. `bytes` of the pending `ofBytes` are not in any recording. */
   recordingDropped(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** `bytes` of the pending `ofBytes` stay on disk after this process. */
+  /** Recorded output stays on disk when this process exits: `bytes` of the pending `ofBytes`. */
   recordingJournaled(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** The output buffer of a session is full; the API server waits for the client. */
+  /** The output buffer of a session is full, so the API server must wait until the client reads. */
   outputHeldUp(event: SessionFields): void;
   /**
-   * The file for pending output cannot be written; the session continues without it, and the API server waits
+   * The file for pending output cannot be written. The session continues without the file, so the API server must wait
    * earlier.
    */
   bufferFileLost(event: SessionFields & { readonly reason: string }): void;
@@ -99,7 +102,7 @@ export interface Events {
     readonly protocol: Protocol;
     readonly peer: string;
     readonly method: string;
-    /** Path without the query. */
+    /** Path of the request, without the query. */
     readonly path: string;
     readonly user?: string;
   }): void;
@@ -118,11 +121,11 @@ export interface Events {
     readonly sessions: number;
     readonly limitMs: number;
   }): void;
-  /** The drain ended; the gateway closed the remaining requests and sessions. */
+  /** The drain time is over, and the gateway has closed the remaining requests and sessions. */
   drainEnded(event: { readonly cutRequests: number; readonly cutSessions: number }): void;
 }
 
-/** Creates the events of one process over its metrics and logger. */
+/** Creates the events of a process, which use its metrics and its logger. */
 export function createEvents(metrics: Metrics, log: Logger): Events {
   return {
     sessionStarted(event) {

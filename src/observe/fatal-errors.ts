@@ -1,10 +1,10 @@
 /**
- * Handles an uncaught exception of a role, which is a defect: logs and counts it and drains the process. Sessions
- * continue until the drain limit; new connections go to another process.
+ * Handles an uncaught exception of a role, which indicates a defect. The exception is logged and counted, and the
+ * process drains. Sessions continue until the drain limit, and new connections reach another process.
  *
- * Every event callback of a request has its own error handling, which logs the id of the request. The id is
- * unknown here: tracking it through all promises and timers (`AsyncLocalStorage`) would slow down each request.
- * The stack shows the origin.
+ * Every event callback of a request has its own error handling, which logs the id of the request. The id of the
+ * request is unknown here, because tracking it with `AsyncLocalStorage` would slow down each request. The stack trace
+ * shows the origin.
  */
 import type { Counter, Registry } from 'prom-client';
 import { errorText, TailcastError } from '../errors.ts';
@@ -12,11 +12,12 @@ import type { Logger } from './logger.ts';
 import { createMakers } from './metric-makers.ts';
 
 export interface FatalErrors {
-  /** Aborts when the process must drain: at `stop`, or because of an exception. */
+  /** Aborts when the process must drain, either because `stop` aborts or because of an exception. */
   readonly signal: AbortSignal;
   /**
    * Called after the role has stopped.
-   * @throws TailcastError `INTERNAL` if an exception was the reason, so that the process exits with an error
+   * @throws TailcastError `INTERNAL` if the role stopped because of an exception, so that the process exits with an
+   *   error
    */
   close(): void;
 }

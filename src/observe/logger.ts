@@ -1,16 +1,19 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
 import type { LogLevel } from './log-levels.ts';
 
-/** The logger that modules receive as an argument. Messages are constant, data is in fields. */
+/** The logger that modules receive as an argument. Messages are constant, and fields contain the variable data. */
 export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'> & {
   child(fields: Record<string, unknown>): Logger;
 };
 
-/** JSON lines on `destination` (default: standard error), with header values that may carry credentials removed. */
+/**
+ * Creates a logger that writes JSON lines to `destination`. Header values that may contain credentials are removed.
+ * Default destination: standard error.
+ */
 export function createLogger(options: {
   readonly level: LogLevel;
   readonly destination?: DestinationStream;
-  /** Fields of every line. */
+  /** Fields that every line contains. */
   readonly fields?: Readonly<Record<string, unknown>>;
 }): Logger {
   return pino(

@@ -1,11 +1,11 @@
-/** Functions that create the metrics of a process, one line per metric. */
+/** Functions that create the metrics of a process with one line of code for each metric. */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
 export interface MetricMakers {
   readonly counter: (name: string, help: string) => Counter;
   /**
-   * Creates a counter with one label. `known` values start at 0, because Prometheus ignores the first increase of
-   * a new series.
+   * Creates a counter with one label. The series of `known` label values start at 0, because Prometheus ignores the
+   * first increase of a new series.
    */
   readonly labelled: <Label extends string>(
     name: string,
@@ -13,7 +13,7 @@ export interface MetricMakers {
     label: Label,
     known?: readonly string[],
   ) => Counter<Label>;
-  /** Creates a gauge that is set by the caller, or read by `read` at scrape time. */
+  /** Creates a gauge. The caller sets its value, or each scrape calls `read`. */
   readonly gauge: (name: string, help: string, read?: () => number) => Gauge;
   readonly histogram: (name: string, help: string, buckets: number[]) => Histogram;
 }

@@ -1,6 +1,7 @@
 /**
- * Prometheus metrics of the gateway. Counters of the hot path are array cells that are copied into the registry
- * at scrape time; all others use prom-client directly. Labels never contain client input.
+ * Prometheus metrics of the gateway. For speed, counters that change with each request are array cells, which are
+ * copied to the registry at scrape time. All other metrics use prom-client directly. Labels never contain client
+ * input.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client';
 import { createMakers, type MetricMakers } from './metric-makers.ts';
@@ -11,14 +12,14 @@ export type Protocol = 'h1' | 'h2' | 'upgrade';
 const PROTOCOLS = ['h1', 'h2', 'upgrade'] as const satisfies readonly Protocol[];
 const STATUS_CELLS = 600;
 
-/** Data of one finished request. */
+/** Metrics data of one finished request. */
 export interface RequestCount {
   readonly protocol: Protocol;
-  /** HTTP status that the client received; 499 if it disconnected before the response. */
+  /** HTTP status that the client received, or 499 if the client disconnected before the response. */
   readonly status: number;
-  /** Time from admission to the last byte. */
+  /** Time from the admission of the request to the last byte of the response. */
   readonly seconds: number;
-  /** True for watches, log follows and similar requests, which are not part of the duration histogram. */
+  /** True for watches, followed logs and similar requests. The duration histogram does not include them. */
   readonly longRunning: boolean;
   readonly requestBytes: number;
   readonly responseBytes: number;
@@ -46,9 +47,9 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       labelNames: ['alpn'],
       registers: [registry],
     }),
-    /** State of the clusters, if there are several. */
+    /** Gauges of the clusters, if the gateway serves several. */
     clusterGauges: createClusterGauges(registry, makers),
-    /** Registers a gauge that is read at scrape time. */
+    /** Registers a gauge. Each scrape calls `read`. */
     gauge(name: string, help: string, read: () => number): void {
       makers.gauge(name, help, read);
     },
@@ -128,7 +129,7 @@ function createFailureCounters({ labelled }: MetricMakers) {
   };
 }
 
-/** Metrics of late deliveries: ends of recordings that are pending after their session, in memory and on disk. */
+/** Creates the metrics of late deliveries, which upload the rest of a recording after its session has ended. */
 function createLateMetrics({ labelled, gauge }: MetricMakers) {
   const outcomes = ['delivered', 'dropped'];
   return {

@@ -1,6 +1,6 @@
 /**
- * The operations listener: `/livez`, `/readyz` and `/metrics`, over plain HTTP on a separate port. The server
- * contains no user data and reads only the path of a request.
+ * The operations listener: `/livez`, `/readyz` and `/metrics`, over plain HTTP on a separate port. The server has no
+ * access to user data, and reads only the path of a request.
  */
 import { createServer, type ServerResponse } from 'node:http';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
@@ -9,7 +9,10 @@ import { listenOn } from '../listen.ts';
 /** A check that must succeed for `/readyz`. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** Resolves on success, with a remark if there is one; rejects with a reason on failure. Must honour the signal. */
+  /**
+   * Resolves if the check succeeds, optionally with a remark. Rejects with the reason if it fails. The function must
+   * stop when the signal aborts.
+   */
   check(signal: AbortSignal): Promise<string | void>;
 }
 
@@ -18,7 +21,7 @@ export interface OpsServer {
   close(): Promise<void>;
 }
 
-/** Text exposition of a metrics registry, such as prom-client's `Registry`. */
+/** Source of the metrics text, such as prom-client's `Registry`. */
 export interface MetricsText {
   readonly contentType: string;
   metrics(): Promise<string>;
@@ -26,9 +29,9 @@ export interface MetricsText {
 
 /**
  * Opens the listener.
- * @param options.timeoutMs limit for each readiness check (default 2 s)
- * @param options.draining when it returns true, `/readyz` answers 503 so that no new traffic comes
- * @throws TailcastError `START_FAILED` if the address cannot be listened on
+ * @param options.timeoutMs time limit of each readiness check (default 2 s)
+ * @param options.draining while it returns true, `/readyz` returns 503, so that no new traffic arrives
+ * @throws TailcastError `START_FAILED` if the server cannot listen on the address
  */
 export async function openOpsServer(options: {
   readonly host: string;
@@ -82,7 +85,7 @@ async function route(
   }
 }
 
-/** @returns one text per check that failed or exceeded `timeoutMs` */
+/** @returns one message for each check that failed or exceeded `timeoutMs` */
 export async function failuresOf(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
   return (await runChecks(checks, timeoutMs)).failures;
 }

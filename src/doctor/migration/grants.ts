@@ -1,4 +1,4 @@
-/** Judges the Kubernetes grants of a tailnet policy file. Pure. */
+/** Compares the Kubernetes grants of a tailnet policy file with the features of tailcast. Pure. */
 import { errorText, TailcastError } from '../../errors.ts';
 import {
   KUBERNETES_CAPABILITY,
@@ -9,7 +9,9 @@ import type { MigrationFinding, MigrationItem } from './verdict.ts';
 
 const MAX_POLICY_CHARACTERS = 4 * 1024 ** 2;
 
-/** Fields of a rule that the reference and tailcast read, in lower case, because Go matches names in any case. */
+/**
+ * Fields of a rule that the reference and tailcast read. They are in lower case, because Go ignores the case of names.
+ */
 const RULE_FIELDS: ReadonlySet<string> = new Set([
   'impersonate',
   'recorder',
@@ -124,7 +126,7 @@ function parsePolicy(text: string): unknown {
   }
 }
 
-/** Returns JSON without the comments and trailing commas that HuJSON allows. Strings do not change. */
+/** Converts HuJSON to JSON by removing comments and trailing commas. Strings stay unchanged. */
 export function plainJson(text: string): string {
   const uncommented = text.replaceAll(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//g, (token) =>
     token.startsWith('"') ? token : ' ',

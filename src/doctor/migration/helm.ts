@@ -1,4 +1,7 @@
-/** Reads the values of the reference operator's Helm release from its Secret, and judges each value. Pure. */
+/**
+ * Reads the values of the Helm release of Tailscale's operator from the release's Secret, and returns a verdict for
+ * each value. Pure.
+ */
 import { gunzipSync } from 'node:zlib';
 import { z } from 'zod';
 import { errorText } from '../../errors.ts';
@@ -13,13 +16,13 @@ import {
   type MigrationItem,
 } from './verdict.ts';
 
-/** Name of the reference's chart. */
+/** Name of the chart of Tailscale's operator. */
 const CHART = 'tailscale-operator';
 
-/** Label selector of Secrets in which Helm stores deployed releases. */
+/** Label selector for the Secrets in which Helm stores deployed releases. */
 export const HELM_SELECTOR = 'owner=helm,status=deployed';
 
-/** Type of Secrets of Helm. */
+/** Type of the Secrets that Helm creates. */
 const HELM_TYPE = 'helm.sh/release.v1';
 
 const MAX_RELEASE_BYTES = 32 * 1024 ** 2;
@@ -38,14 +41,15 @@ const releaseSchema = z.object({
 export interface HelmRelease {
   readonly name: string;
   readonly version: string;
-  /** Values that the user set, without the defaults of the chart. */
+  /** Values that the user has set, without the chart's defaults. */
   readonly values: Readonly<Record<string, unknown>>;
 }
 
 /**
- * Returns the release in a Secret, or undefined if the Secret holds something else.
+ * Returns the release in a Secret, or undefined if the Secret contains no release of this chart.
  *
- * @returns a sentence if Helm wrote the Secret and it cannot be read, because the release may be the reference's
+ * @returns a message if Helm has created the Secret but its content is invalid, because it may be a release of this
+ *   chart
  */
 export function readRelease(secret: KubeObject): HelmRelease | string | undefined {
   const encoded = secretSchema.safeParse(secret);
@@ -141,7 +145,7 @@ const RULES: FieldRules = {
   'values.imagePullSecrets.**': asValue('imagePullSecrets'),
 };
 
-/** Judges each value that the user of a release set. */
+/** Returns verdicts for all values that the user has set in a release. */
 export function releaseFindings({ name, version, values }: HelmRelease): MigrationItem {
   return {
     kind: 'Helm release',

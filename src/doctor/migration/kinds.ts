@@ -1,5 +1,6 @@
 /**
- * Field rules for each resource kind of the reference operator. Sources: its CRDs, and the schemas in `src/operator`.
+ * Rules for the fields of each kind of resource of Tailscale's operator (*the reference*). The rules follow from the
+ * reference's CRDs and the schemas in `src/operator`.
  */
 import { isForeignImage } from '../../operator/recorder/stateful-set-specs.ts';
 import { MAX_GROUP_NAME } from '../../operator/workload/workload.ts';
@@ -7,9 +8,9 @@ import { different, unsupported, type FieldRules, type FieldVerdict } from './ve
 
 /** A kind of the API group `tailscale.com` that tailcast knows. */
 export interface KnownKind {
-  /** Field rules, or a function that derives them from the spec. */
+  /** Rules for the fields, or a function that derives them from the spec. */
   readonly rules: FieldRules | ((spec: unknown) => FieldRules);
-  /** Verdict for the complete object, or undefined. */
+  /** Returns a verdict for the complete object, if there is one in addition to those for its fields. */
   readonly wholeObject?: (object: {
     readonly name: string;
     readonly spec: unknown;

@@ -1,4 +1,4 @@
-/** Judges the objects of a cluster that the reference operator reads. Pure. */
+/** Returns verdicts for the objects of a cluster that Tailscale's operator (*the reference*) reads. Pure. */
 import { INGRESS_CLASS } from '../../operator/ingress/resource.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
 import { fullName } from '../../operator/object-cache.ts';
@@ -19,11 +19,11 @@ export const REFERENCE_GROUP = 'tailscale.com';
 
 const PREFIX = `${REFERENCE_GROUP}/`;
 
-/** Facts about other objects and the Helm release that a verdict depends on. */
+/** Information from other objects and the Helm release on which verdicts depend. */
 export interface MigrationContext {
-  /** Tags of resources without tags of their own. */
+  /** Tags of nodes whose resource names no tags. */
   readonly defaultTags: readonly string[];
-  /** Tags of Recorders and of ProxyGroups of type kube-apiserver, with the object that has the tag. */
+  /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value names the object with the tag. */
   readonly trustedTags: ReadonlyMap<string, string>;
 }
 
@@ -62,7 +62,7 @@ const GROUP: FieldRules = {
   ),
 };
 
-/** Returns the facts that {@link objectFindings} needs about all objects together. */
+/** Collects the information for {@link objectFindings} from all objects. */
 export function contextOf(objects: readonly KubeObject[], defaultTags: readonly string[]): MigrationContext {
   const trustedTags = new Map<string, string>();
   for (const object of objects) {
@@ -156,7 +156,7 @@ function ingress(object: KubeObject, context: MigrationContext): readonly Migrat
   ];
 }
 
-/** Findings for annotations and labels of the reference that are not read, or not known. */
+/** Returns findings for annotations and labels of the reference that tailcast does not read or does not know. */
 function annotationFindings(
   metadata: KubeObject['metadata'],
   rules: FieldRules,

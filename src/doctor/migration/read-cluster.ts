@@ -7,7 +7,7 @@ import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-o
 import { HELM_SELECTOR } from './helm.ts';
 import { REFERENCE_GROUP } from './objects.ts';
 
-/** Objects of a cluster, and what could not be read. */
+/** Objects of a cluster, and messages about kinds that could not be read. */
 export interface ClusterObjects {
   /** Custom resources, Services and Ingresses. */
   readonly objects: readonly KubeObject[];
@@ -23,8 +23,8 @@ const resourcesSchema = z.object({
 });
 
 /**
- * Lists all kinds of the API group `tailscale.com` that the API server serves, known or not, and Services, Ingresses
- * and Helm releases.
+ * Lists Services, Ingresses, Helm releases, and the objects of all kinds in the API group `tailscale.com`, including
+ * kinds that tailcast does not know.
  *
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if the API server cannot be reached
  */

@@ -2,16 +2,16 @@
 
 /**
  * - `unchanged`: tailcast reads the object without changes
- * - `different`: tailcast serves the object, with a difference that the text names
+ * - `different`: tailcast serves the object, but with a difference that the text describes
  * - `unsupported`: tailcast does not serve the object or a field of it; the text names an alternative
  * - `unknown`: this version of tailcast does not know the kind or the field, so it must be checked by hand
  */
 export type VerdictKind = 'unchanged' | 'different' | 'unsupported' | 'unknown';
 
-/** Kinds from the best to the worst. */
+/** Kinds of verdicts, from the best to the worst. */
 export const VERDICT_KINDS: readonly VerdictKind[] = ['unchanged', 'different', 'unsupported', 'unknown'];
 
-/** One reason why an object needs a change. */
+/** One difference between the reference and tailcast in an object. */
 export interface MigrationFinding {
   readonly kind: Exclude<VerdictKind, 'unchanged'>;
   /** Path of the field, for example `spec.staticEndpoints`; empty for the complete object. */
@@ -23,7 +23,7 @@ export interface MigrationFinding {
 export interface MigrationItem {
   /** Kind, for example `Recorder` or `grant`. */
   readonly kind: string;
-  /** Name with its namespace, for example `prod/web`; of a grant its position. */
+  /** Name with namespace, for example `prod/web`. For a grant, its position in the policy. */
   readonly name: string;
   readonly findings: readonly MigrationFinding[];
 }
@@ -34,10 +34,10 @@ export function verdictOf({ findings }: Pick<MigrationItem, 'findings'>): Verdic
   return VERDICT_KINDS[worst] ?? 'unknown';
 }
 
-/** Meaning of a field for tailcast. `same`: tailcast reads the field like the reference. */
+/** Verdict about a field. `same`: tailcast reads the field in the same way as the reference. */
 export type FieldVerdict = 'same' | { readonly kind: MigrationFinding['kind']; readonly text: string };
 
-/** A verdict, or a function that derives it from the value of the field. */
+/** Verdict about a field, or a function that derives the verdict from the value of the field. */
 export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
 
 /**
@@ -46,12 +46,12 @@ export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
  */
 export type FieldRules = Readonly<Record<string, FieldRule>>;
 
-/** A field that tailcast serves in another way. */
+/** Returns a verdict for a field that has another effect in tailcast. */
 export function different(text: string): FieldVerdict {
   return { kind: 'different', text };
 }
 
-/** A field that tailcast does not serve. The text names an alternative. */
+/** Returns a verdict for a field that tailcast does not support. The text names an alternative. */
 export function unsupported(text: string): FieldVerdict {
   return { kind: 'unsupported', text };
 }
@@ -60,7 +60,7 @@ const MAX_DEPTH = 32;
 const MAX_FIELDS = 5000;
 
 /**
- * Compares each field of a value with the rules. A field without a rule becomes a finding of kind `unknown`, so that no
+ * Returns findings for all fields of a value. A field without a rule becomes a finding of kind `unknown`, so that no
  * field is skipped.
  *
  * @param root path of the value itself, for example `spec`

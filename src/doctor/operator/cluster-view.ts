@@ -1,4 +1,4 @@
-/** The operator's objects in the cluster. Each kind is read once. */
+/** Reads the objects in the cluster that concern the operator. Each kind is read only once. */
 import { z } from 'zod';
 import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
@@ -23,11 +23,11 @@ export type ParentKind =
 
 export interface ClusterView {
   /**
-   * Resources of a kind that request or have a proxy. Undefined if the use is switched off, or the objects are
-   * unreadable.
+   * Returns the resources of a kind that request or have a proxy. Undefined if the settings disable this kind, or if
+   * the objects are unreadable.
    */
   parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
-  /** Objects with these labels in the operator's namespace. */
+  /** Returns objects with these labels in the operator's namespace. */
   made(kind: ResourceKind, labelSelector: string, signal: AbortSignal): Promise<readonly KubeObject[]>;
   get: KubeClient['get'];
   classes(signal: AbortSignal): Promise<readonly KubeObject[]>;
@@ -37,7 +37,7 @@ export interface ViewOptions {
   readonly client: Pick<KubeClient, 'get' | 'list'>;
   readonly namespace: string;
   readonly uses: OperatorUses;
-  /** True if the operator serves LoadBalancer Services without a class. */
+  /** True if the operator serves LoadBalancer Services that name no class. */
   readonly servesUnclassed: boolean;
 }
 
@@ -50,7 +50,7 @@ export function conditionsIn(object: KubeObject): readonly Condition[] {
   return statusSchema.safeParse(object).data?.status.conditions ?? [];
 }
 
-/** Creates a view. The view lists each kind at its first use. */
+/** Creates a view, which lists each kind when it is needed for the first time. */
 export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(

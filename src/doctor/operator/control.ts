@@ -5,14 +5,14 @@ import { failed, ok, skipped, type Check } from '../checks.ts';
 
 export interface ControlFacts {
   readonly control: TailnetControl;
-  /** Tags of resources without tags of their own. */
+  /** Tags of nodes whose resource names no tags. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
-  /** Nodes of the tailnet; one request for all checks. */
+  /** Nodes of the tailnet. All checks share one request. */
   readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
 }
 
-/** Lifetime of the test key, long enough to revoke it. */
+/** Lifetime of the test key. It is long enough to revoke the key before it expires. */
 const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 

@@ -7,12 +7,12 @@ import type { ClusterView } from './cluster-view.ts';
 export interface LeadingFacts {
   readonly view: ClusterView;
   readonly namespace: string;
-  /** Undefined without an election. */
+  /** Undefined if leader election is disabled. */
   readonly lease: string | undefined;
   readonly unixMs: () => number;
 }
 
-/** Maximum difference between two synchronised clocks. */
+/** Tolerance for the difference between the clocks of two machines, in milliseconds. */
 const SKEW_MS = 30_000;
 const START =
   'check that its pod runs and that its log contains “leading” (kubectl -n <namespace> get pods, logs)';

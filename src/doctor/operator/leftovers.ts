@@ -1,4 +1,4 @@
-/** Checks for orphans: objects in the cluster and nodes in the tailnet without a resource. */
+/** Checks for objects in the cluster and nodes in the tailnet whose resource no longer exists. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector, parentOf, typeSelector, type ParentType } from '../../operator/workload/workload.ts';
@@ -29,7 +29,7 @@ const MADE: readonly ResourceKind[] = [
   KINDS.role,
   KINDS.roleBinding,
 ];
-/** Label prefix of the operator. The reference (Tailscale's operator) uses the same prefix for groups. */
+/** Prefix of labels from the operator. The reference (Tailscale's operator) uses the same prefix for groups. */
 const MARK = 'tailscale.com/';
 
 export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
@@ -99,7 +99,7 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
   return left;
 }
 
-/** State Secrets of all nodes, for every kind of resource. */
+/** Returns the state Secrets of the nodes of all kinds of resources. */
 async function statesOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
   const selectors = [
     ...PARENT_TYPES.map(({ type }) => typeSelector(type)),

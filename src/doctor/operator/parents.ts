@@ -1,4 +1,4 @@
-/** Checks the conditions of all resources, and returns the remedies. */
+/** Checks the conditions of all resources, and returns remedies for conditions that are not true. */
 import type { KubeObject } from '../../operator/kube-object.ts';
 import { fullName } from '../../operator/object-cache.ts';
 import type { Condition } from '../../operator/workload/status.ts';
@@ -11,7 +11,7 @@ export interface ParentFacts {
   readonly view: ClusterView;
   /** Namespace of the operator. */
   readonly namespace: string;
-  /** Class of objects without a class; empty if there is no default. */
+  /** ProxyClass of objects that name no class; empty if there is no default. */
   readonly defaultClass: string;
   readonly unixMs: () => number;
 }
@@ -35,7 +35,7 @@ const PARENTS: readonly Kind[] = [
   { kind: 'Ingress', id: 'ingresses', title: 'Ingresses', conditions: undefined },
 ];
 
-/** Time after which a waiting resource needs help. */
+/** Time in milliseconds after which a condition that is not true is reported as a failure. */
 const PATIENCE_MS = 5 * 60_000;
 const SHOWN = 5;
 const LOG = 'check that an operator leads, and read its log';
@@ -91,13 +91,13 @@ function parentCheck(parent: Kind, facts: ParentFacts): Check {
 interface Finding {
   readonly text: string;
   readonly remedy: string;
-  /** True if the problem may still resolve itself or may be intended. */
+  /** True if the problem may disappear without a change, or may be intended. */
   readonly isYoung: boolean;
 }
 
 function verdictOf(findings: readonly Finding[], count: number): CheckVerdict {
   if (findings.length === 0) return ok(`${count} ready`);
-  // Old problems first, with their remedies.
+  // Problems that persist are shown first.
   const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));
   const summary = some(ordered.map(({ text }) => text));
   const remedy = [...new Set(ordered.slice(0, SHOWN).map((finding) => finding.remedy))].join('; ');
@@ -153,7 +153,7 @@ function examineParent(
   return { text: `${name}: changed, and not reconciled since`, remedy: LOG, isYoung: true };
 }
 
-/** True if the condition says that work is in progress. */
+/** True if the reason of the condition indicates that the operator is still working. */
 function isWaiting({ reason, message }: Condition): boolean {
   return (
     /Pending$|Creating$|NotReady$|NotReadyToRouteTraffic$|PartiallyReady/.test(reason) ||
@@ -161,7 +161,7 @@ function isWaiting({ reason, message }: Condition): boolean {
   );
 }
 
-/** The first text, and the number of the others. */
+/** Returns the first texts, and the number of the remaining ones. */
 export function some(texts: readonly string[]): string {
   const more = texts.length - SHOWN;
   return texts.slice(0, SHOWN).join('; ') + (more > 0 ? `; and ${more} more` : '');

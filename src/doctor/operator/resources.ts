@@ -1,4 +1,4 @@
-/** Checks that the API server has the CRDs of the operator's switched-on uses. */
+/** Checks that the API server has the CRDs for the kinds of resources that the operator's settings enable. */
 import { z } from 'zod';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
 import type { ApiClient } from '../api-client.ts';
@@ -13,7 +13,7 @@ const APPLY =
 const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
 const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
 
-/** Plural names of the kinds that the uses need. */
+/** Returns the plural names of the kinds that the enabled uses need. */
 function wantedOf({
   proxyGroups,
   services,
@@ -56,8 +56,8 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
 }
 
 /**
- * Checks the Gateway API. The CRDs of these kinds are not part of tailcast. The operator waits for them, and all
- * other uses work without them.
+ * Returns the check of the Gateway API. Its CRDs are not part of tailcast. The operator waits until they are
+ * installed, and everything else works without them.
  */
 async function gatewayApiVerdict(
   api: ApiClient,
@@ -82,7 +82,7 @@ function verdictOf(
 ): CheckVerdict {
   const names = new Set(served.map(({ name }) => name));
   const missing = wanted.filter((plural) => !names.has(plural));
-  // The operator writes conditions to the status subresource; without this subresource, writes would fail
+  // The operator writes conditions to the status subresource. Without this subresource, the writes would fail.
   const mute = wanted.filter((plural) => names.has(plural) && !names.has(`${plural}/status`));
   if (missing.length > 0) return failed(`not served: ${missing.join(', ')}`, APPLY);
   if (mute.length > 0) return failed(`served without status: ${mute.join(', ')}`, APPLY);

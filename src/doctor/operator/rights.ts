@@ -1,5 +1,6 @@
 /**
- * Checks the rights of the operator's account for each switched-on use. `deploy/rbac/operator.yaml` contains the rules.
+ * Checks that the operator's account has the rights for all enabled uses. `deploy/rbac/operator.yaml` grants these
+ * rights.
  */
 import { errorText } from '../../errors.ts';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
@@ -8,7 +9,7 @@ import type { ApiClient } from '../api-client.ts';
 import { failed, ok, warning, type Check } from '../checks.ts';
 import { may, readRules, type Access, type Rule } from '../reviews.ts';
 
-/** Switched-on uses, from the operator's settings. */
+/** Enabled uses, from the operator's settings. */
 export interface OperatorUses {
   readonly proxyGroups: boolean;
   readonly services: boolean;
@@ -26,12 +27,12 @@ export interface RightsFacts {
   readonly client: () => Promise<ApiClient>;
 }
 
-/** Verbs on one kind of object. */
+/** Required verbs for one kind of object. */
 export interface Right {
   /** Undefined for all namespaces. */
   readonly namespace: string | undefined;
   readonly group: string;
-  /** Plural name, with the subresource if any: `services/status`. */
+  /** Plural name, with the subresource if there is one: `services/status`. */
   readonly resource: string;
   readonly verbs: readonly string[];
 }
@@ -72,7 +73,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
   return [
     ...custom('recorders', true),
     ...custom('tailnets'),
-    // Proxies must not get the tags of gateways, so every use lists ProxyGroups.
+    // Proxies must not have the tags of gateways, so the operator always lists ProxyGroups to know these tags.
     everywhere(CUSTOM, 'proxygroups', ['list']),
     ...when(
       proxyGroups,
@@ -106,11 +107,12 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
       ),
       everywhere('', 'services', READ),
     ),
-    // Events about a Service, an Ingress or a Gateway belong to its namespace.
+    // Kubernetes stores events about a Service, an Ingress or a Gateway in the namespace of this object.
     ...when(services || ingresses || gateways, everywhere('', 'events', ['create', 'patch'])),
     { ...own('', 'events', ['create', 'patch']), namespace: EVENTS_OF_CLUSTER },
     own('', 'events', ['get', 'create', 'patch']),
-    // Kubernetes lets an account grant only its own rights, and pods need to update their own Secrets.
+    // Pods need `update` on their own Secrets. The operator must have this right as well, because an account can grant
+    // only its own rights.
     own('', 'secrets', [...MAKE, 'update']),
     own('', 'serviceaccounts'),
     own('', 'pods', READ),
@@ -120,7 +122,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
     own('', 'configmaps'),
-    // Needed for the ready backends of Services in ingress groups.
+    // The operator reads whether Services of ingress groups have ready endpoints.
     ...when(egressGroups, everywhere('discovery.k8s.io', 'endpointslices', READ)),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
@@ -152,7 +154,7 @@ export function rightsCheck({ uses, namespace, client }: RightsFacts): Check {
   };
 }
 
-/** Returns one sentence for each right with missing verbs. */
+/** Returns one message for each right that lacks verbs. */
 async function missingOf(
   client: ApiClient,
   rights: readonly Right[],
@@ -160,7 +162,8 @@ async function missingOf(
 ): Promise<readonly string[]> {
   const known = new Map<string, readonly Rule[]>();
   for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
-    // The list of rules saves one review per verb. Without this right, each verb is reviewed separately.
+    // A list of rules replaces one review for each verb. If the account may not read the list, each verb is reviewed
+    // separately.
     const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
     known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
   }
@@ -197,8 +200,8 @@ function accessOf({ namespace, group, resource }: Right, verb: string): Access {
 }
 
 /**
- * Evaluates RBAC rules as Kubernetes does, for the forms in the operator's roles. Other rights are reviewed
- * individually.
+ * True if a rule grants a verb. Only the forms of rules in the operator's roles are evaluated; other rights are
+ * reviewed separately.
  */
 function grants({ verbs, apiGroups, resources, resourceNames }: Rule, right: Right, verb: string): boolean {
   const has = (list: readonly string[], wanted: string): boolean =>
