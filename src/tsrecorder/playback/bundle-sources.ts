@@ -1,4 +1,4 @@
-/** Contents of a bundle, read directly from a store, for tools without a recorder. */
+/** Reads the contents of a bundle directly from a store. Used by command-line tools that run without a recorder. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

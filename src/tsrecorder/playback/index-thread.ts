@@ -1,6 +1,6 @@
 /**
- * Thread that builds a play index. It receives the cast in chunks, and requests the next chunk after each one. It
- * writes the index, the screens of keyframes and the transcript to files.
+ * Thread that builds a play index. The thread receives the cast in chunks, and requests each chunk after it has
+ * processed the previous one. The results are files: the index, the screens of keyframes, and the transcript.
  */
 import { createWriteStream } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { buildPlayIndex, type KnownPlace } from '../../bundle/build-index.ts';
 
 /** Input of the thread. */
 export interface ThreadTask {
-  /** Output files: the index, and one JSON string with a keyframe per line. */
+  /** Output files: the index, and a file with one keyframe per line, as a JSON string. */
   readonly indexPath: string;
   readonly framesPath: string;
   /** Output file of the compressed transcript. */
@@ -38,10 +38,10 @@ export type ThreadAnswer =
   | { readonly kind: 'done' }
   | { readonly kind: 'failed'; readonly reason: string };
 
-/** A stored index, with the offsets of all keyframes in the other file. */
+/** A stored index. It contains the offsets of the keyframes in the file of keyframes. */
 export interface StoredIndex {
   readonly index: unknown;
-  /** Start of each keyframe's line, and the end of the last one. */
+  /** Offset of each keyframe's line, and the end of the last line. */
   readonly frameOffsets: readonly number[];
 }
 

@@ -19,7 +19,7 @@ export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readon
   const gaps: KnownGap[] = [];
   for await (const lines of readLines(notes)) {
     for (const bytes of lines) {
-      // Long notes contain exact bytes of output.
+      // Skip long notes: they contain exact bytes of output, not gaps.
       const isShort = bytes.length < 4096;
       const gap = isShort ? gapOf(decoder.decode(bytes)) : undefined;
       if (gap !== undefined) gaps.push(gap);

@@ -1,7 +1,7 @@
 /**
- * Play indexes of a recorder. An index is built at the first view, or when a long session has ended. Indexes are kept
- * in a folder of the spool. If they exceed the limit, the oldest ones are removed and built again on demand. Play
- * indexes are not evidence.
+ * Play indexes of a recorder. An index is built when a viewer first opens the recording, or when a long session has
+ * ended. Indexes are kept in a folder of the spool. Above the size limit, the least recently used ones are removed.
+ * They are built again on demand. Play indexes are not evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
@@ -33,11 +33,11 @@ export interface PlayIndexOptions {
   /** Maximum size of all files, in bytes. The least recently used files are removed first. */
   readonly maxBytes: number;
   /**
-   * Maximum number of concurrent builds. One recorded user can occupy all except one, so that others never wait for one
-   * user's long builds.
+   * Maximum number of concurrent builds. Recordings of one user can occupy all except one, so that long builds of one
+   * user never block those of others.
    */
   readonly maxBuilding: number;
-  /** Maximum number of queued builds, shared by the recorded users. Above it, requests fail with `RECORDER_BUSY`. */
+  /** Maximum number of queued builds. Above this number, requests fail with `RECORDER_BUSY`. */
   readonly maxWaiting: number;
   /** Returns the positions of missing output and the starts of parts. */
   readonly placesOf: (entry: CatalogEntry) => Promise<readonly KnownPlace[]>;
@@ -55,7 +55,7 @@ export interface PlayIndexes {
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
   /** Returns the transcript: a {@link TranscriptDocument}, gzip, or the progress of its build. Throws like `find`. */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
-  /** Returns the thumbnails that exist, by recording, and starts builds for some of the others. */
+  /** Returns the existing thumbnails by recording, and starts builds for some of the missing ones. */
   thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;
   /** Removes the files of removed recordings. */
   forget(ids: readonly string[]): Promise<void>;
@@ -76,16 +76,19 @@ const THREAD = new URL(
   import.meta.url.endsWith('.ts') ? './index-thread.ts' : './index-thread.js',
   import.meta.url,
 );
-/** Maximum number of unprocessed chunks in the thread. */
+/** Maximum number of chunks that are sent to the thread before it has processed them. */
 const MAX_AHEAD = 4;
-/** Memory limits: a hostile recording must stop only its thread, not the recorder. */
+/** Memory limits of a thread, so that a hostile recording stops only its thread and not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
-/** Maximum CPU time of a thread: a constant plus a time per byte. A multiple of the work budget of a build. */
+/**
+ * Maximum CPU time of a thread: a constant plus a time per byte. It exceeds the work budget of a build several times.
+ */
 const MIN_CPU_MS = 10_000;
 const CPU_MS_PER_BYTE = 0.01;
 const CPU_CHECK_MS = 1000;
 /**
- * Maximum wait of `find`, in milliseconds. Most builds are shorter, so that the first response is already the index.
+ * Maximum wait of `find`, in milliseconds. Most builds take less time, so the first response usually contains the
+ * index.
  */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
@@ -137,7 +140,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     async frame(entry, index) {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
-      // A shorter index has the same keyframes as a longer one, and the viewer may have loaded the shorter one.
+      // Search shorter indexes too: the viewer may have loaded one, and its keyframes are the same as in longer ones.
       for (const { name } of [...whole, ...growingOf(entry)]) {
         const known = await readStored(name);
         const start = known?.frameOffsets[index];
@@ -204,7 +207,10 @@ async function readLine(path: string, start: number, end: number): Promise<Buffe
 interface Builds {
   /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
-  /** True if less than half of the queue is in use. Thumbnails leave the other half to recordings that viewers play. */
+  /**
+   * True if less than half of the queue is in use. Builds for thumbnails leave the other half free for recordings that
+   * viewers play.
+   */
   hasSpace(): boolean;
   /** Discards the results of running builds for these recordings. */
   forget(ids: ReadonlySet<string>): void;
@@ -236,14 +242,14 @@ function createBuilds(options: PlayIndexOptions): Builds {
         transcriptPath: `${path}.text`,
       };
       const places = entry.version === undefined ? [] : await options.placesOf(entry);
-      // `close` has terminated the threads that existed then.
+      // Start no thread after `close`, which has terminated all threads.
       if (closed) return;
       await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
       if (state.isRemoved) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
       await trim(directory, options.maxBytes, name);
     } catch (error) {
-      // `trim` must not count partial files.
+      // Remove partial files, which `trim` would count.
       for (const ending of ['.json.new', ...SIDE_FILES])
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
@@ -330,8 +336,8 @@ interface Covered {
 }
 
 /**
- * Returns the complete cast of a finished recording, or the complete steps of a growing one. These bytes never change,
- * so the keyframes stay valid.
+ * Returns the bytes to index: the complete cast of a finished recording, or all complete steps of a growing one. These
+ * bytes never change, so the keyframes stay valid.
  * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if the session has just started
  */
 function coveredOf(entry: CatalogEntry): Covered {
@@ -367,7 +373,7 @@ async function runThread(
   const thread = new Worker(THREAD, {
     workerData: task,
     resourceLimits: RESOURCE_LIMITS,
-    // A parser must not write to the log of the recorder.
+    // Capture the output of the thread, so that a parser cannot write to the log of the recorder.
     stdout: true,
     stderr: true,
   });
@@ -414,7 +420,7 @@ async function runThread(
       }
       if (isOver) break;
       ahead += 1;
-      // The copy is necessary because chunks of a file may share memory.
+      // Send a copy, because chunks of a file may share memory.
       thread.postMessage(Uint8Array.from(chunk) satisfies ThreadPiece);
       state.bytes += chunk.length;
     }
@@ -427,7 +433,7 @@ async function runThread(
   }
 }
 
-/** Lists the files. The folder may not exist before its first file. */
+/** Lists the files. The folder is created with its first file. */
 function listed(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);
 }

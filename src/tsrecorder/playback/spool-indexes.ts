@@ -9,7 +9,7 @@ import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** Maximum concurrent builds, so that one user cannot block all others. */
+/** Maximum number of concurrent builds. With two, one user cannot block all others. */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 
@@ -36,7 +36,7 @@ export function openSpoolIndexes(
   });
 }
 
-/** Returns the starts of parts and the positions of missing output, in the order of the cast. */
+/** Returns the starts of parts and the positions of missing output, sorted by offset in the cast. */
 export async function placesOf(
   entry: CatalogEntry,
   store: Pick<RecordingStore, 'stat' | 'read'>,

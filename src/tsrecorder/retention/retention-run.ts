@@ -1,6 +1,6 @@
 /**
- * Executes a retention plan. Each removal is in the evidence log in the store before the removal. Recordings with a
- * hold stay.
+ * Executes a retention plan. Before a recording is removed, the log entry about its removal is in the store. Held
+ * recordings are not removed.
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { errorText } from '../../errors.ts';
@@ -40,18 +40,18 @@ import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/with-timeout.ts';
 
 /**
- * Maximum time from the start of a recording until it is in the store, in milliseconds. Alert marks of older missing
- * recordings are removed.
+ * Maximum time from the start of a recording until it is in the store, in milliseconds. Later, the alert marks of a
+ * missing recording are removed.
  */
 const NEVER_STORED_MS = 366 * 86_400_000;
 /** Maximum number of recordings whose size or user is read concurrently. */
 const READ_CONCURRENCY = 8;
-/** Maximum number of recordings whose user is kept in memory between two runs; about 150 bytes each. */
+/** Maximum number of recordings whose user is cached between two runs, about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
 
 /** Maximum number of holds that one run logs. */
 const MAX_REPORTED = 20;
-/** Maximum number of bytes by which an archive may exceed its contents. */
+/** Maximum number of bytes that an archive may be larger than its contents. */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
@@ -63,7 +63,9 @@ const OVER_QUOTA =
 export interface RetentionOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments' | 'holding' | 'holds'>;
-  /** Keys of the trusted recorders, including this one, by id. Only their holds and releases are valid. */
+  /**
+   * Keys of the trusted recorders, including this one, by id. Only holds and releases with their signatures are valid.
+   */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
   /** Milliseconds since the epoch. */
@@ -73,7 +75,7 @@ export interface RetentionOptions {
   readonly log: Logger;
   /** Called after a run, with its changes. */
   readonly onApplied: (plan: RetentionChanges) => void;
-  /** Called with the number of recordings that a hold without a signed statement in the store keeps. */
+  /** Called with the number of recordings that are kept only because of an unproven hold. */
   readonly onUnprovenHolds: (count: number) => void;
   /** Called when a run failed. */
   readonly onFailure: () => void;
@@ -84,7 +86,7 @@ export interface Retention {
   close(): Promise<void>;
 }
 
-/** Applies the policy periodically. Does nothing without limits. */
+/** Applies the policy periodically. Does nothing if the policy has no limits. */
 export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
@@ -126,7 +128,8 @@ export interface ShownRetentionPlan extends RetentionPlan {
 /**
  * Plans the removals of the policy at `nowMs`.
  *
- * @param keys keys of the trusted recorders. Without keys, all holds are unproven and all recordings count as signed
+ * @param keys keys of the trusted recorders. If there are none, all holds are unproven, and all recordings count as
+ *   signed
  */
 export async function planStoreRetention(
   store: RecordingStore,
@@ -149,11 +152,12 @@ export async function planStoreRetention(
 }
 
 /**
- * Plans with all parts of sessions that have a held part. Only parts that would be removed are read.
+ * Plans again with holds on all parts of sessions that have a held part. Only sidecars of parts that would be removed
+ * are read.
  *
  * @param proofs proofs of the holds, by recording
- * @param planWith plans with these holds
- * @returns the plan, and the proofs with those of the other parts
+ * @param planWith returns the plan for the given holds
+ * @returns the plan, and the proofs of the holds including those of the other parts
  */
 async function planSessions(
   store: RecordingStore,
@@ -228,7 +232,8 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
 }
 
 /**
- * Returns the size of the signed objects of a recording. Notes with another length than the signed length do not count.
+ * Returns the size of the signed objects of a recording. Notes whose length differs from the signed length do not
+ * count.
  *
  * @param sidecar signed sidecar, whose signature and cast length are verified
  */
@@ -241,13 +246,16 @@ async function signedSizeOf(
   const notes = await store.stat(key, 'notes');
   const isSigned = notes?.bytes === parseSignedSidecar(sidecar)?.evidence.notes?.bytes;
   let bytes = Buffer.byteLength(sidecar);
-  // An archive may be larger than its contents, by its header and its table.
+  // An archive may be larger than its contents, because it has a header and a seek table.
   for (const stat of [cast, isSigned ? notes : undefined])
     if (stat !== undefined) bytes += Math.min(stat.storedBytes ?? stat.bytes, stat.bytes + MAX_ARCHIVE_EXTRA);
   return bytes;
 }
 
-/** Returns the recordings for which `isAsked` returns true, with their sizes. Some stores do not list sizes. */
+/**
+ * Returns the recordings for which `isAsked` returns true, with their sizes. If the listing contains no size, the size
+ * is read from the store.
+ */
 async function keptRecordings(
   store: RecordingStore,
   isIncluded: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
@@ -283,8 +291,8 @@ async function sizeOf(
  * Applies the policy once.
  *
  * @param signal aborts the run before the next recording
- * @param loggedHolds reader of the logs of the store
- * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals up to then
+ * @param loggedHolds reads the holds in the logs of the store
+ * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals before the failure
  */
 export async function applyRetention(
   options: RetentionOptions,
@@ -294,7 +302,7 @@ export async function applyRetention(
 ): Promise<RetentionChanges> {
   const { store, evidence, trusted, policy, nowMs } = options;
   const now = nowMs();
-  // Without a size limit, the sizes of other recordings are not needed.
+  // Without a size limit, only recordings above the maximum age need a size.
   const isIncluded = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isIncluded, signal);
@@ -317,7 +325,7 @@ export async function applyRetention(
   return plan;
 }
 
-/** Logs new statements about holds, and reports unproven holds. @returns all holds */
+/** Logs new holds and releases, and reports unproven holds. @returns all holds */
 async function settleHolds(
   { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
   loggedHolds: LoggedHolds,
@@ -344,9 +352,9 @@ async function settleHolds(
 }
 
 /**
- * Returns the statements about stored recordings in the logs of the store that are newer than the log of this recorder.
- * Another recorder may have logged a hold before its document was removed. An earlier log of this recorder may have
- * been lost together with its spool.
+ * Returns holds and releases of stored recordings that are in the logs of the store and not yet in the log of this
+ * recorder. Another recorder may have logged a hold before its document was removed. An earlier log of this recorder
+ * may also contain holds that its current log lacks, because the spool was lost.
  */
 async function newerHolds(
   store: RecordingStore,
@@ -362,7 +370,7 @@ async function newerHolds(
   return newer;
 }
 
-/** Removes the marks of delivered alerts whose recordings are gone. */
+/** Removes the alert marks of removed recordings. */
 async function removeAlertMarks(
   store: RecordingStore,
   removed: ReadonlySet<string>,
@@ -386,7 +394,7 @@ async function removeAlertMarks(
   }
 }
 
-/** Removes batches of events after the maximum age of recordings. */
+/** Removes batches of events that are older than the maximum age of recordings. */
 async function removeEvents({ store, evidence }: RetentionOptions, beforeMs: number): Promise<void> {
   const names = (await store.listDocuments(batchPrefix())).filter((name) => {
     const time = batchTime(name);

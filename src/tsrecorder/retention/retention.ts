@@ -1,17 +1,17 @@
-/** Plans which recordings to remove, and why. Pure functions. */
+/** Decides which recordings are removed, and for which reason. Pure functions. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 
-/** Limits of a store. Without limits, all recordings stay. */
+/** Limits of a store. Without limits, no recordings are removed. */
 export interface RetentionPolicy {
   /** Maximum time since the start of a recording, in milliseconds. */
   readonly maxAgeMs?: number;
   /**
-   * Maximum size of all recordings, in bytes. Above it, recordings without a trusted signature are removed first, then
-   * the oldest recordings of the largest user.
+   * Maximum size of all recordings, in bytes. Above this size, recordings without a trusted signature are removed
+   * first, then the oldest recordings of the largest user.
    */
   readonly maxBytes?: number;
   /**
-   * Minimum time since the storage of a recording, in milliseconds. Younger recordings are never removed because of
+   * Minimum time that a recording stays in the store, in milliseconds. Younger recordings are never removed because of
    * `maxBytes`. Default: 0.
    */
   readonly minAgeMs?: number;
@@ -30,9 +30,11 @@ export interface KeptRecording {
 
 /** User of a recording with a trusted signature. */
 export interface SignedUser {
-  /** Name. A user of two uploaders is two users, because the uploader chooses the name. */
+  /** Name. Uploaders choose the name, so the same name from two uploaders counts as two users. */
   readonly user: string;
-  /** Signed size. An attacker without a key can add unsigned bytes, for example to the notes. */
+  /**
+   * Signed size. Only signed bytes count, because an attacker without a key can add bytes, for example to the notes.
+   */
   readonly bytes: number;
 }
 
@@ -42,15 +44,15 @@ export type FindUsers = (
 ) => Promise<readonly (SignedUser | undefined)[]>;
 
 export interface PlannedRemoval extends KeptRecording {
-  /** `unverified`: because of the size, and without a trusted signature. */
+  /** `quota`: above the maximum size. `unverified`: above the maximum size, and without a trusted signature. */
   readonly reason: 'age' | 'quota' | 'unverified';
 }
 
 /** Changes of one run. */
 export interface RetentionChanges {
-  /** Removals by age first, then by size. Both kinds are sorted by user, oldest first. */
+  /** First removals by age, then removals by size. Both kinds are sorted by user, oldest first. */
   readonly remove: readonly PlannedRemoval[];
-  /** Recordings that only a hold keeps. */
+  /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];
   /** True if the verified recordings that are held or younger than `minAgeMs` exceed `maxBytes`. */
   readonly overQuota: boolean;
@@ -72,7 +74,7 @@ export function isTooOld(
 /**
  * Plans removals.
  *
- * @param holds ids of recordings that must stay, independent of the policy
+ * @param holds ids of recordings that must not be removed
  * @param findUsers called only if the recordings exceed `maxBytes`
  */
 export async function planRetention(
@@ -105,7 +107,7 @@ export async function planRetention(
   }
   let unprovenBytes = 0;
   let unsignedBytes = 0;
-  // An attacker without a key can write these bytes, so they must not cause the removal of signed recordings.
+  // Do not count unproven bytes: an attacker without a key could write them to force the removal of signed recordings.
   const isOver = (): boolean => keptBytes - unprovenBytes > maxBytes;
   if (keptBytes > maxBytes) {
     const users = await findUsers(kept);
@@ -130,7 +132,7 @@ export async function planRetention(
   return { remove, held, keptBytes, overQuota: isOver() };
 }
 
-/** Removes from the largest share until the limit is met or nothing is left to remove. */
+/** Removes recordings of the largest user until the limit is met, or no recording may be removed. */
 async function removeWhile(
   isOver: () => boolean,
   shares: ReturnType<typeof createShares>,
@@ -160,7 +162,7 @@ interface Share {
   bytes: number;
   /** Recordings that may be removed, oldest first. */
   readonly queue: SignedRecording[];
-  /** Index of the first recording in the queue that has not been returned. */
+  /** Index of the next recording in the queue. */
   at: number;
 }
 
@@ -169,7 +171,7 @@ interface NextRemoval extends SignedRecording {
   remove(): void;
 }
 
-/** Returns recordings with a user for removal. Each call returns the oldest recording of the largest user. */
+/** Creates a sequence of recordings to remove. Each call of `next` returns the oldest recording of the largest user. */
 function createShares(
   recordings: readonly KeptRecording[],
   users: readonly (SignedUser | undefined)[],

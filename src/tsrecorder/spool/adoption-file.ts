@@ -1,6 +1,6 @@
 /**
- * The adoption file: it names the recorder whose session this recorder rebuilt from a shared bucket. The file is
- * stored next to the spool.
+ * The adoption file: names the recorder that started a session which this recorder rebuilt from a shared bucket. The
+ * file is stored next to the spool.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -21,7 +21,9 @@ export function adoptionPath({ cast }: { readonly cast: string }): string {
   return cast.replace(/\.cast$/, '.adopted');
 }
 
-/** Replaces the file. The file is durable after its directory is synced. @throws a system error */
+/**
+ * Replaces the file. Writes the file. It is durable after the caller has synced the directory. @throws a system error
+ */
 export async function writeAdoption(path: string, adoption: StoredAdoption): Promise<void> {
   await removeFile(path);
   await writeDurableFile(path, [Buffer.from(`${JSON.stringify(adoption)}\n`)]);

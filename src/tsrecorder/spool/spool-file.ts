@@ -1,6 +1,6 @@
 /**
  * The spool: the append-only files of one upload that is not in the store yet. `<id>.cast` is the recording, and
- * `<id>.notes` is its journal. Appending does no I/O; `commit` writes and syncs the appended bytes.
+ * `<id>.notes` is its journal. Appending only copies bytes to memory. `commit` writes and syncs them.
  */
 import { createReadStream } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
@@ -32,10 +32,7 @@ export interface SpoolFile {
   readonly notesBytes: number;
   /** Number of appended bytes that are not durable. */
   readonly pendingBytes: number;
-  /**
-   * Makes all bytes durable that were appended before the call. The first call creates the files. Calls must not
-   * overlap.
-   */
+  /** Makes all bytes durable that were already appended. The first call creates the files. Calls must not overlap. */
   commit(): Promise<void>;
   close(): Promise<void>;
 }
@@ -47,11 +44,11 @@ export interface SpoolPosition {
   readonly bodyBytes: number;
 }
 
-/** A spool after a crash, up to the last complete line. The files of the spool may be longer. */
+/** Content of a spool after a crash, up to its last complete line. The files of the spool may be longer. */
 export interface RecoveredSpool extends SpoolPosition {
   readonly meta: SpoolMeta;
   readonly paths: SpoolPaths;
-  /** True if the upload was complete. */
+  /** True if the journal marks the upload as complete. */
   readonly ended: boolean;
 }
 
@@ -85,7 +82,7 @@ export function createSpoolFile(
 
   async function openFiles(): Promise<readonly [AppendFile, AppendFile]> {
     const { append } = options;
-    // NOTE: the journal is created first, because a recording without a journal has no known user.
+    // NOTE: create the journal first, because without it the user of the recording is unknown.
     notes ??= await AppendFile.open(paths.notes, append ? options.notesBytes : 'new');
     cast ??= await AppendFile.open(paths.cast, append ? options.castBytes : 'new');
     await options.syncEntries();
@@ -159,7 +156,7 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
  *
  * @param onNote called with the notes of the kept bytes, in order
  * @returns undefined if no complete event was durable
- * @throws a system error if it cannot be read; TailcastError `STORE_FAILED` if it has damage that no crash causes
+ * @throws a system error if it is unreadable; TailcastError `STORE_FAILED` if it has damage that a crash cannot explain
  */
 export async function readSpool(
   paths: SpoolPaths,
@@ -168,7 +165,8 @@ export async function readSpool(
   const castBytes = await wholeLineBytes(paths.cast);
   const journalBytes = await wholeLineBytes(paths.notes);
   if (castBytes === 0) {
-    // A crash leaves an empty file or the first bytes of the header. Other bytes may belong to acknowledged output.
+    // A crash can leave an empty file, or the first bytes of the header. Other bytes may be acknowledged output, so
+    // report damage.
     const first = await firstByte(paths.cast);
     if (first !== undefined && first !== OPEN_BRACE)
       throw new TailcastError('STORE_FAILED', 'the cast does not begin with a header');
@@ -181,7 +179,7 @@ export async function readSpool(
   let notesBytes = 0;
   for await (const line of journalLines(paths.notes, journalBytes)) {
     const parsed = parseJournalLine(line.text);
-    // The journal ends at the first line that is unreadable or refers to missing bytes of the recording.
+    // Ignore the journal from the first line on that is unreadable, or that refers to missing bytes of the recording.
     if (parsed === undefined || (parsed.kind === 'note' && parsed.note.at > castBytes)) break;
     if (parsed.kind === 'meta') meta = parsed.meta;
     else if (parsed.kind === 'end') endedAt = parsed.castBytes;
@@ -224,7 +222,10 @@ async function* journalLines(
   }
 }
 
-/** Deletes all files of a spool. The journal goes after the recording, so that an interrupted deletion is repeated. */
+/**
+ * Deletes all files of a spool. Deletes the journal after the recording: if the deletion is interrupted, the recorder
+ * still finds the spool by its journal and repeats the deletion.
+ */
 export async function removeSpool(paths: SpoolPaths): Promise<void> {
   await removeFile(paths.cast);
   await removeFile(paths.notes);

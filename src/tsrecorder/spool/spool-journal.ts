@@ -1,15 +1,19 @@
 /**
- * The journal of a spool: the origin of the upload, and all its lines that are not asciicast events.
+ * The journal of a spool: facts about the upload, and the object lines of the upload.
  *
- * Each line is a JSON object. The first line describes the upload. The other lines are the object lines of the upload,
- * each with its offset in the recording. The last line marks a complete upload. The journal becomes durable before the
- * bytes of the recording that follow, so after a crash exactly the entries up to the end of the recording belong to it.
+ * Each line is a JSON object. The first line describes the upload. The following lines contain the object lines, each
+ * with its offset in the recording. If the upload is complete, the last line says so. Each journal line becomes durable
+ * before the recording bytes that follow it. After a crash, the lines up to the end of the recording are therefore
+ * complete.
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 import { isRecord } from '../../wire/is-record.ts';
 
-/** The first line. Offsets of an upload count bytes of its body, so it contains both lengths of the header line. */
+/**
+ * The first line. Offsets count bytes of the upload, whose header line differs from the stored one. The line therefore
+ * contains both lengths.
+ */
 export interface SpoolMeta {
   readonly nodeId: string;
   /** Receive time, as in the recording key. */
@@ -22,9 +26,9 @@ export interface SpoolMeta {
   readonly token?: string;
   /** Number and offset of the part, if the upload continues a session that started at another recorder. */
   readonly part?: { readonly number: number; readonly offset: number };
-  /** Other recorders of the session that the uploader named. */
+  /** Addresses of other recorders of the session, as reported by the uploader. */
   readonly neighbours?: Neighbours;
-  /** Number of body bytes that the stored header line replaces. */
+  /** Length of the uploaded header line, which the stored header line replaces. */
   readonly uploadedHeaderBytes: number;
   readonly storedHeaderBytes: number;
 }
@@ -74,7 +78,10 @@ export function encodeEnd(castBytes: number): string {
   return `${JSON.stringify({ end: { castBytes } })}\n`;
 }
 
-/** Start of a line of {@link encodeNote}. Notes are not parsed as JSON, because they may have megabytes. */
+/**
+ * Matches the start of a line of {@link encodeNote}. Notes are not parsed as JSON, because they may be several
+ * megabytes long.
+ */
 const NOTE = /^\{"at":(\d{1,15}),"size":(\d{1,15}),"(note|odd)":/;
 
 /** Parses a journal line. @returns undefined for an unknown line */

@@ -1,6 +1,6 @@
 /**
- * The lock of a spool directory. Two recorders with one spool directory would each treat the running uploads of the
- * other as remains of a crash.
+ * The lock of a spool directory. Without it, two recorders with the same directory would each recover the running
+ * uploads of the other, as after a crash.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Where a recorder keeps its spool if `--spool` does not name a directory: next to the store and not in it, so that
- * write access to the store does not give write access to the spool.
+ * Finds the spool directory if `--spool` is not set. The directory is next to the store and not inside, so that write
+ * access to the store does not give write access to the spool.
  *
  * ```
  * /data/recordings/…          the store
@@ -14,7 +14,7 @@ import { errorText, isSystemError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 
-/** Error codes that mean: nothing can be created next to the store. */
+/** Error codes of a parent directory in which the recorder cannot create a directory. */
 const CREATE_DENIED = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;
 
 /** Returns the default spool directory of the store in `directory`. */
@@ -22,7 +22,7 @@ export function defaultSpoolOf(directory: string): string {
   return `${resolve(directory)}.spool`;
 }
 
-/** Returns the spool directory of a store that is a volume of its own. */
+/** Returns the spool directory of a store whose directory is a mounted volume. */
 export function spoolInside(directory: string): string {
   return join(directory, '.spool');
 }
@@ -43,7 +43,7 @@ export async function placeSpool(directory: string, log: Pick<Logger, 'warn'>): 
 
 /** Creates the spool directory next to the store. @returns the reason why that is impossible, or undefined */
 async function createNextTo(directory: string, beside: string): Promise<string | undefined> {
-  // A directory next to a volume may be lost with the container.
+  // A directory next to a mounted volume may be lost with the container.
   if (await isVolume(directory)) return 'the store is a volume of its own';
   try {
     await makeDirectory(beside);
@@ -58,7 +58,7 @@ async function isVolume(directory: string): Promise<boolean> {
   const path = await realpath(directory);
   const [own, parent] = await Promise.all([stat(path), stat(dirname(path))]);
   if (own.dev !== parent.dev) return true;
-  // Linux: a folder of the same file system that is mounted here
+  // On Linux, the directory may also be a mount of the same file system.
   const mounts = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '');
   return mounts.split('\n').some((line) => line.split(' ')[4] === path);
 }

@@ -1,11 +1,11 @@
 /**
  * Names of the documents that coordinate alerts among the recorders of a store: `.alerts/<recording>.<alert>.told`
- * after the delivery, and `….claim-<n>` before it. They are not part of the archive, and are removed together with the
- * recording. Pure functions.
+ * after the delivery, and `….claim-<n>` before it. The documents are not part of the archive, and are removed together
+ * with the recording. Pure functions.
  */
 export const ALERTS_FOLDER = '.alerts/';
 
-/** State of an alert: delivered, or number of a claim. The claim with the highest number is the latest. */
+/** State of an alert: delivered, or claimed with a number. The claim with the highest number is the latest. */
 export type AlertMark = 'told' | number;
 
 /** Returns the name of a mark or claim. @param alert id of the alert */

@@ -1,10 +1,10 @@
 /**
  * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
- * modules read uncompressed bytes by offset. Sizes are uncompressed, except for the used storage.
+ * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except the used storage.
  *
  * An archive has the same name as its original. The first bytes of an archive identify it
- * (`wire/archive/seek-table.ts`, ADR 16). For this reason, recordings of earlier recorders stay readable, and
- * recorders with different formats can share a store.
+ * (`wire/archive/seek-table.ts`, ADR 16). Recordings in all formats are therefore readable, and recorders with
+ * different formats can share a store.
  */
 import { randomUUID } from 'node:crypto';
 import { open } from 'node:fs/promises';
@@ -41,8 +41,8 @@ import {
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
 
 /**
- * Size of the read at the end of an object, in bytes. The read covers the index of nearly all archives, and complete
- * small casts.
+ * Size of the read at the end of an object, in bytes. This is enough for the seek table of nearly all archives, and for
+ * complete small casts.
  */
 const TAIL_BYTES = 64 * 1024;
 /** Maximum number of cached frame positions of all recordings. */
@@ -56,13 +56,13 @@ const PARAMETERS = {
   params: { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_checksumFlag]: 1 },
 };
 
-/** Sidecars are small and are not archived. */
+/** Sidecars are small and stay uncompressed. */
 type ArchivedKind = Exclude<ObjectKind, 'sidecar'>;
 
 /** Format of a stored cast or its notes. */
 interface Known {
   readonly stored: ObjectStat;
-  /** Undefined for a plain file. */
+  /** Undefined for a file that is not an archive. */
   readonly table: SeekTable | undefined;
   /** Set for a sealed archive whose key is available. */
   readonly cipher?: ArchiveCipher | undefined;
@@ -70,7 +70,8 @@ interface Known {
 
 /**
  * Creates a store that reads archives and plain casts in `store`, and writes new ones in `format`.
- * @param keys keys for sealed archives. Without a key, sealed archives can only be listed and removed, and have a size
+ * @param keys keys for sealed archives. Without their key, the store can only list and remove sealed archives, and
+ *   return their size
  * @throws TailcastError `CONFIG_INVALID` if `sealed` lacks keys
  */
 export function createArchiveStore(
@@ -129,7 +130,8 @@ export function createArchiveStore(
       } catch (error) {
         // The recording was removed during the read.
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
-        // A damaged recording must not break lists. Reading it reports the damage.
+        // Ignore the error here, so that a damaged recording does not break lists. Readers of the recording get the
+        // error.
         if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return stored;
         throw error;
       }
@@ -159,8 +161,8 @@ export function createArchiveStore(
 }
 
 /**
- * Stores `stored` instead of `upload`. If an earlier attempt stored the same cast in another format, or with another
- * version of zstd, nothing is left to do.
+ * Stores the archive `stored` of an upload. Does nothing if an earlier attempt stored the same cast, even in another
+ * format or with another version of zstd.
  */
 async function finishAgain(
   store: RecordingStore,
@@ -203,7 +205,7 @@ interface ArchivedFile {
   readonly bytes: number;
 }
 
-/** Writes the archive of a file next to it durably, and removes it after use. */
+/** Writes a durable archive next to the file, and removes the archive after use. */
 async function withArchive(
   path: string | undefined,
   seal: NewSeal | undefined,

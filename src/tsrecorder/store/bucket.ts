@@ -16,9 +16,9 @@ export interface BucketPage {
 }
 
 export interface PutOptions {
-  /** True to fail if the name exists, if the store supports this check. */
+  /** True to fail if the name exists, provided that the store supports this check. */
   readonly once?: boolean;
-  /** True for objects of the archive, which get the configured object-lock retention. */
+  /** True for recordings, which get the configured object-lock retention. */
   readonly retain?: boolean;
 }
 

@@ -1,10 +1,11 @@
 /**
- * Access to the files of a store directory. Other programs may write there. Symbolic links below the directory are not
- * followed, and named pipes, sockets and devices are never read. The directory itself may be a link.
+ * Access to the files of a store directory. Other programs may write to the directory. Symbolic links below the
+ * directory are not followed, and named pipes, sockets and devices are never read. Only the store directory itself may
+ * be a link.
  *
  * Another program may replace a folder by a link between a check and the use of a path. On Linux, the kernel reports
- * the path of an open file or directory, and files are written and removed relative to an open directory. On other
- * systems, the folders of the path are only checked after the file was opened.
+ * the path of an open file. Files are written and removed relative to an open directory. On other systems, the folders
+ * of the path are only checked after the file was opened.
  */
 import { randomUUID } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
@@ -21,7 +22,7 @@ const NO_DIRECTORY = 'a folder of the store is not a directory';
 /** Error codes of the kernel if a file does not exist. */
 const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
 
-/** Maximum number of paths that are remembered as reported. */
+/** Maximum number of remembered paths that were already reported. */
 const MAX_REPORTED = 1000;
 
 export interface DiskFiles {
@@ -34,23 +35,24 @@ export interface DiskFiles {
   /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
   assertInside(path: string): Promise<void>;
   /**
-   * Calls `use` with a path of `folder` that stays the same directory if another program replaces a folder by a link.
+   * Calls `use` with a safe path of `folder`: it refers to the same directory even if another program replaces a folder
+   * by a link.
    *
    * @throws TailcastError `STORE_FAILED` if a folder is a link, a system error if `folder` does not exist
    */
   inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T>;
   /**
-   * Renames whatever is at `path` to a hidden name, unless it is a regular file. A link or a pipe cannot keep the
-   * recorder from writing.
+   * Moves a link, pipe or other special file at `path` to a hidden name, so that it does not prevent the recorder from
+   * writing there.
    *
-   * @returns true if it was renamed
+   * @returns true if a file was moved
    */
   putAside(path: string): Promise<boolean>;
-  /** Reports, once for each path, that something other than a regular file is there. */
+  /** Reports a path that is not a regular file, once for each path. */
   report(path: string): void;
 }
 
-/** @param onRefused called once for each name, relative to `directory`, that is not read */
+/** @param onRefused called once for each skipped name, relative to `directory` */
 export function createDiskFiles(directory: string, onRefused: (name: string) => void): DiskFiles {
   const reported = new Set<string>();
 
@@ -142,7 +144,8 @@ async function openFolder(folder: string, mayBeLink: boolean): Promise<FileHandl
 }
 
 /**
- * Returns a path of an open file that stays the same file, or undefined if the file is not at `path` below `directory`.
+ * Returns a safe path of an open file, or undefined if the file is not at `path` below `directory`. The result refers
+ * to the file even after a rename.
  */
 async function heldPath(directory: string, file: FileHandle, path: string): Promise<string | undefined> {
   const held = `/proc/self/fd/${file.fd}`;
@@ -157,7 +160,7 @@ async function openWithoutWaiting(path: string): Promise<FileHandle | 'refused' 
     return await open(path, READ_FLAGS);
   } catch (error) {
     if (isSystemError(error, ...ABSENT)) return undefined;
-    // ELOOP: a link. ENXIO: a socket, or a device without a driver.
+    // ELOOP: a link. ENXIO means that the path is a socket, or a device without a driver.
     if (isSystemError(error, 'ELOOP', 'ENXIO')) return 'refused';
     throw error;
   }

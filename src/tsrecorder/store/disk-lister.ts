@@ -1,7 +1,7 @@
 /**
- * Lists the recordings in a directory. An open page requests the list every second, so unchanged folders are not read
- * again, and a list without changes is the same array. The event loop is not blocked while a folder with a million
- * names is read.
+ * Lists the recordings in a directory. An open page requests the list every second, so the lister does not read
+ * unchanged folders again. A list without changes is the same array. Reading a folder with a million names does not
+ * block the event loop.
  */
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,15 +10,18 @@ import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { SESSIONS_FOLDER, SUFFIX, decodeNodeId, parseCastName, parseMarkName, recordingId } from './key.ts';
 import type { StoredRecording } from './store.ts';
 
-/** A folder that changed within this time may change again without a new modification time, in milliseconds. */
+/**
+ * Resolution of modification times, in milliseconds: a folder may change twice within this time with the same
+ * modification time.
+ */
 const SETTLE_MS = 5000;
 
 /** Session marks by recording id. */
 type Marks = ReadonlyMap<string, string>;
 
-/** Content of a folder when it was last read. */
+/** Content of a folder at its last read. */
 interface KnownFolder<T> {
-  /** Modification time; undefined if the folder may have changed since. */
+  /** Modification time; undefined if the folder may have changed after the read. */
   readonly time: bigint | undefined;
   readonly found: T;
 }
@@ -28,8 +31,8 @@ export interface DiskLister {
   /** Lists all recordings. Concurrent callers share a list that starts after their calls. */
   list(): Promise<readonly StoredRecording[]>;
   /**
-   * Returns the session mark of a recording from the last list, so that removing thousands of recordings reads the
-   * folder once.
+   * Returns the session mark of a recording from the last list. Removing thousands of recordings thus reads the folder
+   * only once.
    */
   markOf(id: string): Promise<string | undefined>;
 }
@@ -48,7 +51,7 @@ export function createDiskLister(
   };
 }
 
-/** Lister without protection against concurrent calls. */
+/** Lister whose calls must not overlap. */
 class Lister {
   readonly #directory: string;
   readonly #nowMs: () => number;
@@ -66,7 +69,7 @@ class Lister {
   async list(): Promise<readonly StoredRecording[]> {
     const turns = createLoopTurns();
     const marksBefore = this.#marks?.found;
-    // NOTE: marks are read first, because a mark is written before its recording.
+    // NOTE: read the marks before the recordings, because a mark is written before its recording.
     const marks = await this.#listMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const before = this.#known;
@@ -135,7 +138,7 @@ class Lister {
   }
 }
 
-/** Returns the modification time of a folder. A link to a folder is no folder. */
+/** Returns the modification time of a folder. A link to a folder does not count as a folder. */
 async function changedAt(path: string): Promise<bigint | 'no folder' | undefined> {
   const found = await lstat(path, { bigint: true }).catch(() => undefined);
   return found?.isDirectory() === false ? 'no folder' : found?.mtimeNs;

@@ -34,10 +34,10 @@ import type { ByteRange } from '../files/file-range.ts';
 import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
 
 /**
- * Opens a directory, and creates it if it is missing. With `readOnly` nothing is written.
+ * Opens a directory, and creates it if it is missing. With `readOnly`, the store writes nothing.
  *
- * @param options `onRefused` is called once for each name, relative to the directory, that is not read because it is a
- *   link or another special file; see `disk-files.ts`
+ * @param options `onRefused` is called once for each link or special file that is skipped, with its name relative to
+ *   the directory; see `disk-files.ts`
  * @throws TailcastError `STORE_FAILED` if the directory is not writable
  */
 export async function createDiskStore(
@@ -49,7 +49,7 @@ export async function createDiskStore(
   } = {},
 ): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
-  /** Folders of nodes that exist durably. */
+  /** Folders of nodes whose directory entries are durable. */
   const folders = new Set<string>();
   const files = createDiskFiles(directory, options.onRefused ?? (() => undefined));
   const lister = createDiskLister(directory, options.nowMs ?? Date.now, (path) => files.report(path));
@@ -189,7 +189,7 @@ function createDocuments(
 /** Writes a file under a hidden name, and then renames it. */
 async function putFile(files: DiskFiles, path: string, content: string | Uint8Array): Promise<void> {
   await files.inFolder(dirname(path), async (folder) => {
-    // A random name, because recorders on other machines may have the same process id.
+    // Use a random name, because recorders on other machines may have the same process id.
     const draft = join(folder, `.${randomUUID()}.part`);
     await writeDurableFile(draft, [Buffer.from(content)]);
     try {
@@ -210,7 +210,7 @@ async function removeInside(files: DiskFiles, path: string): Promise<void> {
     });
 }
 
-/** Lists the regular files in a folder and below, relative to `directory`. Hidden names are skipped. */
+/** Lists the regular files in a folder and its subfolders, relative to `directory`. Hidden names are skipped. */
 async function listFiles(
   files: DiskFiles,
   directory: string,
@@ -295,7 +295,7 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
   known.add(marker);
 }
 
-/** Returns true if `path` exists and was not written by an earlier, interrupted attempt of this upload. */
+/** Returns true if another upload has written `path`. An interrupted earlier attempt of this upload does not count. */
 async function isForeign(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
   const [there, ours] = await Promise.all([files.stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;

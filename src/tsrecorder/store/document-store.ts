@@ -1,6 +1,6 @@
 /**
  * Small documents next to the recordings, listed in the order of their names. A store keeps them as files or objects.
- * Almost all are written once and never changed.
+ * Most documents are written once and never changed.
  */
 import { TailcastError } from '../../errors.ts';
 import { readBounded } from '../../async/read-bounded.ts';
@@ -17,21 +17,21 @@ export interface DocumentStore {
    * Writes a document durably, unless the name exists. The document is not part of the archive and may be removed at
    * any time.
    *
-   * @returns true if this call wrote it. Of several concurrent calls exactly one returns true; in an S3 store without
-   *   `If-None-Match` and in a file system without hard links several may.
+   * @returns true if this call wrote it. Of several concurrent calls, exactly one returns true. Exceptions are S3
+   *   servers without `If-None-Match` and file systems without hard links, where several calls may return true.
    * @throws TailcastError `STORE_FAILED`
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;
   /** Writes a document durably, and replaces an existing one. @throws TailcastError `STORE_FAILED` */
   replaceDocument(name: string, content: Uint8Array): Promise<void>;
   /**
-   * Lists the names that start with `prefix`, which ends with `/`, in order.
+   * Lists the names that start with `prefix`, sorted. The prefix ends with `/`.
    * @param maximum number of names after which the listing stops. Default: all names
    */
   listDocuments(prefix: string, maximum?: number): Promise<readonly string[]>;
   /**
    * Reads a document.
-   * @param maxBytes maximum number of bytes from its start. Default: the complete document
+   * @param maxBytes maximum number of bytes to read, from the start. Default: the complete document
    * @returns undefined if it does not exist. @throws TailcastError `STORE_FAILED`
    */
   readDocument(name: string, maxBytes?: number): Promise<Uint8Array | undefined>;
@@ -55,7 +55,7 @@ export function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Ar
   return readBounded(chunks, MAX_DOCUMENT_BYTES, tooLong);
 }
 
-/** Result of {@link readLimited} and {@link listLimited} above the limit. */
+/** Result of {@link readLimited} and {@link listLimited} if the limit is exceeded. */
 export const OVERSIZED = 'oversized';
 
 /**

@@ -3,10 +3,10 @@
  *
  * The layout is that of the reference: `<node>/<time>.cast` and `<node>/events/<time>.event`. `<node>` is the stable id
  * of the uploading node, and `<time>` is the receive time of the recorder. Times are written with nine fraction digits,
- * so that the order of keys is the order of time; shorter fractions are read as well.
+ * so that keys sort by time. Keys with fewer digits are also readable.
  *
- * Node ids are untrusted: characters other than letters, digits, `_` and `-` are written as `%XX`, so that no id leaves
- * its folder and two ids never share a folder.
+ * Node ids are untrusted. All characters except letters, digits, `_` and `-` are written as `%XX`, so that an id cannot
+ * contain a path and two ids never have the same folder.
  */
 import { TailcastError } from '../../errors.ts';
 
@@ -19,7 +19,7 @@ export interface RecordingKey {
 /** Suffixes of the files of a recording. */
 export const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
 
-/** Marker object of the reference in a store with events. */
+/** Object with which the reference marks a store that contains events. */
 export const EVENTS_MARKER = '.events-exist';
 
 const MAX_NODE_ID_BYTES = 128;
@@ -93,7 +93,7 @@ export function parseMarkName(name: string): { readonly id: string; readonly mar
 
 /** Returns the folder name of a node id. @throws TailcastError `UPLOAD_REFUSED` if the id is empty or too long */
 export function encodeNodeId(nodeId: string): string {
-  // A fast path for usual ids, because a list calls this for each recording.
+  // Fast path for usual ids, because lists call this function for each recording.
   if (PLAIN.test(nodeId) && nodeId.length <= MAX_NODE_ID_BYTES) return nodeId;
   const bytes = new TextEncoder().encode(nodeId);
   if (bytes.length === 0 || bytes.length > MAX_NODE_ID_BYTES || !nodeId.isWellFormed()) {
@@ -124,19 +124,19 @@ export function decodeNodeId(folder: string): string | undefined {
 /** Formats nanoseconds since the epoch as RFC 3339 in UTC with nine fraction digits. */
 export function formatTime(nanoseconds: bigint): string {
   const rest = nanoseconds % NANOSECONDS_PER_SECOND;
-  // Before 1970 the remainder is negative, but a fraction always counts forward.
+  // Times before 1970 have a negative remainder, but a fraction is always positive.
   const fraction = rest < 0n ? rest + NANOSECONDS_PER_SECOND : rest;
   const seconds = (nanoseconds - fraction) / NANOSECONDS_PER_SECOND;
   const whole = new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
   return `${whole}.${fraction.toString().padStart(9, '0')}Z`;
 }
 
-/** Returns the time of a key with nine fraction digits, which sorts by time. */
+/** Returns the time of a key with nine fraction digits, so that texts sort by time. */
 export function fixedWidth(time: string): string {
   return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
 }
 
-/** Compares the times of two keys. Negative: the left one is earlier. */
+/** Compares the times of two keys. The result is negative if the left one is earlier. */
 function compareTimes(left: string, right: string): number {
   const isWide = left.length === FIXED_LENGTH && right.length === FIXED_LENGTH;
   const [earlier, later] = isWide ? [left, right] : [fixedWidth(left), fixedWidth(right)];
@@ -167,7 +167,7 @@ export function parseTime(text: string): bigint | undefined {
 function wholeSeconds(text: string): number | undefined {
   if (!TIME.test(text)) return undefined;
   const milliseconds = Date.parse(`${text.slice(0, 19)}Z`);
-  // Date.parse accepts 30 February and 24:00 and moves them to the next day.
+  // Reject dates that Date.parse would move to another day, such as 30 February or 24:00.
   const isReal = new Date(milliseconds).getUTCDate() === Number(text.slice(8, 10));
   return isReal ? milliseconds : undefined;
 }

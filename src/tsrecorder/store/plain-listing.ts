@@ -1,6 +1,6 @@
 /**
- * The list of an archive store. The store below it lists compressed sizes; the uncompressed size of a recording is
- * added once it was read. A list without changes is the same array.
+ * The list of an archive store. The underlying store lists compressed sizes. The list contains the uncompressed size of
+ * a recording after the first read of the recording. A list without changes is the same array.
  */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
@@ -30,7 +30,7 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
     const listed = await list();
     if (listed === stored && !(isChanged && hasSizes)) return plain;
     const turns = createLoopTurns();
-    // NOTE: later changes belong to the next list.
+    // NOTE: reset the flag first, so that later changes appear in the next list.
     isChanged = false;
     hasSizes = false;
     const all: StoredRecording[] = [];

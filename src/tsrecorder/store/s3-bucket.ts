@@ -1,4 +1,4 @@
-/** A bucket in S3. Interface and guarantees are in `bucket.ts`. */
+/** A bucket in S3. `bucket.ts` describes the interface and its guarantees. */
 import { Readable } from 'node:stream';
 import {
   AbortMultipartUploadCommand,
@@ -101,7 +101,7 @@ export class S3Bucket implements Bucket {
       const request = new ListObjectsV2Command({
         Bucket: this.#settings.bucket,
         Prefix: this.#key(options.prefix),
-        // Names of other programs may contain characters that XML cannot represent.
+        // Request encoded names: other programs may have written names with characters that XML cannot represent.
         EncodingType: 'url',
         ...(folders === true ? { Delimiter: '/' } : {}),
         ...(token === undefined ? {} : { ContinuationToken: token }),
@@ -116,7 +116,7 @@ export class S3Bucket implements Bucket {
   async sweepUploads(olderThanMs: number): Promise<number> {
     let swept = 0;
     const { bucket, prefix } = this.#settings;
-    // Aborted uploads leave the list, so the first page is requested until it contains no old upload.
+    // Request the first page until it contains no old upload, because aborted uploads disappear from the list.
     for (let more = true; more;) {
       const request = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: prefix });
       const { Uploads = [], IsTruncated } = await this.#connection

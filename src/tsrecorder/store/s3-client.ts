@@ -1,5 +1,5 @@
 /**
- * The S3 client of the recorder: settings of all requests, and the meaning of errors.
+ * The S3 client of the recorder: common settings of all requests, and translation of errors.
  *
  * Credentials come from the SDK's default chain: environment, shared files, roles of service accounts, pod identity,
  * instance metadata.
@@ -21,14 +21,14 @@ export interface S3Settings {
   readonly pathStyle: boolean;
   readonly checksums: ChecksumMode;
   readonly encryption: 'none' | 'AES256' | 'aws:kms';
-  /** Key for `aws:kms`. Default: the key of the bucket. */
+  /** Key for `aws:kms`. Default: the default key of the bucket. */
   readonly kmsKey: string | undefined;
   /** Object lock for all objects of the archive. */
   readonly retention: { readonly mode: 'GOVERNANCE' | 'COMPLIANCE'; readonly days: number } | undefined;
   /** Size of one part of an upload, in bytes; minimum 5 MiB. */
   readonly partBytes: number;
   readonly connectTimeoutMs: number;
-  /** Timeout of a response, and maximum silence within a response. */
+  /** Timeout of a response, and maximum time without data within a response. */
   readonly requestTimeoutMs: number;
 }
 
@@ -50,11 +50,11 @@ const MAX_SOCKETS = 64;
 /** Minimum interval between two searches for new credentials, in milliseconds. */
 const RENEW_MS = 5000;
 
-/** A client that follows changed credentials. */
+/** An S3 client that uses changed credentials without a restart. */
 export interface S3Connection {
   /**
-   * Runs one request. After an error that new credentials may fix, the next request reads the credentials again,
-   * because files and Secrets may change while the recorder runs.
+   * Runs one request. Runs a request. After an error that new credentials may fix, the next request reads the
+   * credentials again, because files and Secrets may have changed.
    *
    * @throws Error of the SDK
    */
@@ -128,7 +128,7 @@ export function nameExists(error: unknown): boolean {
   return httpStatusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
 }
 
-/** Translates an S3 error. Uploaders get only its code, because its text contains keys and bucket names. */
+/** Translates an S3 error. Uploaders get only the error code, because the error text contains keys and bucket names. */
 export function asStoreError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const status = httpStatusOf(error);

@@ -10,9 +10,11 @@ export interface ContentDigest {
   readonly bytes: number;
   /** CRC-32 of the content, base64. */
   readonly crc32: string;
-  /** CRC-32 of the CRC-32s of the parts, with their number, as S3 reports it for multipart uploads. */
+  /**
+   * Checksum that S3 reports for multipart uploads: the CRC-32 of the CRC-32s of all parts, and the number of parts.
+   */
   readonly crc32OfParts: string;
-  /** The same checksums as hexadecimal MD5; undefined in other modes. */
+  /** The same two checksums with MD5 in hexadecimal; undefined in other modes. */
   readonly md5: string | undefined;
   readonly md5OfParts: string | undefined;
 }
@@ -71,7 +73,7 @@ export function compareDigest(
   }
   const etag = said.etag?.replaceAll('"', '');
   if (etag === undefined || digest.md5 === undefined) return undefined;
-  // An ETag may not be an MD5, for example with encryption, so only a match proves anything.
+  // With encryption, for example, an ETag is not an MD5. A different ETag therefore proves nothing.
   return etag === digest.md5 || etag === digest.md5OfParts ? true : undefined;
 }
 

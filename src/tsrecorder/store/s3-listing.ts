@@ -1,6 +1,6 @@
 /**
- * Lists the recordings in a bucket: recent recordings each time, old ones periodically. Unchanged recordings and lists
- * keep their object identity.
+ * Lists the recordings in a bucket. Each list reads the recent recordings from the bucket, and only some lists read the
+ * old ones. Unchanged recordings and lists are the same objects as before.
  */
 import { createLimiter } from '../../async/limiter.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -25,7 +25,7 @@ export interface S3ListingOptions {
   readonly bucket: Pick<Bucket, 'list'>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Maximum age of recordings that are listed each time; older ones are listed every `fullListMs`. */
+  /** Maximum age of recordings that each list reads from the bucket. Older ones are read every `fullListMs`. */
   readonly recentMs: number;
   readonly fullListMs: number;
 }
@@ -53,7 +53,7 @@ class Listing implements S3Listing {
   #last: readonly StoredRecording[] = [];
   /** Time of the last full list; undefined if one is due. */
   #fullAt: number | undefined;
-  /** Number of changes so far. A full list is obsolete if this number changed while it ran. */
+  /** Number of changes so far. If this number changes during a full list, the list is obsolete. */
   #generation = 0;
   readonly list = createSharedStep(createSequence(), () => this.#list());
 
@@ -62,7 +62,7 @@ class Listing implements S3Listing {
   }
 
   changed(key: RecordingKey): void {
-    // The session started long ago, so it is not in the list of recent recordings.
+    // The recording of a long session has an old key, so only a full list finds it.
     if (timeOf(key) < this.#options.nowMs() - this.#options.recentMs) this.forget();
   }
 
@@ -98,7 +98,7 @@ class Listing implements S3Listing {
     const { bucket } = this.#options;
     const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
     const limiter = createLimiter({ maxActive: LIST_CONCURRENCY });
-    // Keeps the order of the folders, independent of the order of the responses.
+    // Keep the folders in the order of their names, although responses arrive in any order.
     const found = new Map<string, readonly StoredRecording[]>(folders.map((folder) => [folder, []]));
     await Promise.all(
       folders.map((folder) =>
@@ -140,8 +140,8 @@ interface NodeBefore {
 }
 
 /**
- * Lists the recordings in one folder, in the order of their names. The store omits `events/`. Recordings older than
- * `since` are taken from the previous list.
+ * Lists the recordings in one folder, in the order of their names. The request omits names below `events/`. Recordings
+ * older than `since` are taken from the previous list.
  *
  * @returns the same array as before if nothing changed
  */
@@ -152,7 +152,7 @@ async function listNode(
 ): Promise<readonly StoredRecording[]> {
   const casts: { readonly key: RecordingKey; readonly object: BucketObject }[] = [];
   const others = new Map<string, number>();
-  // Names with seconds sort before names with fractions, so the time is cut to seconds.
+  // Start at full seconds, because a name without a fraction sorts before names with a fraction of the same second.
   const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
   for await (const { objects } of bucket.list({
     prefix: folder,

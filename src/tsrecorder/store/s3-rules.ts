@@ -23,7 +23,7 @@ export interface LifecycleRule {
   readonly narrowed: boolean;
   /** Days after which objects are deleted; 0 for a fixed date. */
   readonly removesAfterDays: number | undefined;
-  /** Archive class to which objects are moved. They must be restored before they can be read. */
+  /** Archive class to which objects are moved. Objects of such a class must be restored before they can be read. */
   readonly archivesTo: string | undefined;
   /** Days after which incomplete uploads are aborted. */
   readonly abortsAfterDays: number | undefined;
@@ -38,7 +38,7 @@ export interface BucketRules {
 const ARCHIVES = new Set(['GLACIER', 'DEEP_ARCHIVE']);
 const DAYS_PER_YEAR = 365;
 
-/** Reads the rules of a bucket. Never rejects: rules that cannot be read are `unknown`. */
+/** Reads the rules of a bucket. Never rejects. Unreadable rules are `unknown`. */
 export async function readBucketRules(connection: S3Connection, bucket: string): Promise<BucketRules> {
   const target = { Bucket: bucket };
   const lock = connection
@@ -64,7 +64,7 @@ export async function readBucketRules(connection: S3Connection, bucket: string):
   return { lock: await lock, lifecycle: await lifecycle };
 }
 
-/** Returns true if the store supports the query and has no such configuration. */
+/** Returns true if the error means that the bucket has no such configuration. */
 function hasNoConfiguration(error: unknown, name: string): boolean {
   return httpStatusOf(error) === 404 && errorName(error) === name;
 }

@@ -16,9 +16,9 @@ import { nameExists, errorName, httpStatusOf, type S3Connection, type S3Settings
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
 
-/** Maximum number of parts in memory, for all uploads. */
+/** Maximum number of parts in memory, of all uploads together. */
 const MAX_PARTS = 4;
-/** Maximum number of parts. The limit of S3 is 10 000; larger files get larger parts. */
+/** Maximum number of parts. S3 allows 10 000 parts. Above the maximum, parts become larger. */
 const MAX_PARTS_PER_UPLOAD = 9000;
 const DAY_MS = 86_400_000;
 
@@ -49,7 +49,7 @@ export class S3Uploader {
   readonly #parts: UploaderParts;
   readonly #partTurns = createLimiter({ maxActive: MAX_PARTS });
   /**
-   * False if the store does not support `If-None-Match`. The uploader then checks for an existing object before the
+   * False after the store has rejected `If-None-Match`. The uploader then looks for an existing object before each
    * write.
    */
   #knowsConditions = true;
@@ -130,7 +130,7 @@ export class S3Uploader {
       } else
         await this.#uploadParts(name, file, bytes, partBytes, (content) => digests.part(content), options);
     } catch (error) {
-      // The name exists: another object, or an earlier attempt of this upload whose response was lost.
+      // The name belongs to another object, or to an earlier attempt of this upload whose response was lost.
       if (!nameExists(error) && errorName(error) !== 'NoSuchUpload') throw error;
       await this.#assertSame(name, file, bytes);
       return;
@@ -167,7 +167,7 @@ export class S3Uploader {
         const read = Promise.withResolvers<void>();
         const part = this.#partTurns
           .run(async () => {
-            // Parts are read in order, because the digest of the file needs them in order.
+            // Read the parts in order, because the digest of the file depends on the order.
             const content = await readExactly(file, start, Math.min(partBytes, bytes - start));
             const digest = digestPart(content);
             read.resolve();
@@ -195,7 +195,7 @@ export class S3Uploader {
         ),
       );
     } catch (error) {
-      // An upload that cannot be aborted now is swept later.
+      // If the upload cannot be aborted now, a later sweep aborts it.
       await this.#connection
         .run((client) => client.send(new AbortMultipartUploadCommand(upload)))
         .catch(() => undefined);
@@ -218,7 +218,7 @@ export class S3Uploader {
 
   /** @throws TailcastError `UPLOAD_CONFLICT` unless the object holds exactly the first `bytes` of the file. */
   async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
-    // The upload was swept, and no other upload completed.
+    // A sweep aborted this upload, and no other upload has created the object.
     if ((await this.#parts.head(name)) === undefined)
       throw new TailcastError('STORE_FAILED', 'the upload is gone');
     const digests = createDigest(this.#settings.checksums);
@@ -280,7 +280,7 @@ function taken(cause: unknown): TailcastError {
   return new TailcastError('UPLOAD_CONFLICT', 'another recording has this key', { cause });
 }
 
-/** Waits for all parts, so that none is in flight when the upload is aborted. Then throws the first error. */
+/** Waits for all parts, so that no part is in flight when the upload is aborted. Then throws the first error. */
 async function allSettledOrThrow(parts: readonly Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(parts)) if (result.status === 'rejected') throw result.reason;
 }

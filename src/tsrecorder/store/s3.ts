@@ -1,9 +1,9 @@
 /**
  * Store in a bucket, with the same layout as a directory (`key.ts`). Several recorders may share it.
  *
- * There is no index object. Names are listed in order, so the recordings of a node since a time need one request per
- * thousand. The sidecars contain all data of a list, and the catalogue caches them. An index object would need
- * concurrent writes of all replicas.
+ * The bucket contains no index object. S3 lists names in order. Listing the recordings of a node after a given time
+ * therefore takes one request per thousand recordings. The sidecars contain all data of a list, and the catalogue
+ * caches them. All replicas would have to write an index object concurrently.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';
@@ -72,7 +72,7 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
       listing.forget();
     },
     ...createDocuments(bucket),
-    // A bucket has no size limit.
+    // Buckets have no size limit.
     freeBytes: () => Promise.resolve(undefined),
   };
 }

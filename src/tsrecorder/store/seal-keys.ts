@@ -1,8 +1,8 @@
 /**
- * Keys that encrypt recordings at rest (ADR 16). Each archive has its own data key (AES-256-GCM), which is wrapped with
- * a key of the key file. The store never sees the key file. The nonce of a frame is its number, so that frames cannot
- * be exchanged; the table has a nonce of its own, and wrapped keys have random nonces. The wrapped key is bound to the
- * name of the object, so that archives cannot be exchanged.
+ * Keys that encrypt recordings at rest (ADR 16). Each archive has its own data key (AES-256-GCM), which is encrypted
+ * (*wrapped*) with a key of the key file. The keys of the key file are never stored. The nonce of a frame is its
+ * number, so that frames cannot be exchanged. The seek table has its own nonce, and each wrapped key has a random
+ * nonce. The wrapped key is bound to the name of the object, so that archives cannot be exchanged.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -117,7 +117,7 @@ function createArchiveCipher(key: Uint8Array): ArchiveCipher {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** Nonce of the seek table. No frame number reaches it. */
+/** Nonce of the seek table. It is greater than all frame numbers. */
 const TABLE_NONCE = Buffer.alloc(NONCE_BYTES, 0xff);
 
 function frameNonce(index: number): Uint8Array {
@@ -131,13 +131,13 @@ function idOf(key: Uint8Array): Buffer {
   return createHash('sha256').update('tailcast seal key').update(key).digest().subarray(0, ID_BYTES);
 }
 
-/** Returns ciphertext and tag. */
+/** Encrypts, and returns ciphertext and tag. */
 function encrypt(key: Uint8Array, nonce: Uint8Array, plain: Uint8Array, bound: Uint8Array): Buffer {
   const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(bound);
   return Buffer.concat([cipher.update(plain), cipher.final(), cipher.getAuthTag()]);
 }
 
-/** Returns the plaintext; undefined if the authentication fails. */
+/** Decrypts, and returns the plaintext; undefined if the tag does not match. */
 function decrypt(
   key: Uint8Array,
   nonce: Uint8Array,

@@ -1,6 +1,6 @@
 /**
- * The store of finished recordings. Catalogue, API and finisher use only this interface. A local directory and a bucket
- * are its implementations.
+ * The store of finished recordings. Catalogue, API and finisher use only this interface. It is implemented for local
+ * directories and for buckets.
  *
  * Objects are written once and never changed. All other data of a recorder can be rebuilt from `list`.
  */
@@ -31,7 +31,7 @@ export interface StoredRecording {
   readonly stat?: ObjectStat;
   /** Size of cast, sidecar and notes together, if the list contains it. */
   readonly bytes?: number;
-  /** Mark that `finish` got. Recordings with the same mark may be parts of one session. */
+  /** Session mark that was passed to `finish`. Recordings with the same mark may be parts of one session. */
   readonly sessionMark?: string;
 }
 
@@ -42,14 +42,17 @@ export type ObjectKind = 'cast' | 'sidecar' | 'notes';
 export interface ObjectStat {
   /** Number of bytes that a read returns. */
   readonly bytes: number;
-  /** Size in the store, if it differs. */
+  /** Size in the store, if it differs from `bytes`. */
   readonly storedBytes?: number;
   readonly modifiedAtMs: number;
-  /** Changes with every replacement, even with the same length and time; undefined if the store has no such value. */
+  /**
+   * Identifies the content: differs after every replacement, even if length and time are the same. Undefined if the
+   * store has no such value.
+   */
   readonly identity?: string;
 }
 
-/** True if both describe the same object, without a replacement in between. */
+/** True if both describe the same object, and it was not replaced in between. */
 export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
   return (
     left === right ||
@@ -63,8 +66,8 @@ export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | u
 /** Interface of all stores. */
 export interface RecordingStore extends DocumentStore {
   /**
-   * Stores a finished upload: notes and sidecar first, the cast last, so that each listed recording is complete. A
-   * repeated call with the same upload changes nothing.
+   * Stores a finished upload. Writes the cast last, after notes and sidecar, so that each listed recording is complete.
+   * A repeated call with the same upload changes nothing.
    *
    * @throws TailcastError `UPLOAD_CONFLICT` if another recording has the key, `STORE_FAILED` otherwise
    */
@@ -77,7 +80,7 @@ export interface RecordingStore extends DocumentStore {
   stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
   /** Reads an object or a range of it. @throws TailcastError `RECORDING_UNKNOWN` */
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
-  /** Removes a recording, if it exists: the cast first, so that each listed recording is complete. */
+  /** Removes a recording, if it exists. Removes the cast first, so that each listed recording is complete. */
   remove(key: RecordingKey): Promise<void>;
   /**
    * Returns the number of free bytes, if the store knows it. @throws TailcastError `STORE_FAILED` if the store is
@@ -86,5 +89,5 @@ export interface RecordingStore extends DocumentStore {
   freeBytes(): Promise<number | undefined>;
 }
 
-/** The methods that are needed to show recordings. */
+/** Store methods for readers of recordings. */
 export type ReadableStore = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
