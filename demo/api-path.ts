@@ -1,14 +1,14 @@
 import { badRequest, noSuchPath } from './api-status.ts';
 import { findResource, type Resource } from './resources.ts';
 
-/** A path of the API, decoded once and split like in Go's server. */
+/** A path of the API. It is decoded once and split at slashes, as in the API server. */
 export interface ApiPath {
   readonly segments: readonly string[];
   /** Joined segments with one leading slash. */
   readonly text: string;
 }
 
-/** Splits a request target. Throws 400 for an invalid path or escape. */
+/** Splits a request target. Throws a 400 error for an invalid path or an invalid percent-encoding. */
 export function parsePath(target: string): { readonly path: ApiPath; readonly query: URLSearchParams } {
   const cut = target.indexOf('?');
   const raw = cut === -1 ? target : target.slice(0, cut);
@@ -35,8 +35,8 @@ export interface ResourcePath {
 }
 
 /**
- * Parses a resource path. Throws the API server's 404 for unsupported paths, such as a namespace for a cluster-scoped
- * resource, an unknown subresource or an empty segment.
+ * Parses a resource path. Throws a 404 error like the API server for unsupported paths, such as a namespace for a
+ * cluster-scoped resource, an unknown subresource or an empty segment.
  */
 export function parseResourcePath(path: ApiPath): ResourcePath {
   const { group, version, rest } = splitGroup(path);
@@ -78,15 +78,18 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 }
 
 /**
- * Parses a query flag like the API server: false only if it is absent, "0" or "false" in any case. The first value
- * counts.
+ * Parses a boolean query parameter like the API server. It is false if it is absent, "0", or "false" in any case. The
+ * first value is used.
  */
 export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);
   return value !== null && value !== '0' && value.toLowerCase() !== 'false';
 }
 
-/** Parses an integer of the query; undefined if it is absent. Throws 400 for other values. */
+/**
+ * Parses an integer query parameter. Returns undefined if it is absent, and throws a 400 error if it is not an
+ * integer.
+ */
 export function queryNumber(query: URLSearchParams, name: string): number | undefined {
   const value = query.get(name);
   if (value === null || value === '') return undefined;

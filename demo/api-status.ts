@@ -1,8 +1,8 @@
 import type { Json, ApiObject } from './json.ts';
 
 /**
- * An error in the form of the API server. `status` is the `metav1.Status` for the client. The wording follows
- * k8s.io/apimachinery `pkg/api/errors/errors.go`, because scripts match it.
+ * An error with the same content as an error of the API server. `status` is the `metav1.Status` for the client. The
+ * messages are those of k8s.io/apimachinery `pkg/api/errors/errors.go`, because scripts match them.
  */
 export class ApiStatusError extends Error {
   override readonly name = 'ApiStatusError';
@@ -25,18 +25,18 @@ export class ApiStatusError extends Error {
   }
 }
 
-/** Resource in an error: `{group, resource}` of the URL. */
+/** Resource that an error names: `{group, resource}` from the URL. */
 export interface Named {
   readonly group: string;
   readonly plural: string;
 }
 
-/** Resource name in errors: `pods` or `deployments.apps`. */
+/** Returns the name of a resource for messages, such as `pods` or `deployments.apps`. */
 export function qualified({ group, plural }: Named): string {
   return group === '' ? plural : `${plural}.${group}`;
 }
 
-/** `details` of a status about one object. */
+/** Returns the `details` of a status about one object. */
 export function detailsOf({ group, plural }: Named, name: string): ApiObject {
   return { name, ...(group === '' ? {} : { group }), kind: plural };
 }
@@ -95,7 +95,7 @@ export function unsupportedMediaType(accepted: readonly string[]): ApiStatusErro
   return new ApiStatusError(415, 'UnsupportedMediaType', message);
 }
 
-/** Error for one invalid field: `message` follows `field`. `kind` is the object's kind. */
+/** Error for an invalid field. The text contains `field`, and then `message`. `kind` is the object's kind. */
 export function invalid(
   kind: string,
   name: string,
@@ -129,7 +129,7 @@ export function successStatus(details: ApiObject): ApiObject {
   return { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
 }
 
-/** Converts a thrown value to a status. Unexpected errors become a 500 with their message. */
+/** Converts a thrown value to a status. An unexpected error becomes a 500 that contains its message. */
 export function asApiStatus(thrown: unknown): ApiStatusError {
   if (thrown instanceof ApiStatusError) return thrown;
   return internalError(thrown instanceof Error ? thrown.message : String(thrown));

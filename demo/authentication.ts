@@ -19,7 +19,7 @@ const ADMIN: UserInfo = {
   extra: {},
 };
 
-/** Returns all values of a header, in order, decoded as UTF-8 like in Go (Node decodes Latin-1). */
+/** Returns all values of a header, in order. They are decoded as UTF-8, as in Go; Node decodes headers as Latin-1. */
 function headerValues(raw: readonly string[], name: string): readonly string[] {
   return headerLines(raw, name).map(utf8);
 }
@@ -29,9 +29,10 @@ function utf8(value: string): string {
 }
 
 /**
- * Returns the user of a request: the administrator, who needs the token, or the impersonated user. `subprotocolToken`
- * is a token from a WebSocket subprotocol. Throws 401 without the token, and 400 for impersonation headers without a
- * user. Source: apiserver `pkg/endpoints/filters/impersonation.go`.
+ * Returns the user of a request. The request must contain the administrator's token. The user is the administrator, or
+ * the user that the administrator impersonates. `subprotocolToken` is a token from a WebSocket subprotocol. Throws a
+ * 401 error if the token is missing, and a 400 error for impersonation headers without a user. Source: apiserver
+ * `pkg/endpoints/filters/impersonation.go`.
  */
 export function authenticate(
   raw: readonly string[],
@@ -87,7 +88,7 @@ function withDerivedGroups(username: string, given: readonly string[]): readonly
   return username === 'system:anonymous' ? derived : [...derived, AUTHENTICATED];
 }
 
-/** Permits everything, except for the anonymous user. Throws the API server's 403. */
+/** Permits everything, except for the anonymous user. Throws a 403 error like the API server. */
 export function authorize(
   user: UserInfo,
   verb: string,

@@ -4,9 +4,12 @@ import { listenOn } from '../src/listen.ts';
 import { createOutput } from './output.ts';
 import type { ExitResult, RunningProcess } from './process.ts';
 
-/** A program inside this process, for containers without a command. */
+/** A program that runs inside this process, for containers whose spec has no command. */
 export interface BuiltInProgram extends RunningProcess {
-  /** Local port behind the container's port, after the program listens; rejects on a failure. */
+  /**
+   * Local port that stands for the container's port. Resolves when the program listens, and rejects if it cannot
+   * listen.
+   */
   readonly port: Promise<number> | undefined;
 }
 
@@ -15,7 +18,7 @@ export function startIdleProgram(lines: readonly string[]): BuiltInProgram {
   return startProgram(lines, undefined);
 }
 
-/** A small web server on a free local port, with a page that names its pod, and an access log. */
+/** A small web server on a free local port. It serves a page with the name of its pod, and prints an access log. */
 export function startWebProgram(podName: string): BuiltInProgram {
   return startProgram([`${podName}: serving one page`], (print) =>
     createServer((request, response) => {
@@ -41,7 +44,7 @@ function startProgram(
   const stdout = createOutput(screen);
   const ended = Promise.withResolvers<ExitResult>();
   const print = (line: string): void => {
-    // A log line without a reader is dropped, so that the page never waits for a slow reader.
+    // If nothing reads the output, log lines are dropped, so that the web server does not wait.
     if (!screen.writableEnded && !screen.writableNeedDrain) screen.write(`${line}\n`);
   };
   for (const line of lines) print(line);

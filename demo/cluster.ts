@@ -29,18 +29,18 @@ const MAX_SESSIONS = 200;
 
 export interface DemoClusterOptions {
   readonly log: Logger;
-  /** Closes the cluster when it aborts. */
+  /** Signal that closes the cluster. */
   readonly signal?: AbortSignal;
-  /** Program of containers with input but without a command. Default: bash if available, otherwise sh. */
+  /** Program that containers with input run if their spec has no command. Default: bash if available, otherwise sh. */
   readonly shell?: string;
-  /** Search path of programs, in the format of PATH. */
+  /** Search path for programs, in the format of the variable PATH. */
   readonly searchPath?: string;
-  /** Server certificate in PEM; `ca` is for clients. Default: a new self-signed one. */
+  /** Server certificate in PEM, and the CA that clients need. Default: a new self-signed one. */
   readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
   readonly now?: () => Date;
-  /** Limits of the object store. */
+  /** Limits of the object store in memory. */
   readonly limits?: Partial<StoreLimits>;
-  /** Loads the terminal package; rejects if it is missing. Default: the optional `@lydell/node-pty`. */
+  /** Loads the package for pseudo-terminals, or rejects if it is missing. Default: the optional `@lydell/node-pty`. */
   readonly loadPty?: () => Promise<unknown>;
 }
 
@@ -50,18 +50,19 @@ export interface DemoCluster {
   readonly caPem: string;
   /** Bearer token of the administrator, who may impersonate all users. */
   readonly adminToken: string;
-  /** Sentence about the terminals of shells. */
+  /** A sentence for users about the kind of terminal that shells get. */
   readonly describeTerminal: string;
   /** Kills all processes, closes all connections and removes the scratch directory. May be called twice. */
   close(): Promise<void>;
 }
 
 /**
- * Starts an API server double for unmodified kubectl, on loopback, over TLS with HTTP/2 and HTTP/1.1.
+ * Starts a fake API server on loopback that unmodified kubectl can use, over TLS with HTTP/2 and HTTP/1.1.
  *
- * Objects are in memory. Containers and exec commands are processes of this machine **without any isolation**, with the
- * rights of the user who started the demo. Therefore the double only listens on 127.0.0.1, and every request needs the
- * token. `kubectl cp` reads and writes files of this machine. Rejects with `START_FAILED` if it cannot listen.
+ * Objects are stored in memory. Containers and exec commands are processes of this machine **without any isolation**,
+ * with the rights of the user who started the demo. The server therefore listens only on 127.0.0.1, and every request
+ * needs the token. `kubectl cp` reads and writes files of this machine. Rejects with `START_FAILED` if it cannot
+ * listen.
  */
 export async function startDemoCluster(options: DemoClusterOptions): Promise<DemoCluster> {
   const { log, signal, now = () => new Date() } = options;

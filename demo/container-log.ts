@@ -7,7 +7,10 @@ import type { PodRuntime, RunningPod } from './pod-runtime.ts';
 import { PODS } from './resources.ts';
 import type { Store } from './store.ts';
 
-/** Returns the container of a request: the named one, or the only one. Throws the API server's 400. */
+/**
+ * Returns the container that a request names, or the only container of the pod. Otherwise throws a 400 error like the
+ * API server.
+ */
 export function chooseContainer(pod: RunningPod, name: string): Container {
   if (name !== '') {
     const found = [...pod.containers, ...pod.ephemeral].find(({ spec }) => spec.name === name);
@@ -22,7 +25,10 @@ export function chooseContainer(pod: RunningPod, name: string): Container {
   return only;
 }
 
-/** Returns the running pod in a subresource path. Throws 404 for a missing pod, 400 for one that has not started. */
+/**
+ * Returns the running pod of a path with a subresource. Throws a 404 error if the pod does not exist, and a 400 error
+ * if it has not started.
+ */
 export function requireRunningPod(store: Store, runtime: PodRuntime, path: ResourcePath): RunningPod {
   store.require(PODS, path.namespace, path.name);
   const pod = runtime.find(path.namespace, path.name);

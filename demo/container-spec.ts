@@ -1,10 +1,10 @@
 import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type ApiObject } from './json.ts';
 
-/** Used fields of a container in a pod's spec. Images are only names: no image is pulled. */
+/** Fields of a container in a pod's spec that the demo uses. Images are never pulled; only their names are used. */
 export interface ContainerSpec {
   readonly name: string;
   readonly image: string;
-  /** `command` and `args`; empty for the default of the image. */
+  /** `command` and `args` together. Empty if the spec has neither. */
   readonly argv: readonly string[];
   readonly stdin: boolean;
   readonly stdinOnce: boolean;
@@ -13,7 +13,7 @@ export interface ContainerSpec {
   readonly ports: readonly number[];
 }
 
-/** Reads a container of a pod's spec. Missing fields are empty. */
+/** Reads a container from the spec of a pod. Missing fields become empty. */
 function parseContainer(container: Json): ContainerSpec {
   return {
     name: stringAt(container, 'name'),
@@ -29,7 +29,7 @@ function parseContainer(container: Json): ContainerSpec {
   };
 }
 
-/** Program of a container. */
+/** Program that a container runs. */
 export type Program =
   | { readonly kind: 'command'; readonly argv: readonly string[] }
   | { readonly kind: 'web' }
@@ -38,8 +38,8 @@ export type Program =
 const WEB_IMAGE = /(^|\/)(nginx|httpd|caddy)(:|@|-|$)/;
 
 /**
- * Returns the container's command. Without one: a web server for web images, a shell if the container has input,
- * otherwise a program that waits.
+ * Returns the program that a container runs: its command, if the spec has one. Otherwise, web images get a web server,
+ * containers with input get a shell, and other containers get a program that waits.
  */
 export function chooseProgram(spec: ContainerSpec, shell: string): Program {
   if (spec.argv.length > 0) return { kind: 'command', argv: spec.argv };
@@ -51,12 +51,12 @@ export function chooseProgram(spec: ContainerSpec, shell: string): Program {
   };
 }
 
-/** The regular containers of a pod. */
+/** Returns the regular containers of a pod. */
 export function podContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'containers').map(parseContainer);
 }
 
-/** Containers of `kubectl debug`. */
+/** Returns the ephemeral containers of a pod, which `kubectl debug` creates. */
 export function ephemeralContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'ephemeralContainers').map(parseContainer);
 }

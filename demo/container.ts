@@ -25,7 +25,10 @@ export type ContainerState =
     };
 
 export interface ContainerDependencies {
-  /** Starts the program; `size` is the initial size of the terminal. An exception ends the run with exit code 128. */
+  /**
+   * Starts the program. `size` is the initial size of its terminal. If the function throws, the container exits with
+   * code 128.
+   */
   readonly start: (size: TerminalSize) => RunningProcess | BuiltInProgram;
   readonly restartPolicy: RestartPolicy;
   readonly onChange: () => void;
@@ -35,13 +38,13 @@ export interface ContainerDependencies {
 
 /** Time that a container with `stdinOnce` waits for its first client before it starts. */
 const FIRST_ATTACH_MS = 3_000;
-/** Restart delays are 0, 10, 20, 40 … seconds, like the kubelet's back-off, at most 5 minutes. */
+/** Second restart delay. The delays are 0, 10, 20, 40 … seconds, up to 5 minutes, as in the kubelet. */
 const BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 300_000;
 
 /**
- * One container of a pod: a program with a log and a restart policy, which clients can attach to. It starts
- * automatically after the current turn of the event loop.
+ * A container of a pod: a program with a log and a restart policy. Clients can attach to it. It starts automatically
+ * after the current turn of the event loop.
  */
 export class Container {
   readonly spec: ContainerSpec;
@@ -80,25 +83,25 @@ export class Container {
     return this.#restartCount;
   }
 
-  /** True if it has exited and will not restart. */
+  /** True if the container has exited and will not restart. */
   get finished(): boolean {
     return this.#finished;
   }
 
-  /** The local port of a built-in web server; undefined for other programs. */
+  /** Returns the local port of a built-in web server; undefined for other programs. */
   async port(): Promise<number | undefined> {
     const program = this.#process;
     return program !== undefined && 'port' in program ? await program.port : undefined;
   }
 
-  /** The log of this run, or of the previous one. */
+  /** Returns the log of the current run, or of the previous run. */
   log(previous: boolean): LogBuffer | undefined {
     return previous ? this.#previousLog : this.#log;
   }
 
   /**
-   * Returns the program for a client after it has started; undefined after its exit. `size` is its initial terminal
-   * size.
+   * Returns the program to which a client attaches, after the program has started. Returns undefined after the exit of
+   * the container. `size` is the initial size of the terminal.
    */
   async attach(size: TerminalSize | undefined): Promise<RunningProcess | undefined> {
     this.#size = size ?? this.#size;
@@ -107,7 +110,10 @@ export class Container {
     return this.#process;
   }
 
-  /** Stops the program: SIGTERM, and SIGKILL after `graceMs`. Resolves after its exit. The program does not restart. */
+  /**
+   * Stops the program: SIGTERM, and SIGKILL after `graceMs`. Resolves after the program has exited. It does not
+   * restart.
+   */
   async stop(graceMs: number): Promise<void> {
     this.#halted.abort();
     this.#process?.kill('SIGTERM');
@@ -128,7 +134,7 @@ export class Container {
     onChange();
   }
 
-  /** Waits for the back-off. @returns false if the container was stopped meanwhile */
+  /** Waits for the restart delay. @returns false if the container was stopped in the meantime */
   async #prepareRestart(): Promise<boolean> {
     if (this.#halted.signal.aborted) return false;
     this.#lastState = this.#state;
@@ -188,7 +194,7 @@ export class Container {
   }
 }
 
-/** `containerStatuses[]` of a container. */
+/** Returns the entry of a container in `containerStatuses[]`. */
 export function containerStatus(container: Container): ApiObject {
   const { spec, state, lastState } = container;
   return {
@@ -209,7 +215,7 @@ function describeState(state: ContainerState, id: string): ApiObject {
   return { [kind]: kind === 'terminated' ? { ...rest, containerID: `demo://${id}` } : rest };
 }
 
-/** An RFC 3339 time in whole seconds, as the API writes it. */
+/** Returns an RFC 3339 time without fractions of seconds, the format of the API. */
 export function timestamp(date: Date): string {
   return `${date.toISOString().slice(0, 19)}Z`;
 }

@@ -6,15 +6,15 @@ import { apiVersionOf, RESOURCES, type Resource, type Subresource } from './reso
  */
 const AGGREGATED_VERSIONS = ['v2', 'v2beta1'] as const;
 
-/** A discovery document with its negotiated content type. */
+/** A discovery document, and the content type that was negotiated for it. */
 export interface DiscoveryDocument {
   readonly contentType: string;
   readonly body: ApiObject;
 }
 
 /**
- * Document of GET /api (`legacy`) or GET /apis, aggregated if `accept` requests that. Source: apiserver
- * `pkg/endpoints/discovery/aggregated`.
+ * Returns the document for GET /api (`legacy`) or GET /apis. It is an aggregated document if `accept` requests one.
+ * Source: apiserver `pkg/endpoints/discovery/aggregated`.
  */
 export function discoverRoot(root: 'legacy' | 'groups', accept: string, address: string): DiscoveryDocument {
   const version = AGGREGATED_VERSIONS.find((candidate) =>
@@ -29,13 +29,13 @@ export function discoverRoot(root: 'legacy' | 'groups', accept: string, address:
   return { contentType: 'application/json', body: root === 'legacy' ? legacyRoot(address) : groupList() };
 }
 
-/** Document of GET /apis/{group}, or undefined for an unsupported group. */
+/** Returns the document for GET /apis/{group}; undefined for an unsupported group. */
 export function discoverGroup(group: string): ApiObject | undefined {
   const found = groups().find((candidate) => candidate.name === group);
   return found === undefined ? undefined : { kind: 'APIGroup', apiVersion: 'v1', ...describeGroup(found) };
 }
 
-/** Document of GET /api/v1 or /apis/{group}/{version}, or undefined for an unsupported version. */
+/** Returns the document for GET /api/v1 or /apis/{group}/{version}; undefined for an unsupported version. */
 export function discoverVersion(group: string, version: string): ApiObject | undefined {
   const served = RESOURCES.filter((resource) => resource.group === group && resource.version === version);
   if (served.length === 0) return undefined;

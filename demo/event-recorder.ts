@@ -4,7 +4,7 @@ import { identify, stringAt, type ApiObject } from './json.ts';
 import { EVENTS, NAMESPACES } from './resources.ts';
 import type { Store } from './store.ts';
 
-/** Writes the events that `kubectl describe` shows. */
+/** Writes Events about objects, which `kubectl describe` shows. */
 export interface ClusterEvents {
   record(about: ApiObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
 }

@@ -16,9 +16,9 @@ export interface ApiExchange {
   readonly accept: string;
   readonly contentType: string;
   readonly user: UserInfo;
-  /** Aborts when the client has disconnected or the cluster closes. */
+  /** Aborts when the client disconnects or the cluster closes. */
   readonly signal: AbortSignal;
-  /** Returns the body as an object; undefined without a body. Throws 400, 413 or 415. */
+  /** Returns the body as an object; undefined without a body. Throws a 400, 413 or 415 error. */
   readObject(): Promise<ApiObject | undefined>;
   readBody(): Promise<Json | undefined>;
   send(httpStatus: number, body: ApiObject, contentType?: string): void;
@@ -36,13 +36,13 @@ export interface ResponseStream {
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
 
-/** Maximum size of a body. Source: apiserver `MaxRequestBodyBytes`. */
+/** Maximum size of a request body, in bytes. Source: apiserver `MaxRequestBodyBytes`. */
 const MAX_BODY_BYTES = 3 * 1024 * 1024;
 
 const JSON_TYPE = 'application/json';
 const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCHES.keys()];
 
-/** Wraps a request of `user`. `closing` ends streaming responses. */
+/** Creates an exchange for a request of `user`. `closing` aborts streamed responses. */
 export function createExchange(
   request: HttpRequest,
   response: HttpResponse,
@@ -56,7 +56,7 @@ export function createExchange(
   });
   response.on('error', () => undefined);
   const contentType = (request.headers['content-type'] ?? '').split(';')[0]?.trim() ?? '';
-  // Both kinds of response have the same methods with different signatures.
+  // HTTP/1.1 and HTTP/2 responses have the same methods, but with different signatures.
   const target: ResponseTarget = response;
   const head = (httpStatus: number, headers: Record<string, string>): void => {
     target.writeHead(httpStatus, {
@@ -105,7 +105,7 @@ interface ResponseTarget {
   end(chunk: Uint8Array): unknown;
 }
 
-/** Both kinds have this method, but the HTTP/2 types omit it. */
+/** HTTP/2 responses have this method, too, but their types lack it. */
 function hasFlushHeaders(response: object): response is { flushHeaders(): void } {
   return 'flushHeaders' in response;
 }

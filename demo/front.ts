@@ -6,17 +6,17 @@ import { listenOn } from '../src/listen.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
 import type { ApiUpgrade } from './upgrade.ts';
 
-/** The only TLS port of the cluster, for HTTP/2 and HTTP/1.1. */
+/** The TLS listener of the cluster, which serves HTTP/2 and HTTP/1.1 on one port. */
 export interface Front {
   readonly port: number;
   /** Closes every connection and stops listening. */
   close(): Promise<void>;
 }
 
-/** Maximum number of connections. Further ones are closed immediately. */
+/** Maximum number of connections. Further connections are closed immediately. */
 const MAX_CONNECTIONS = 1_000;
 
-/** Listens on a free port of 127.0.0.1. Rejects on a failure. */
+/** Listens on a free port of 127.0.0.1. Rejects if that is not possible. */
 export async function openFront(options: {
   readonly key: string;
   readonly cert: string;

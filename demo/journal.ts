@@ -5,7 +5,7 @@ import type { Selector } from './selectors.ts';
 
 export interface WatchQuery {
   readonly resource: Resource;
-  /** Namespace; '' watches all namespaces. */
+  /** Namespace to watch; '' for all namespaces. */
   readonly namespace: string;
   readonly selector: Selector;
   readonly fromVersion: number;
@@ -17,12 +17,15 @@ export interface ChangeEvent {
 }
 
 export interface Watcher {
-  /** The next change; undefined after `close`, or after the queue was dropped because the watcher was too slow. */
+  /**
+   * Returns the next change. Returns undefined after `close`, or if the watcher was too slow and its queue became
+   * full.
+   */
   next(): Promise<ChangeEvent | undefined>;
   close(): void;
 }
 
-/** One write: `before` is undefined for a new object, `after` for a deleted one. */
+/** A change of one object. `before` is undefined for a new object, and `after` for a deleted object. */
 export interface Change {
   readonly version: number;
   readonly resource: Resource;
@@ -31,10 +34,10 @@ export interface Change {
   readonly after: ApiObject | undefined;
 }
 
-/** The latest changes, limited in number, and their watchers. */
+/** The latest changes of the store, and the watchers that follow them. The number of changes is limited. */
 export interface Journal {
   record(change: Change): void;
-  /** Follows changes after `fromVersion`. Throws 410 if the journal is too short. */
+  /** Follows changes after `fromVersion`. Throws a 410 error if the journal no longer contains them. */
   watch(query: WatchQuery): Watcher;
 }
 
@@ -67,7 +70,10 @@ interface QueuedWatcher extends Watcher {
   offer(change: Change): void;
 }
 
-/** A queue of at most `maxQueued` events. A full queue ends the watch, like a slow watch of the API server. */
+/**
+ * Creates a watcher with a queue of at most `maxQueued` events. If the queue is full, the watch ends, as in the API
+ * server.
+ */
 function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void): QueuedWatcher {
   const queue: ChangeEvent[] = [];
   let waiting: ((event: ChangeEvent | undefined) => void) | undefined;
@@ -102,8 +108,8 @@ function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void
 }
 
 /**
- * Returns the event for a watcher. An object that leaves the selection is DELETED with its previous state; one that
- * enters it is ADDED.
+ * Returns the event that a watcher gets for a change. If an object no longer matches the selectors, the event is
+ * DELETED with the previous state. If an object starts to match them, the event is ADDED.
  */
 function eventFor(query: WatchQuery, change: Change): ChangeEvent | undefined {
   if (change.resource !== query.resource) return undefined;

@@ -11,7 +11,7 @@ export function parseApiJson(text: string): Json {
   return isJson(value) ? value : null;
 }
 
-/** True if `value` can be a JSON value. Checks only the outermost level, for values from a parser. */
+/** True if `value` can be a JSON value. Only the outermost level is checked, because the values come from a parser. */
 export function isJson(value: unknown): value is Json {
   return value === null || ['string', 'number', 'boolean', 'object'].includes(typeof value);
 }
@@ -24,7 +24,7 @@ export function isArray(value: unknown): value is readonly Json[] {
   return Array.isArray(value);
 }
 
-/** The value at `path`, or undefined if a step is missing. Array indexes are decimal strings. */
+/** Returns the value at `path`; undefined if a part of the path is missing. Array indexes are decimal strings. */
 export function at(value: Json | undefined, ...path: readonly string[]): Json | undefined {
   let current = value;
   for (const key of path) {
@@ -35,13 +35,13 @@ export function at(value: Json | undefined, ...path: readonly string[]): Json | 
   return current;
 }
 
-/** The string at `path`, or the empty string, which means "not set" in the API. */
+/** Returns the string at `path`, or the empty string, which means "not set" in the API. */
 export function stringAt(value: Json | undefined, ...path: readonly string[]): string {
   const found = at(value, ...path);
   return typeof found === 'string' ? found : '';
 }
 
-/** The number at `path`, or undefined. */
+/** Returns the number at `path`, or undefined. */
 export function numberAt(value: Json | undefined, ...path: readonly string[]): number | undefined {
   const found = at(value, ...path);
   return typeof found === 'number' ? found : undefined;
@@ -52,24 +52,24 @@ export function flagAt(value: Json | undefined, ...path: readonly string[]): boo
   return at(value, ...path) === true;
 }
 
-/** The object at `path`, or an empty one. */
+/** Returns the object at `path`, or an empty object. */
 export function objectAt(value: Json | undefined, ...path: readonly string[]): ApiObject {
   const found = at(value, ...path);
   return isObject(found) ? found : {};
 }
 
-/** The array at `path`, or an empty one. */
+/** Returns the array at `path`, or an empty array. */
 export function arrayAt(value: Json | undefined, ...path: readonly string[]): readonly Json[] {
   const found = at(value, ...path);
   return isArray(found) ? found : [];
 }
 
-/** The strings in the array at `path`; other elements are skipped. */
+/** Returns the strings in the array at `path`, without other elements. */
 export function stringsAt(value: Json | undefined, ...path: readonly string[]): readonly string[] {
   return arrayAt(value, ...path).filter((member) => typeof member === 'string');
 }
 
-/** The string fields of the object at `path` (labels, annotations). */
+/** Returns the fields of the object at `path` whose values are strings, for example labels or annotations. */
 export function stringMapAt(
   value: Json | undefined,
   ...path: readonly string[]
@@ -78,7 +78,7 @@ export function stringMapAt(
   return new Map(entries.flatMap(([key, member]) => (typeof member === 'string' ? [[key, member]] : [])));
 }
 
-/** Identity of an API object; missing parts are empty. */
+/** Returns kind, namespace and name of an API object. Missing parts are empty. */
 export function identify(object: ApiObject): {
   readonly namespace: string;
   readonly name: string;
@@ -103,7 +103,7 @@ export function withValue(
   return copy;
 }
 
-/** True if two JSON values are equal, in any order of fields. */
+/** True if two JSON values are equal. The order of fields does not matter. */
 export function equalJson(left: Json | undefined, right: Json | undefined): boolean {
   if (left === right) return true;
   if (isArray(left) && isArray(right)) {

@@ -1,4 +1,4 @@
-/** Effects of input: data for the program, echo on the screen, and signals of Ctrl-C and Ctrl-D. */
+/** Effects of typed input: data for the program, echo for the screen, and signals for Ctrl-C and Ctrl-D. */
 export interface TypedResult {
   readonly deliver: Uint8Array;
   readonly echo: Uint8Array;
@@ -8,8 +8,8 @@ export interface TypedResult {
 
 /**
  * Minimal line discipline for a shell on pipes, if no pseudo-terminal is available: echo, backspace, Ctrl-C, Ctrl-D,
- * and ` ` to `\r ` in the output. A line has at most 4096 bytes, like in the kernel; more input is dropped and rings
- * the bell.
+ * and ` ` to `\r ` in the output. A line has at most 4096 bytes, as in the kernel. Further input is dropped, and the
+ * bell rings.
  */
 export interface LineDiscipline {
   typed(bytes: Uint8Array): TypedResult;

@@ -11,7 +11,8 @@ import { encodeTable, parseTableRequest, type TableOptions, type TableRequest } 
 /** Default duration of a watch without `timeoutSeconds`, in ms. Kubernetes uses 30 to 60 minutes. */
 const DEFAULT_WATCH_MS = 45 * 60_000;
 /**
- * Interval of bookmarks, which report the current version to an idle watcher. Source: apiserver `bookmarkFrequency`.
+ * Interval of bookmark events, which send the current resource version to an idle watcher. Source: apiserver
+ * `bookmarkFrequency`.
  */
 const BOOKMARK_MS = 60_000;
 
@@ -20,7 +21,7 @@ export interface ListDependencies {
   readonly now: () => Date;
 }
 
-/** Selectors of a list, watch or deletecollection. `name` restricts it to one object. Throws 400. */
+/** Selectors of a list, watch or deletecollection. `name` limits the request to one object. Throws 400. */
 export function selectorOf(query: URLSearchParams, resource: Resource, name = ''): Selector {
   const labels = parseLabelSelector(query.get('labelSelector') ?? '');
   const fields = parseFieldSelector(query.get('fieldSelector') ?? '', resource);
@@ -28,7 +29,7 @@ export function selectorOf(query: URLSearchParams, resource: Resource, name = ''
     labels(object) && fields(object) && (name === '' || stringAt(object, 'metadata', 'name') === name);
 }
 
-/** Sends one object, or a table row if the client requested a table. */
+/** Sends one object, or a table with one row if the client requested a table. */
 export function sendObject(
   exchange: ApiExchange,
   { now }: ListDependencies,
@@ -41,7 +42,7 @@ export function sendObject(
   exchange.send(httpStatus, shown);
 }
 
-/** Sends a complete list. `limit` is ignored, which the API permits. */
+/** Sends a complete list. The parameter `limit` is ignored, which the API permits. */
 export function sendList(
   exchange: ApiExchange,
   dependencies: ListDependencies,
@@ -59,7 +60,7 @@ export function sendList(
   );
 }
 
-/** Returns a table with one row, with the version of its object. */
+/** Returns a table with one row and the resource version of its object. */
 function objectTable(
   resource: Resource,
   object: ApiObject,
@@ -74,9 +75,9 @@ function tableRequest(exchange: ApiExchange): TableRequest | undefined {
 }
 
 /**
- * Streams changes as newline-delimited JSON until `timeoutSeconds`, a disconnect or the end of the cluster. Without a
- * resource version it starts with the existing objects. With `sendInitialEvents` it marks their end. Source: apiserver
- * `pkg/endpoints/handlers/watch.go`.
+ * Streams changes as newline-delimited JSON until `timeoutSeconds` is over, the client disconnects or the cluster
+ * closes. Without a resource version, the stream starts with the existing objects. With `sendInitialEvents`, a
+ * bookmark follows them. Source: apiserver `pkg/endpoints/handlers/watch.go`.
  */
 export async function sendWatch(
   exchange: ApiExchange,
@@ -128,7 +129,7 @@ interface EventEncoder {
   bookmark(version: number, initialEnd: boolean): string;
 }
 
-/** Encodes events as lines. If the client requested tables, only the first one contains the columns. */
+/** Encodes events as lines. If the client requested tables, only the first table contains the columns. */
 function createEventEncoder(exchange: ApiExchange, resource: Resource, now: () => Date): EventEncoder {
   const request = tableRequest(exchange);
   let withoutColumns = false;

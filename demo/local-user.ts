@@ -3,14 +3,14 @@ import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
 
 /**
- * A row of an established connection: local address and port, remote ones, state, queues, timers, retransmissions,
- * user. Linux shows user 0 for closed sockets, so other states prove nothing.
+ * Matches the row of an established connection, and captures the local address and the user id. Other states are
+ * ignored, because Linux shows user 0 for closed sockets.
  */
 const ROW = /^\s*\d+: ([0-9A-F]+:[0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 01 \S+ \S+ \S+\s+(\d+) /gm;
 
 /**
  * True if the socket with this address belongs to the user of this process or to root. Linux lists the user of each
- * socket. On an OS without such a list (macOS, Windows) the result is true.
+ * socket. macOS and Windows have no such list, so the result is true there.
  *
  * @param address loopback IP address of the peer
  */
@@ -25,8 +25,8 @@ export async function isOwnSocket(address: string, port: number): Promise<boolea
 }
 
 /**
- * True if all established connections from this address belong to the user `own` or to root. Sockets of several users
- * can share a port for different destinations.
+ * True if all established connections from this address belong to the user `own` or to root. All connections are
+ * checked, because sockets of several users can share a port if their destinations differ.
  *
  * @param tables content of `/proc/net/tcp` and `/proc/net/tcp6`
  */
@@ -39,8 +39,8 @@ export function isSocketOf(own: number, tables: string, address: string, port: n
 }
 
 /**
- * Address forms in Linux: words in the byte order of the machine. An IPv4 address may also be an IPv4-mapped IPv6
- * address.
+ * Returns the forms in which Linux may list an address. The words are in the byte order of the machine, and an IPv4
+ * address may be listed as an IPv4-mapped IPv6 address.
  */
 function namesOf(address: string): readonly string[] {
   if (!isIPv4(address)) return [`${'0'.repeat(24)}${words([0, 0, 0, 1])}`];

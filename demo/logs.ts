@@ -1,24 +1,27 @@
-/** One line of a container's log, or a part of a very long one. */
+/** One line of a container's log, or a part of a very long line. */
 export interface LogPart {
   readonly sequence: number;
   readonly timeMs: number;
-  /** Bytes with their newline, unless the line was split or is the unterminated last line. */
+  /**
+   * Bytes of the line, including the newline. The newline is missing if the line was split, or if the last line is
+   * incomplete.
+   */
   readonly bytes: Uint8Array;
 }
 
 /** The latest log lines of a container, limited in bytes. */
 export interface LogBuffer {
   append(source: 'stdout' | 'stderr', chunk: Uint8Array): void;
-  /** Ends the log. Unfinished lines become entries. */
+  /** Ends the log. An incomplete last line becomes an entry. */
   end(): void;
   readonly ended: boolean;
-  /** Returns the available entries from `sequence` on. */
+  /** Returns the entries that are still available, starting at `sequence`. */
   since(sequence: number): readonly LogPart[];
-  /** Resolves at the next append or end; immediately if the log has ended. */
+  /** Resolves when the log grows or ends. Resolves immediately if the log has already ended. */
   changed(signal: AbortSignal): Promise<void>;
 }
 
-/** Maximum length of an entry. Longer lines are split, like in the kubelet. */
+/** Maximum length of an entry, in bytes. Longer lines are split, as by the kubelet. */
 const MAX_ENTRY_BYTES = 16 * 1024;
 const NEWLINE = 0x0a;
 
@@ -81,7 +84,7 @@ export function createLogBuffer(now: () => number, maxBytes = 1024 * 1024): LogB
   };
 }
 
-/** Query of `GET …/log`. Source: core/v1 PodLogOptions. */
+/** Query parameters of `GET …/log`. Source: core/v1 PodLogOptions. */
 export interface LogQuery {
   readonly follow: boolean;
   readonly timestamps: boolean;
@@ -91,8 +94,8 @@ export interface LogQuery {
 }
 
 /**
- * Writes a log like `kubectl logs`. With `follow`, waits for more until the log ends or `signal` aborts. A reader that
- * is slower than the buffer loses the dropped lines. Each `write` is awaited (back-pressure).
+ * Writes a log like `kubectl logs`. With `follow`, waits for further lines until the log ends or `signal` aborts. A
+ * slow reader misses lines that the buffer has dropped. Each call of `write` is awaited, so that back-pressure works.
  */
 export async function writeLog(
   log: LogBuffer,

@@ -15,7 +15,7 @@ import {
 import { apiVersionOf, NAMESPACES, type Resource } from './resources.ts';
 import type { Store } from './store.ts';
 
-/** The one node of the cluster. */
+/** Name of the only node of the cluster. */
 export const NODE_NAME = 'demo-node';
 
 const NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
@@ -23,8 +23,8 @@ const RBAC_NAME = /^[^/%]{1,253}$/;
 const SUFFIX_ALPHABET = 'bcdfghjklmnpqrstvwxz2456789';
 
 /**
- * Returns the object to store for a POST: checked, named, and with the API server's defaults. Throws the API server's
- * 400, 403, 404 and 422. `now` is its creation time.
+ * Checks the object of a POST, and returns it with a name and the API server's defaults. Throws 400, 403, 404 and 422
+ * errors like the API server. `now` is the creation time of the object.
  */
 export function prepareCreate(
   store: Store,
@@ -51,8 +51,8 @@ export function prepareCreate(
 }
 
 /**
- * Returns the object to store for a PUT or PATCH. Server-owned fields stay. `part` is the half of the object that the
- * request may change. Throws 400 and 422.
+ * Checks the object of a PUT or PATCH, and returns the object to store. Server-owned fields stay. `part` is the part
+ * of the object that the request may change. Throws 400 and 422 errors.
  */
 export function prepareUpdate(
   resource: Resource,

@@ -4,8 +4,8 @@ import { isStored, RESOURCES, type Resource } from './resources.ts';
 
 /**
  * Index of the OpenAPI v3 documents, one per group and version. kubectl searches them for PATCH operations with the
- * `fieldValidation` parameter, and then leaves validation to the server. There are no schemas, so `kubectl explain`
- * shows nothing.
+ * `fieldValidation` parameter, and then leaves validation to the server. The documents contain no schemas, so `kubectl
+ * explain` shows nothing.
  */
 export function openApiV3Index(): ApiObject {
   const documents = [...new Set(RESOURCES.map(documentPath))];
@@ -35,8 +35,8 @@ export function openApiV3(path: string): ApiObject | undefined {
 }
 
 /**
- * The OpenAPI v2 document, without definitions, as `gnostic` protobuf (openapi_v2.Document). kubectl requests this form
- * if v3 is insufficient.
+ * The OpenAPI v2 document without definitions, encoded as protobuf of `gnostic` (openapi_v2.Document). kubectl
+ * requests it if the v3 documents are not sufficient.
  */
 export function openApiV2Protobuf(): Uint8Array {
   const text = (field: number, value: string): Buffer => tagged(field, Buffer.from(value));
@@ -46,7 +46,7 @@ export function openApiV2Protobuf(): Uint8Array {
 
 const LENGTH_DELIMITED = 2;
 
-/** One length-delimited field of at most 127 bytes. Source: protobuf encoding, wire type 2. */
+/** Encodes a length-delimited field of at most 127 bytes. Source: protobuf encoding, wire type 2. */
 function tagged(field: number, value: Buffer): Buffer {
   return Buffer.concat([Uint8Array.of((field << 3) | LENGTH_DELIMITED, value.byteLength), value]);
 }

@@ -1,13 +1,13 @@
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * One output of a process, delivered to every subscriber. It is read at the speed of the slowest subscriber, and paused
- * without subscribers, so that buffers stay bounded and no data is lost.
+ * One output of a process, which every subscriber gets. The slowest subscriber determines the speed of reading, and
+ * reading pauses without subscribers. Buffers therefore stay small, and no data is lost.
  */
 export interface Output {
-  /** Delivers later chunks to `sink`, and never ends it. Returns a function that unsubscribes. */
+  /** Writes all further chunks to `sink`, but never ends `sink`. Returns a function that unsubscribes. */
   subscribe(sink: Writable): () => void;
-  /** Resolves after the last chunk was delivered, or after a failure. */
+  /** Resolves after the last chunk was written, or after an error. */
   readonly done: Promise<void>;
   /** Delivered bytes. */
   readonly deliveredBytes: number;
@@ -15,7 +15,7 @@ export interface Output {
   readonly held: boolean;
 }
 
-/** Distributes `source`, which must have no other reader. */
+/** Creates an output that reads `source`. Nothing else may read `source`. */
 export function createOutput(source: Readable): Output {
   const sinks = new Set<Writable>();
   const full = new Set<Writable>();

@@ -7,7 +7,10 @@ export const PATCHES: ReadonlyMap<string, (target: ApiObject, patch: Json) => Js
   ['application/apply-patch+yaml', strategicMergePatch],
 ]);
 
-/** RFC 7386: fields of `patch` replace those of `target`, null removes them, arrays are replaced completely. */
+/**
+ * Merge patch of RFC 7386. Fields of `patch` replace those of `target`, null removes a field, and arrays are replaced
+ * completely.
+ */
 export function mergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
   const result = new Map(Object.entries(isObject(target) ? target : {}));
@@ -18,7 +21,10 @@ export function mergePatch(target: Json | undefined, patch: Json): Json {
   return Object.fromEntries(result);
 }
 
-/** Merge keys of the lists in core types. Source: `patchMergeKey` tags in k8s.io/api core/v1 and apps/v1. */
+/**
+ * Keys by which a strategic merge patch merges lists of core types. Source: `patchMergeKey` tags in k8s.io/api core/v1
+ * and apps/v1.
+ */
 const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
   containers: ['name'],
   initContainers: ['name'],
@@ -42,9 +48,9 @@ const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
 const MERGED_SETS: readonly string[] = ['finalizers', 'podCIDRs'];
 
 /**
- * A strategic merge patch: like RFC 7386, but lists of the core types are merged by their keys, with the directives
- * `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…` (the order is only kept, never
- * changed). Source: apimachinery `pkg/util/strategicpatch/patch.go`.
+ * Strategic merge patch. It works like RFC 7386, but merges lists of core types by their keys. It supports the
+ * directives `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…`. `$setElementOrder/…` is accepted, but the order
+ * of elements never changes. Source: apimachinery `pkg/util/strategicpatch/patch.go`.
  */
 export function strategicMergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;

@@ -13,15 +13,15 @@ import { DEFAULT_SIZE, type Terminals } from './terminal.ts';
 
 /**
  * Runs the containers of pods as local processes, without any isolation. A container has the rights of the user who
- * started the demo. Therefore the API server double only listens on loopback and requires a token.
+ * started the demo. The API server of the demo therefore listens only on loopback, and requires a token.
  */
 export interface PodRuntime {
-  /** Starts a pod's containers. Returns undefined if the maximum number of pods runs. */
+  /** Starts the containers of a pod. Returns undefined if the maximum number of pods is already running. */
   start(pod: ApiObject): RunningPod | undefined;
   find(namespace: string, name: string): RunningPod | undefined;
   /** Starts new ephemeral containers of the pod. */
   refresh(pod: ApiObject): void;
-  /** Stops a pod's containers and their child processes, and forgets the pod. */
+  /** Stops the containers of a pod and their child processes, and removes the pod from the runtime. */
   stop(namespace: string, name: string, graceMs: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -31,11 +31,11 @@ export interface RunningPod {
   readonly uid: string;
   readonly containers: readonly Container[];
   readonly ephemeral: readonly Container[];
-  /** Current status of the pod. */
+  /** Returns the current status of the pod. */
   status(): ApiObject;
   /** Runs a command next to a container's program. Throws `ProgramNotFound`. */
   exec(container: Container, argv: readonly string[], options: CommandOptions): RunningProcess;
-  /** Returns the local port of a declared container port. Throws if no container declares it. */
+  /** Returns the local port that stands for a declared container port. Throws if no container declares this port. */
   localPort(containerPort: number): Promise<number>;
 }
 
@@ -48,7 +48,7 @@ export interface CommandOptions {
 
 export interface PodRuntimeDependencies {
   readonly terminals: Terminals;
-  /** An empty directory for this runtime. The caller removes it. */
+  /** An empty directory that this runtime may use. The caller removes it afterwards. */
   readonly scratch: string;
   readonly shell: string;
   readonly searchPath: string;
@@ -94,7 +94,7 @@ function keyOf({ namespace, name }: { readonly namespace: string; readonly name:
   return `${namespace}/${name}`;
 }
 
-/** A pod's containers, and additional commands in it. */
+/** The containers of a pod, and additional commands that run in it. */
 class LocalPod implements RunningPod {
   readonly name: string;
   readonly uid: string;
@@ -213,8 +213,8 @@ function restartPolicyOf(pod: ApiObject): RestartPolicy {
 }
 
 /**
- * Creates a home directory. Its shells show the pod's name in the prompt, even if start-up files of the OS set a
- * prompt.
+ * Creates a home directory for a pod. Shells with this home directory show the pod's name in the prompt, even if
+ * start-up files of the OS set another prompt.
  */
 function prepareHome(directory: string, title: string): string {
   mkdirSync(directory, { recursive: true, mode: 0o700 });

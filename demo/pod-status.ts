@@ -1,10 +1,10 @@
 import { containerStatus, type Container } from './container.ts';
 import type { ApiObject } from './json.ts';
 
-/** Node address of every pod. */
+/** IP address of the node on which all pods run. */
 export const HOST_ADDRESS = '127.0.0.1';
 
-/** `status` of a pod from the state of its containers. */
+/** Computes the `status` of a pod from the state of its containers. */
 export function describePodStatus(pod: {
   readonly containers: readonly Container[];
   readonly ephemeral: readonly Container[];

@@ -1,6 +1,6 @@
 import { arrayAt, at, flagAt, numberAt, stringAt, type Json, type ApiObject } from './json.ts';
 
-/** Columns READY, STATUS and RESTARTS of a pod. */
+/** Values of the columns READY, STATUS and RESTARTS for a pod. */
 export interface PodSummary {
   readonly ready: string;
   readonly status: string;
@@ -8,7 +8,7 @@ export interface PodSummary {
   readonly lastRestart: string;
 }
 
-/** Summarises a pod like kubectl. Source: kubernetes `pkg/printers/internalversion/printers.go` (printPod). */
+/** Computes these values like kubectl. Source: kubernetes `pkg/printers/internalversion/printers.go` (printPod). */
 export function summarizePod(pod: ApiObject): PodSummary {
   const statuses = arrayAt(pod, 'status', 'containerStatuses');
   const total = arrayAt(pod, 'spec', 'containers').length;

@@ -14,7 +14,7 @@ export class PodController {
   readonly #events: ClusterEvents;
   readonly #now: () => Date;
 
-  /** @param runtime a function, because the runtime also needs this controller */
+  /** @param runtime returns the runtime; it is a function because the runtime needs this controller as well */
   constructor(store: Store, runtime: () => PodRuntime, events: ClusterEvents, now: () => Date) {
     this.#store = store;
     this.#runtime = runtime;
@@ -43,7 +43,7 @@ export class PodController {
     this.publish(namespace, name);
   }
 
-  /** Writes the runtime's status of a pod to the store. */
+  /** Copies the status of a pod from the runtime to the store. */
   publish(namespace: string, name: string): void {
     const running = this.#runtime().find(namespace, name);
     const stored = this.#store.get(PODS, namespace, name);
@@ -55,8 +55,8 @@ export class PodController {
   }
 
   /**
-   * Deletes a pod: immediately without a grace period or after its exit, otherwise after its programs have exited.
-   * Returns its last stored state. Throws 404.
+   * Deletes a pod. The deletion is immediate if there is no grace period or the pod has exited; otherwise it waits
+   * until its programs have exited. Returns the last stored state of the pod. Throws 404.
    */
   deletePod(namespace: string, name: string, graceSeconds?: number): ApiObject {
     const pod = this.#store.require(PODS, namespace, name);
@@ -85,7 +85,7 @@ export class PodController {
     return terminating;
   }
 
-  /** Deletes a namespace after its content. Returns its state. Throws 404. */
+  /** Deletes the content of a namespace, and then the namespace. Returns its state. Throws 404. */
   deleteNamespace(name: string): ApiObject {
     const marked = this.#store.update(NAMESPACES, '', name, (current) => ({
       ...withValue(current, ['metadata', 'deletionTimestamp'], timestamp(this.#now())),

@@ -4,12 +4,12 @@ import { pipeline } from 'node:stream/promises';
 import type { Duplex } from 'node:stream';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
-/** Stream protocol of port-forward over SPDY, also inside the WebSocket tunnel. */
+/** Stream protocol of port-forward over SPDY. It is also used for SPDY inside a WebSocket tunnel. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
-/** WebSocket subprotocol of the SPDY tunnel for port-forward. */
+/** WebSocket subprotocol for a tunnel that contains SPDY, which port-forward uses. */
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
-/** Maximum number of forwarded connections; each uses two streams. */
+/** Maximum number of forwarded connections. Each of them uses two streams. */
 const MAX_FORWARDED = 200;
 
 interface Pair {
@@ -19,8 +19,8 @@ interface Pair {
 
 /**
  * Serves port-forward on `transport`. Each pair of streams with one `requestid` becomes a connection to the local port
- * from `resolvePort`. Its errors and rejected connections are reported on the error stream. Resolves after the client
- * has disconnected and every connection is closed. Source: kubelet `cri/streaming/portforward`.
+ * from `resolvePort`. Errors and rejected connections are reported on the error stream of the pair. Resolves after the
+ * client has disconnected and every connection is closed. Source: kubelet `cri/streaming/portforward`.
  */
 export async function servePortForward(
   transport: Duplex,

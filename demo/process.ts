@@ -7,24 +7,24 @@ import { settledWithin } from '../src/async/with-timeout.ts';
 import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createOutput, type Output } from './output.ts';
 
-/** Result of a process: `code` as reported by a shell, 128 + n after signal n. */
+/** Result of a process. `code` is the exit code that a shell would report: 128 + n after signal n. */
 export interface ExitResult {
   readonly code: number;
   /** Signal number; 0 without a signal. */
   readonly signal: number;
 }
 
-/** A running program: with three pipes, with a terminal (without `stderr`), or inside this process. */
+/** A running program. It has three pipes, or a terminal without a separate `stderr`, or runs inside this process. */
 export interface RunningProcess {
   readonly pid: number | undefined;
-  /** Input of the program; ending it is end-of-file. Undefined for a program without input. */
+  /** Input of the program. Ending this stream signals end-of-file. Undefined for a program without input. */
   readonly stdin: Writable | undefined;
   readonly stdout: Output;
   readonly stderr: Output | undefined;
   resize(size: TerminalSize): void;
-  /** Sends a signal to the process group. Does nothing after its exit. */
+  /** Sends a signal to the process group. Does nothing after the program has exited. */
   kill(signal: NodeJS.Signals): void;
-  /** Resolves after the program has exited and its output was delivered. Never rejects. */
+  /** Resolves after the program has exited and subscribers have its complete output. Never rejects. */
   readonly exited: Promise<ExitResult>;
 }
 
@@ -37,7 +37,7 @@ export interface ProcessPlan {
   readonly stdin: boolean;
 }
 
-/** Thrown if argv[0] cannot be run. `message` has the form of a container runtime. */
+/** Thrown if argv[0] cannot be executed. `message` is similar to the message of a container runtime. */
 export class ProgramNotFound extends Error {
   override readonly name = 'ProgramNotFound';
 }
@@ -62,10 +62,10 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** Time without output after which background jobs of an exited program are ignored. */
+/** Time without output after the exit of a program. Afterwards, output of its background jobs is ignored. */
 const SILENT_AFTER_EXIT_MS = 400;
 
-/** Runs `plan` on pipes, in its own process group. */
+/** Starts the program of `plan` with pipes, in a new process group. */
 export function startOnPipes(plan: ProcessPlan): RunningProcess {
   const child = spawn(plan.program, plan.argv.slice(1), {
     argv0: plan.argv[0] ?? plan.program,
@@ -78,7 +78,7 @@ export function startOnPipes(plan: ProcessPlan): RunningProcess {
   if (outPipe === null || errPipe === null) throw new Error('the child process has no output pipes');
   const stdout = createOutput(outPipe);
   const stderr = createOutput(errPipe);
-  // A program may close its input early.
+  // A program may close its input before all data was written.
   child.stdin?.on('error', () => undefined);
   const ended = new Promise<ExitResult>((resolve) => {
     child.once('error', () => {
@@ -107,23 +107,25 @@ export function startOnPipes(plan: ProcessPlan): RunningProcess {
   };
 }
 
-/** Converts Node's exit result of a child. */
+/** Converts the exit code and signal that Node reports for a child process. */
 function exitResult(code: number | null, signal: NodeJS.Signals | null): ExitResult {
   const number = signal === null ? 0 : osConstants.signals[signal];
   return { code: code ?? 128 + number, signal: number };
 }
 
-/** Signals the process group of `pid`. Ignores a missing group. */
+/** Sends a signal to the process group of `pid`, if the group exists. */
 export function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
   if (pid === undefined) return;
   try {
     process.kill(-pid, signal);
   } catch {
-    // ESRCH: the group has exited
+    // ESRCH: all processes of the group have exited.
   }
 }
 
-/** Waits until the outputs end, or until they are silent for a while although they are being read. */
+/**
+ * Waits until all outputs have ended, or until none of them has sent data for a short time while they were being read.
+ */
 async function drain(outputs: readonly Output[]): Promise<void> {
   const all = Promise.all(outputs.map((output) => output.done));
   const total = (): number => outputs.reduce((sum, output) => sum + output.deliveredBytes, 0);

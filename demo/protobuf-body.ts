@@ -2,16 +2,16 @@ import { badRequest } from './api-status.ts';
 import { isArray, isObject, type Json, type ApiObject } from './json.ts';
 import { MESSAGES, type FieldType } from './protobuf-messages.ts';
 
-/** Content type of creates in kubectl 1.32 and later. */
+/** Content type of create requests from kubectl 1.32 and newer. */
 export const PROTOBUF_TYPE = 'application/vnd.kubernetes.protobuf';
 
 const MAGIC = Buffer.from('k8s\0');
 const WIRE = { varint: 0, fixed64: 1, lengthDelimited: 2, fixed32: 5 } as const;
 
 /**
- * Decodes Kubernetes' protobuf form: the magic, then a `runtime.Unknown` with kind and message. Unknown and empty
- * fields are omitted (`omitempty`). Throws 400 for invalid bytes or an unknown kind. Source: apimachinery
- * `pkg/runtime/serializer/protobuf/protobuf.go`.
+ * Decodes Kubernetes' protobuf format: a magic number, and a `runtime.Unknown` that contains the kind and the message.
+ * Unknown and empty fields are omitted (`omitempty`). Throws a 400 error for invalid bytes or an unknown kind. Source:
+ * apimachinery `pkg/runtime/serializer/protobuf/protobuf.go`.
  */
 export function decodeProtobufObject(bytes: Uint8Array): ApiObject {
   if (!Buffer.from(bytes.subarray(0, MAGIC.byteLength)).equals(MAGIC))
@@ -56,7 +56,7 @@ function decodeMessage(bytes: Uint8Array, name: string): ApiObject {
   return Object.fromEntries(result);
 }
 
-/** A map entry is a message of key (1) and value (2). */
+/** A map entry is a message with the fields key (1) and value (2). */
 function decodeEntry(value: FieldValue, type: FieldType): readonly [string, string] {
   let key = '';
   let text = '';
@@ -96,7 +96,7 @@ interface WireField {
   readonly value: FieldValue;
 }
 
-/** Returns the fields of a message in wire order. Throws 400 for an invalid length or wire type. */
+/** Returns the fields of a message in wire order. Throws a 400 error for an invalid length or wire type. */
 function readFields(bytes: Uint8Array): readonly WireField[] {
   const fields: WireField[] = [];
   let offset = 0;

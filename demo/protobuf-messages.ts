@@ -1,9 +1,9 @@
 /**
- * Field numbers of the messages that kubectl's typed clients send, with JSON names. Source: `generated.proto` of
+ * Field numbers and JSON names for the messages that kubectl's typed clients send. Source: `generated.proto` of
  * k8s.io/api (core/v1, apps/v1, authorization/v1) and of apimachinery (meta/v1, runtime, util/intstr).
  *
- * Types: `string`, `bool`, `int` (0 is omitted), `count` (0 is kept), `map` and `bytesMap` (of strings, of Base64),
- * `intOrString`, another message, or `[]` of any of these.
+ * Type of a field: `string`, `bool`, `int` (0 is omitted), `count` (0 is kept), `map` (of strings), `bytesMap` (of
+ * Base64), `intOrString`, or the name of another message. A leading `[]` means a list of this type.
  */
 export type FieldType = string;
 

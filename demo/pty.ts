@@ -6,7 +6,9 @@ import { signalGroup, type ProcessPlan, type RunningProcess } from './process.ts
 /** Starts a program in a terminal. */
 export type StartInTerminal = (plan: ProcessPlan, size: TerminalSize) => RunningProcess;
 
-/** Used part of `@lydell/node-pty`, with bytes instead of strings (`encoding: null`). */
+/**
+ * The part of `@lydell/node-pty` that the demo uses. With `encoding: null`, data consists of bytes instead of strings.
+ */
 interface PtyModule {
   spawn(file: string, args: readonly string[], options: Readonly<Record<string, unknown>>): Pty;
 }
@@ -21,12 +23,15 @@ interface Pty {
   resume(): void;
 }
 
-/** Interval of checks of a paused terminal. After the exit of its program, the rest in the kernel must be read. */
+/**
+ * Interval at which a paused terminal checks whether its program has exited. The rest of the output must then be read
+ * from the kernel.
+ */
 const HELD_CHECK_MS = 50;
 
 /**
- * Returns a function that starts programs in pseudo-terminals with the module `@lydell/node-pty` from `load`. Returns
- * the reason if the module is missing: it is optional and has no binary for some platforms.
+ * Returns a function that starts programs in pseudo-terminals with the module `@lydell/node-pty` from `load`. If the
+ * module is missing, returns the reason. The module is optional, because it lacks binaries for some platforms.
  */
 export async function loadPty(
   load: () => Promise<unknown>,
@@ -62,7 +67,8 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
   const screen = new Readable({ read: release });
   const hold = (): void => {
     pty.pause();
-    // The module closes the terminal 200 ms after the exit, even if it is unread, so read the rest (a few KiB) before.
+    // The module closes the terminal 200 ms after the exit, even if output is unread. The rest, a few KiB, is
+    // therefore read earlier.
     heldCheck ??= setInterval(() => {
       if (!isAlive(pty.pid)) release();
     }, HELD_CHECK_MS);
@@ -96,9 +102,10 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
 
 const END_OF_TRANSMISSION = Uint8Array.of(0x04);
 
-/** Writes to the terminal. Its end sends Ctrl-D, which means end-of-file. */
+/** Stream that writes to the terminal. Ending the stream sends Ctrl-D, which means end-of-file. */
 function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
-  // The module's own write reports neither errors nor back-pressure, so write to its socket.
+  // The data is written to the socket of the module, because the module's own method reports neither errors nor
+  // back-pressure.
   const inner: unknown = Reflect.get(pty, '_socket');
   const keyboard = new Writable({
     highWaterMark: 64 * 1024,
@@ -109,7 +116,7 @@ function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
       } else if (inner.destroyed || !inner.writable) {
         done();
       } else {
-        // An error means that the program has exited, which `exited` reports.
+        // An error indicates that the program has exited, which `exited` reports.
         inner.write(chunk, () => {
           done();
         });

@@ -2,7 +2,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { StatusToSend } from '../src/wire/remotecommand/exit-status.ts';
 import { createResizeParser, type TerminalSize } from '../src/wire/remotecommand/resize.ts';
 
-/** Requested streams of an exec or attach request. */
+/** Streams that an exec or attach request asks for. */
 export interface StreamOptions {
   readonly stdin: boolean;
   readonly stdout: boolean;
@@ -12,11 +12,11 @@ export interface StreamOptions {
 
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
-  /** Ends when the client has closed its input (impossible before v5 over WebSocket, and in v1). */
+  /** Ends when the client closes its input. Clients cannot do this in v1, or over WebSocket before v5. */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;
   readonly stderr: Writable | undefined;
-  /** Calls `listener` for every size, and immediately with the latest one, if any. */
+  /** Calls `listener` for every new size. If a size is already known, calls it immediately with the latest size. */
   onResize(listener: (size: TerminalSize) => void): void;
   /** Aborts when the client has disconnected. */
   readonly gone: AbortSignal;
@@ -24,14 +24,14 @@ export interface RemoteStreams {
   finish(status: StatusToSend): Promise<void>;
 }
 
-/** Parser for the sizes of a resize stream. */
+/** Parser for the terminal sizes in a resize stream. */
 export interface Sizes {
   /** Parses bytes of the stream, in chunks of any size. Throws `WireError` for invalid bytes. */
   readonly push: (bytes: Uint8Array) => void;
   readonly onResize: RemoteStreams['onResize'];
 }
 
-/** Creates the parser. It calls its listeners with each complete size. */
+/** Creates a parser that calls its listeners with each complete size. */
 export function createSizes(): Sizes {
   const parser = createResizeParser();
   const listeners: ((size: TerminalSize) => void)[] = [];
@@ -50,7 +50,7 @@ export function createSizes(): Sizes {
   };
 }
 
-/** Wraps `push`: calls `refuse` for invalid bytes instead of throwing. */
+/** Returns a function that calls `push`, or `refuse` if `push` throws because of invalid bytes. */
 export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): (bytes: Uint8Array) => void {
   return (bytes) => {
     try {
@@ -61,7 +61,7 @@ export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): 
   };
 }
 
-/** Ends a stream. Resolves after all data was written, or after a failure. */
+/** Ends a stream. Resolves after all data was written, or after an error. */
 export function endOf(stream: Writable | undefined): Promise<void> {
   return new Promise((resolve) => {
     if (stream === undefined || stream.destroyed || stream.writableFinished) {

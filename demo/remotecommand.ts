@@ -6,14 +6,14 @@ import type { RunningPod } from './pod-runtime.ts';
 import { ProgramNotFound, type ExitResult, type RunningProcess } from './process.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
 
-/** Time that a terminal session waits for the client's size before it starts with 80x24. */
+/** Time that a terminal session waits for the client's terminal size. Afterwards it starts with 80x24. */
 const FIRST_SIZE_MS = 300;
 /** Delay between SIGHUP and SIGKILL after the client has disconnected. */
 const HANG_UP_MS = 2_000;
 
 /**
- * Runs a command for an exec session until it has exited and the client has all output. Never rejects; the client gets
- * errors as a status. A disconnect stops the command.
+ * Runs a command for an exec session until it has exited and the client has all output. Never rejects, because the
+ * client gets errors as a status. If the client disconnects, the command is stopped.
  */
 export async function serveExec(
   pod: RunningPod,
@@ -49,8 +49,8 @@ export async function serveExec(
 }
 
 /**
- * Connects a client to a container's program until the program exits or the client disconnects. The input of a
- * container with `stdinOnce` closes with its first client. Never rejects.
+ * Connects a client to a container's program until the program exits or the client disconnects. With `stdinOnce`, the
+ * input of the container closes when its first client has finished. Never rejects.
  */
 export async function serveAttach(
   container: Container,
@@ -97,7 +97,7 @@ function connect(program: RunningProcess, { stdout, stderr }: RemoteStreams): re
 }
 
 /**
- * Copies input to a program. After the program has closed its input, the rest is discarded, so that it does not block
+ * Copies input to a program. If the program closes its input, further input is discarded, so that it does not block
  * the session.
  */
 function pump(input: Readable | undefined, program: RunningProcess, endWithInput: boolean): void {

@@ -1,4 +1,4 @@
-/** A supported resource, with all facts for REST, discovery and OpenAPI. */
+/** A supported resource, with the information that REST, discovery and OpenAPI need. */
 export interface Resource {
   readonly group: string;
   readonly version: string;
@@ -14,7 +14,7 @@ export interface Resource {
 
 export interface Subresource {
   readonly name: string;
-  /** Kind of a subresource's objects, `{kind, group, version}` if it differs from the parent's. */
+  /** Kind of the objects of a subresource: `{kind, group, version}`, if it differs from the kind of the parent. */
   readonly kind: string;
   readonly group?: string;
   readonly version?: string;
@@ -140,14 +140,14 @@ export const RESOURCES: readonly Resource[] = [
   stored('rbac.authorization.k8s.io', 'v1', 'roles', 'Role'),
 ];
 
-/** Returns the resource for a URL's group, version and plural name, if it is supported. */
+/** Returns the resource with a group, version and plural name from a URL, if it is supported. */
 export function findResource(group: string, version: string, plural: string): Resource | undefined {
   return RESOURCES.find(
     (resource) => resource.plural === plural && resource.group === group && resource.version === version,
   );
 }
 
-/** Returns a mandatory resource. Throws for a missing one, which is a programming error. */
+/** Returns a resource that must exist. Throws if it does not exist, which is a programming error. */
 export function requireResource(group: string, plural: string): Resource {
   const found = RESOURCES.find((resource) => resource.group === group && resource.plural === plural);
   if (found === undefined) throw new Error(`no resource ${plural} in group ${group}`);
@@ -165,7 +165,7 @@ export function apiVersionOf({
   return group === '' ? version : `${group}/${version}`;
 }
 
-/** True if objects of this resource are stored. Reviews are not. */
+/** True if the store contains objects of this resource. Reviews are not. */
 export function isStored(resource: Resource): boolean {
   return resource.verbs.includes('get');
 }

@@ -108,7 +108,7 @@ async function change(
   if (body === undefined) throw badRequest('the body of the request was empty');
   const current = store.get(resource, namespace, name);
   if (current === undefined) {
-    // Server-side apply creates missing objects.
+    // Server-side apply creates the object if it does not exist.
     if (exchange.method !== 'PATCH' || !exchange.contentType.startsWith('application/apply-patch')) {
       throw notFound(resource, name);
     }

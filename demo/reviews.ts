@@ -3,8 +3,8 @@ import { objectAt, type ApiObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 
 /**
- * Responds to a review: the identity of the caller, or the caller's rights, which are unrestricted in this cluster.
- * Source: k8s.io/api authentication/v1 and authorization/v1.
+ * Responds to an access review with the identity of the caller, or with the caller's rights. The rights are
+ * unrestricted in this cluster. Source: k8s.io/api authentication/v1 and authorization/v1.
  */
 export function answerReview(resource: Resource, body: ApiObject, user: UserInfo): ApiObject {
   const answer = {

@@ -7,7 +7,7 @@ import type { ApiObject } from './json.ts';
 import { openApiV2Protobuf, openApiV3, openApiV3Index } from './openapi.ts';
 import { serveResource, type RestDependencies } from './rest.ts';
 
-/** Reported version of the cluster. */
+/** Kubernetes version that the cluster reports. */
 export const CLUSTER_VERSION = 'v1.33.0';
 
 export interface AnswerDependencies {
@@ -17,7 +17,7 @@ export interface AnswerDependencies {
   readonly log: Logger;
 }
 
-/** Handles one request. Errors become a status. Never rejects. */
+/** Handles one request. Sends errors to the client as a status. Never rejects. */
 export async function answer(
   request: HttpRequest,
   response: HttpResponse,
@@ -61,7 +61,7 @@ async function route(exchange: ApiExchange, rest: RestDependencies): Promise<voi
   }
 }
 
-/** Handles discovery. @returns false for other paths */
+/** Handles requests for discovery. @returns false if the path belongs to other requests */
 function discover(exchange: ApiExchange): boolean {
   const given = exchange.path.segments;
   const segments = given.at(-1) === '' ? given.slice(0, -1) : given;

@@ -1,6 +1,6 @@
 /**
  * `npm start`: runs a cluster, the gateway, a recorder and the player on this machine, and records one sample session.
- * With `--kubeconfig` the cluster is a real one.
+ * With `--kubeconfig`, it uses a real cluster instead of the embedded one.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -33,7 +33,7 @@ import { openSettingDirectory } from '../src/compose/setting-directory.ts';
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
 const DEMO_POD = { namespace: 'default', pod: 'shell' };
-/** Login name of every caller. */
+/** Login name that all callers have. */
 const LOGIN = 'demo@example.com';
 /** A second user, who approves access requests. */
 const APPROVER = 'approver@example.com';
@@ -43,7 +43,7 @@ const TOKEN_BYTES = 32;
 /** Fields of `demo.json` that identify a running demo. */
 const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
-/** Runs until `signal` aborts. Prints one line per step, then three commands for the user. */
+/** Runs until `signal` aborts. Prints one line for each step, and then three commands for the user. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const stack = new CleanUp();
   try {
@@ -90,7 +90,7 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
     process: await describeProcess(process.pid),
   };
   await rm(note, { force: true });
-  // `wx` never follows a link of another user
+  // `wx` does not follow a link that another user may have created.
   await writeFile(note, JSON.stringify(running), { mode: 0o600, flag: 'wx' });
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');
@@ -116,7 +116,7 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
 
 /**
  * @throws TailcastError `CONFIG_INVALID` if the directory belongs to another user, who could replace the kubeconfig in
- *   it
+ *   this directory
  */
 async function refuseForeignDirectory(directory: string): Promise<void> {
   const { uid } = await stat(directory);
@@ -128,7 +128,7 @@ async function refuseForeignDirectory(directory: string): Promise<void> {
   );
 }
 
-/** @throws TailcastError `ALREADY_RUNNING` if the process that wrote the note still runs */
+/** @throws TailcastError `ALREADY_RUNNING` if the process that wrote `demo.json` still runs */
 async function refuseSecond(note: string): Promise<void> {
   const text = await readFile(note, 'utf8').catch(() => '');
   const { data } = NOTE.safeParse(jsonOrUndefined(text));
@@ -140,10 +140,10 @@ async function refuseSecond(note: string): Promise<void> {
 
 interface Upstream {
   readonly kubeconfig: string;
-  /** File of the setting `clusters`, and the names of the clusters; undefined for one cluster. */
+  /** File for the setting `clusters`, and the names of the clusters. Undefined if there is only one cluster. */
   readonly clusters: { readonly file: string; readonly names: readonly string[] } | undefined;
   readonly context: string | undefined;
-  /** Target of the sample session; undefined for a real cluster. */
+  /** Pod of the sample session; undefined for a real cluster. */
   readonly pod: { readonly namespace: string; readonly pod: string } | undefined;
 }
 
@@ -178,7 +178,7 @@ async function openCluster(parts: {
   return { kubeconfig: path, clusters: { file, names }, context: undefined, pod: DEMO_POD };
 }
 
-/** Only the user of the demo may upload and view. */
+/** Permits only the user who runs the demo to upload and to view recordings. */
 const OWN_USER: Pick<RecorderOptions, 'identify' | 'identifyViewer'> = {
   identify: async ({ address, port }) =>
     isLoopback(address) && (await isOwnSocket(address, port))
@@ -221,7 +221,7 @@ function openGateway(parts: {
       ['clusters', upstream.clusters?.file],
       ['identity', 'static'],
       ['stateDirectory', join(directory, isApprover ? 'approver' : 'gateway')],
-      // both gateways sign access requests
+      // Both gateways use the same key to sign access requests.
       ['lateKeyFile', isApprover ? join(directory, 'gateway', 'late.key') : undefined],
       ['opsListen', 'off'],
       ['accessLog', false],
@@ -242,7 +242,7 @@ function openGateway(parts: {
   });
 }
 
-/** Identity of all callers of the demo: this user, with all rights, and recorded. */
+/** Identity of all callers of the demo. They have all rights, and their sessions are recorded. */
 function demoIdentity(login: string, recorder: { readonly host: string; readonly port: number }): Identity {
   const rule = {
     clusters: ['*'],

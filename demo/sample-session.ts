@@ -1,6 +1,6 @@
 /**
- * One interactive session through the gateway, so that the player has a recording. The session types into a shell and
- * waits for the screen, like a user.
+ * One interactive session through the gateway, so that the player has a recording. Like a user, the session types into
+ * a shell, and waits until the screen shows the result.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,15 +11,18 @@ import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../src/wir
 import { CHANNEL } from '../src/wire/remotecommand/channel.ts';
 
 interface Typing {
-  /** Pause before the text. */
+  /** Pause before the text is typed, in milliseconds. */
   readonly restMs: number;
   readonly text: string;
 }
 
-/** Sequence with which an editor switches to the alternate screen. */
+/** Escape sequence that an editor sends to switch to the alternate screen. */
 const FULL_SCREEN = '\x1b[?1049h';
 const EDITOR_MS = 2000;
-/** Input for the editor, if there is one. It leaves no text on the screen, but the search still finds it. */
+/**
+ * Input that starts the editor, if it is installed. Text in the editor disappears from the screen, but the search
+ * still finds it.
+ */
 const EDITOR: Typing = { restMs: 600, text: 'vi notes.txt\r' };
 const IN_EDITOR: readonly Typing[] = [
   { restMs: 400, text: 'iThe cormorant rollout waits for Monday.' },
@@ -45,16 +48,16 @@ export interface SampleTarget {
   readonly caPem: string;
   /** Bearer token of the gateway. */
   readonly token: string;
-  /** Path before that of the API; empty for a gateway with one cluster. */
+  /** Prefix of the API path. Empty if the gateway serves only one cluster. */
   readonly basePath: string;
   readonly namespace: string;
   readonly pod: string;
 }
 
 /**
- * Runs the session, and resolves at its end.
+ * Runs the session, and resolves when it has ended.
  *
- * @throws TailcastError `UPSTREAM_BROKEN` without a 101 response from the gateway
+ * @throws TailcastError `UPSTREAM_BROKEN` if the gateway does not respond with 101
  */
 export async function recordSampleSession(target: SampleTarget, signal: AbortSignal): Promise<void> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(SESSION_LIMIT_MS)]);
@@ -120,7 +123,10 @@ async function upgrade(
   watch(socket, head.subarray(head.indexOf('\r\n\r\n') + 4), onEditor);
 }
 
-/** Waits for an editor on the screen, and responds to the close frame, so that the session ends cleanly. */
+/**
+ * Calls `onEditor` when an editor appears on the screen. Responds to the close frame, so that the session ends
+ * cleanly.
+ */
 function watch(socket: TLSSocket, head: Buffer, onEditor: () => void): void {
   const scanner = createWebSocketScanner({ expectMask: false });
   let seen = '';

@@ -1,7 +1,7 @@
 import { invalid } from './api-status.ts';
 import { numberAt, objectAt, stringAt, stringMapAt, withValue, type Json, type ApiObject } from './json.ts';
 
-/** `autoscaling/v1` Scale of a workload. */
+/** Returns the `autoscaling/v1` Scale of a workload. */
 export function readScale(object: ApiObject): ApiObject {
   const { name, namespace, uid, resourceVersion, creationTimestamp } = objectAt(object, 'metadata');
   const labels = [...stringMapAt(object, 'spec', 'selector', 'matchLabels')];
@@ -17,7 +17,7 @@ export function readScale(object: ApiObject): ApiObject {
   };
 }
 
-/** Returns the workload with the replicas of a Scale. Throws 422 for an invalid number. */
+/** Returns the workload with the number of replicas from a Scale. Throws a 422 error for an invalid number. */
 export function writeScale(object: ApiObject, scale: Json): ApiObject {
   const replicas = numberAt(scale, 'spec', 'replicas') ?? 0;
   if (!Number.isInteger(replicas) || replicas < 0) {

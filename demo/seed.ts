@@ -14,10 +14,10 @@ export interface Seed {
 const HEARTBEAT =
   'trap "exit 0" TERM; n=0; while :; do n=$((n+1)); echo "$(date -u +%FT%TZ) heartbeat $n"; sleep 5 & wait $!; done';
 
-/** The namespaces of a fresh cluster. */
+/** Returns the namespaces of a new cluster. */
 export const SEED_NAMESPACES = ['default', 'kube-node-lease', 'kube-public', 'kube-system', 'web'] as const;
 
-/** Node, services and pods of a fresh cluster. `version` is the kubelet version. */
+/** Returns the node, Services and pods of a new cluster. `version` is the kubelet version that the node reports. */
 export function seeds(version: string, now: Date): readonly Seed[] {
   return [
     seed('', 'nodes', '', node(version, now)),

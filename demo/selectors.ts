@@ -2,14 +2,14 @@ import { badRequest } from './api-status.ts';
 import { at, stringMapAt, type ApiObject } from './json.ts';
 import type { Resource } from './resources.ts';
 
-/** Returns true if an object is selected. */
+/** Returns true if an object matches a selector. */
 export type Selector = (object: ApiObject) => boolean;
 
 const LABEL_KEY = /^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$/;
 
 /**
  * Parses a `labelSelector`: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, joined by commas. Throws
- * 400 for invalid text. Source: apimachinery `pkg/labels/selector.go`.
+ * a 400 error for invalid text. Source: apimachinery `pkg/labels/selector.go`.
  */
 export function parseLabelSelector(text: string): Selector {
   const terms = splitOutsideParentheses(text)
@@ -57,7 +57,7 @@ function splitOutsideParentheses(text: string): string[] {
   return [...text.matchAll(/((?:\([^()]*\)|[^,()]|[()])*)(?:,|$)/g)].map(([, term = '']) => term.trim());
 }
 
-/** Selectable fields in addition to `metadata.name` and `metadata.namespace`, by `Kind`. */
+/** Fields that field selectors may use in addition to `metadata.name` and `metadata.namespace`, by `Kind`. */
 const SELECTABLE: Readonly<Record<string, readonly string[]>> = {
   Pod: [
     'spec.nodeName',
@@ -90,8 +90,8 @@ const SELECTABLE: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Parses a `fieldSelector`: `a=b`, `a==b`, `a!=b`, joined by commas (all must match). Throws the API server's 400 for a
- * field that is not selectable.
+ * Parses a `fieldSelector`: `a=b`, `a==b`, `a!=b`, joined by commas (all must match). Throws a 400 error like the API
+ * server for a field that cannot be selected.
  */
 export function parseFieldSelector(text: string, resource: Resource): Selector {
   const terms = text

@@ -28,7 +28,7 @@ export interface UpgradeDependencies {
   readonly maxSessions: number;
 }
 
-/** Serves the upgrades exec, attach and port-forward. Rejects other upgrades. */
+/** Serves upgrade requests: exec, attach and port-forward. Rejects other upgrades. */
 export function createSessions(dependencies: UpgradeDependencies): { serve(upgrade: ApiUpgrade): void } {
   let open = 0;
   return {
@@ -44,7 +44,7 @@ export function createSessions(dependencies: UpgradeDependencies): { serve(upgra
       upgrade.socket.on('error', () => undefined);
       serveUpgrade(upgrade, dependencies)
         .catch((error: unknown) => {
-          // Errors after the 101 can only close the connection.
+          // After the 101 response, an error can only close the connection.
           if (upgrade.switched === true) upgrade.socket.destroy();
           else refuseUpgrade(upgrade.socket, asApiStatus(error));
           dependencies.log.debug({ error: String(error) }, 'demo session refused or broken');

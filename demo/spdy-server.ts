@@ -4,32 +4,35 @@ import type { SpdyDataPiece, SpdyEvent, SpdyFrame } from '../src/wire/spdy/frame
 import { createHeaderDeflater, createHeaderInflater } from '../src/wire/spdy/headers.ts';
 import { inflateBlock } from './inflate.ts';
 
-/** One stream that the client opened. */
+/** A stream that the client has opened. */
 export interface ServedStream {
   readonly id: number;
-  /** Lower-case names; Kubernetes uses `streamtype`, `port` and `requestid`. */
+  /** Headers of the stream, with names in lower case. Kubernetes uses `streamtype`, `port` and `requestid`. */
   readonly headers: ReadonlyMap<string, string>;
-  /** Data from the client; ends with its FIN. Read or resume it, because an unread stream blocks the connection. */
+  /**
+   * Data from the client. Ends when the client sends FIN. Read or resume this stream, because an unread stream blocks
+   * the connection.
+   */
   readonly input: Readable;
-  /** Data to the client; `end()` sends FIN. Writes to a closed connection are ignored. */
+  /** Data for the client. `end()` sends FIN. Writes to a closed connection are ignored. */
   readonly output: Writable;
 }
 
-/** The server's end of a SPDY/3.1 connection. */
+/** The server side of a SPDY/3.1 connection. */
 export interface SpdyConnection {
-  /** Resolves when the transport has closed. */
+  /** Resolves when the transport is closed. */
   readonly closed: Promise<void>;
   /** Sends pending data and GOAWAY, then closes the transport. */
   close(): void;
 }
 
-/** Maximum size of a sent DATA payload, equal to Go's. */
+/** Maximum payload of a DATA frame that the server sends, in bytes. Go uses the same size. */
 const MAX_SENT_PAYLOAD_BYTES = 32 * 1024;
 
 /**
  * Serves SPDY/3.1 on `transport`, a socket after its 101 or a WebSocket tunnel. `onStream` is called for each accepted
- * stream of the client. This use of SPDY has no flow control, so an unread stream blocks the connection. More than
- * `maxStreams` concurrent streams are rejected. A malformed frame closes the connection. Source:
+ * stream of the client. Kubernetes uses SPDY without flow control, so an unread stream blocks the connection. If
+ * `maxStreams` streams are open, further streams are rejected. A malformed frame closes the connection. Source:
  * draft-mbelshe-httpbis-spdy-00; github.com/moby/spdystream.
  */
 export function serveSpdy(
@@ -79,7 +82,7 @@ export function serveSpdy(
       close(SPDY_GOAWAY.protocolError);
     }
   });
-  // The client closes its side after all its data.
+  // The client closes its side after it has sent all of its data.
   transport.on('end', () => {
     close();
   });
@@ -124,7 +127,7 @@ interface StreamTable {
   lastId(): number;
   open(event: Extract<SpdyEvent, { kind: 'synStream' }>, headers: ReadonlyMap<string, string>): void;
   deliver(piece: SpdyDataPiece): void;
-  /** Called when the client resets a stream. */
+  /** Handles a stream that the client has reset. */
   drop(streamId: number): void;
   dropAll(): void;
 }

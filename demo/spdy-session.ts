@@ -5,11 +5,11 @@ import { encodeStatus } from '../src/wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
-/** Maximum time for the client to open its streams. Source: kubelet `DefaultStreamCreationTimeout`. */
+/** Time in which the client must open its streams. Source: kubelet `DefaultStreamCreationTimeout`. */
 const STREAM_CREATION_TIMEOUT_MS = 30_000;
-/** Maximum time for a client to disconnect after it has all data. */
+/** Time in which the client must disconnect after it has received all data. */
 const LEAVE_TIMEOUT_MS = 5_000;
-/** Stream protocols of exec and attach over SPDY that kubelets support. */
+/** Stream protocols for exec and attach over SPDY that the kubelet supports. */
 export const SPDY_PROTOCOLS = [
   'v4.channel.k8s.io',
   'v3.channel.k8s.io',
@@ -18,8 +18,8 @@ export const SPDY_PROTOCOLS = [
 ] as const;
 
 /**
- * Opens a session over SPDY on `socket`, whose 101 selected `protocol`. Resolves when the client has opened exactly its
- * requested streams. After 30 s, closes the connection and rejects. Source: kubelet
+ * Opens a session over SPDY on `socket`, whose 101 selected `protocol`. Resolves when the client has opened exactly
+ * the requested streams. If this takes more than 30 s, closes the connection and rejects. Source: kubelet
  * `cri/streaming/remotecommand/httpstream.go`.
  */
 export async function openSpdySession(

@@ -5,26 +5,27 @@ import type { Resource } from './resources.ts';
 import type { Selector } from './selectors.ts';
 
 /**
- * The objects of the cluster, in memory, with one resource version counter and a bounded history for watches.
+ * The objects of the cluster, in memory. All objects share one counter for resource versions, and watches use a
+ * limited history of changes.
  *
- * Objects are immutable: every write stores a new object, so references are snapshots. Callers handle defaults,
- * validation and side effects.
+ * Objects are immutable. Every write stores a new object, so a reference always shows the same state. Callers handle
+ * defaults, validation and side effects.
  */
 export interface Store {
   readonly resourceVersion: number;
   get(resource: Resource, namespace: string, name: string): ApiObject | undefined;
-  /** Returns an object. Throws 404 if it does not exist. */
+  /** Returns an object. Throws a 404 error if it does not exist. */
   require(resource: Resource, namespace: string, name: string): ApiObject;
   /** Returns objects in the order of namespace and name. `namespace` '' lists all namespaces. */
   list(resource: Resource, namespace: string, selector?: Selector): readonly ApiObject[];
   /**
-   * Stores a new object and returns it with its resource version. Throws 409 if the name exists, 429 if the store is
-   * full.
+   * Stores a new object, and returns it with its resource version. Throws a 409 error if the name exists, and a 429
+   * error if the store is full.
    */
   create(resource: Resource, object: ApiObject): ApiObject;
   /**
-   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 without an object, and 409
-   * if the result contains an outdated resource version.
+   * Replaces an object by the result of `change`, and returns the stored object. Throws a 404 error if the object does
+   * not exist, and a 409 error if the result contains an outdated resource version.
    */
   update(
     resource: Resource,
@@ -32,9 +33,9 @@ export interface Store {
     name: string,
     change: (current: ApiObject) => ApiObject,
   ): ApiObject;
-  /** Removes an object and returns its last state. Throws 404 if it does not exist. */
+  /** Removes an object and returns its last state. Throws a 404 error if it does not exist. */
   remove(resource: Resource, namespace: string, name: string): ApiObject;
-  /** Follows changes after `fromVersion`. Throws 410 if the history is too short. */
+  /** Follows changes after `fromVersion`. Throws a 410 error if the history no longer contains them. */
   watch(query: WatchQuery): Watcher;
 }
 

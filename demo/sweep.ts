@@ -4,11 +4,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 export const MARKER_VARIABLE = 'TAILCAST_DEMO_POD';
 
 /**
- * Kills every process whose environment contains `MARKER_VARIABLE` with the prefix `marker`. This stops background jobs
- * and daemons that have left the process group. Needs `/proc`; does nothing without it.
+ * Kills every process whose environment contains `MARKER_VARIABLE` with the prefix `marker`. This also stops
+ * background jobs and daemons that have left their process group. Needs `/proc`; does nothing without it.
  */
 export function sweepProcesses(marker: string): void {
-  // A process may fork during the scan, so repeat until no process is found.
+  // A process may fork during the scan, so the scan is repeated until it finds no process.
   for (let pass = 0; pass < 5; pass += 1) {
     const found = listPids().filter((pid) => carries(pid, `${MARKER_VARIABLE}=${marker}`));
     if (found.length === 0) return;
@@ -40,6 +40,6 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // the process has exited
+    // The process has exited.
   }
 }

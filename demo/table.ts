@@ -4,13 +4,16 @@ import { summarizePod } from './pod-summary.ts';
 import { qualified } from './api-status.ts';
 import type { Resource } from './resources.ts';
 
-/** Table format of `kubectl get`, and the object in each row. */
+/** Requested table format of `kubectl get`, and the form of the object in each row. */
 export interface TableRequest {
   readonly version: 'v1' | 'v1beta1';
   readonly includeObject: 'Metadata' | 'Object' | 'None';
 }
 
-/** Returns the first supported `as=Table` alternative of an Accept header; undefined for plain objects. */
+/**
+ * Returns the first supported `as=Table` alternative in an Accept header. Returns undefined if the client requests
+ * plain objects.
+ */
 export function parseTableRequest(accept: string, includeObject: string | null): TableRequest | undefined {
   for (const alternative of accept.split(',')) {
     const [type = '', ...pairs] = alternative.split(';').map((part) => part.trim());
@@ -35,13 +38,13 @@ export interface TableOptions {
   readonly request: TableRequest;
   /** Metadata of the list. */
   readonly metadata: ApiObject;
-  /** Reference time of ages. */
+  /** Current time, from which ages are computed. */
   readonly now: Date;
   /** True if the client already has the columns. */
   readonly withoutColumns?: boolean;
 }
 
-/** Columns and rows of `objects` as `meta.k8s.io` Table. */
+/** Returns `objects` as a `meta.k8s.io` Table with columns and rows. */
 export function encodeTable(
   resource: Resource,
   objects: readonly ApiObject[],
@@ -207,7 +210,7 @@ const COLUMNS: Readonly<Record<string, readonly Column[]>> = {
   'leases.coordination.k8s.io': [NAME, field('Holder', ['spec', 'holderIdentity']), AGE],
 };
 
-/** The AGE text of an RFC 3339 time. */
+/** Returns the text of the column AGE for an RFC 3339 time. */
 function since(time: string, now: Date): string {
   const ms = Date.parse(time);
   return Number.isNaN(ms) ? '<unknown>' : humanDuration(now.getTime() - ms);

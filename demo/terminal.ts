@@ -6,19 +6,19 @@ import { createOutput } from './output.ts';
 import { startOnPipes, type ProcessPlan, type RunningProcess } from './process.ts';
 import { loadPty, type StartInTerminal } from './pty.ts';
 
-/** Starts programs with the best terminal of this machine. */
+/** Starts programs with the best kind of terminal that this machine supports. */
 export interface Terminals {
-  /** Sentence for the user of the demo. */
+  /** A sentence about the kind of terminal, for the user of the demo. */
   readonly description: string;
   readonly start: StartInTerminal;
 }
 
-/** The size before the first resize arrives. */
+/** Terminal size until the client sends one. */
 export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 
 /**
- * Opens terminals with the optional package from `load`. Without the package, programs run on pipes with a minimal line
- * discipline, and `description` says so.
+ * Opens terminals with the optional package from `load`. Without the package, programs run on pipes with a minimal
+ * line discipline, and `description` informs the user about this.
  */
 export async function openTerminals(load: () => Promise<unknown>): Promise<Terminals> {
   if (process.platform === 'win32') return pipeTerminals('pseudo-terminals are not supported on Windows');

@@ -12,7 +12,7 @@ function isBearerSubprotocol(name: string): boolean {
   return name.toLowerCase().startsWith(BEARER_PREFIX);
 }
 
-/** An upgrade request before its response. `head` contains the bytes after the request. */
+/** An upgrade request without a response so far. `head` contains bytes that arrived after the request. */
 export interface ApiUpgrade {
   readonly request: IncomingMessage;
   readonly socket: Duplex;
@@ -21,7 +21,10 @@ export interface ApiUpgrade {
   switched?: boolean;
 }
 
-/** True for SPDY, false for WebSocket; tests for a substring, like the API server. Throws 400 for neither. */
+/**
+ * True for SPDY, false for WebSocket. Like the API server, it searches for a substring. Throws a 400 error if the
+ * request names neither protocol.
+ */
 export function isSpdy({ request }: ApiUpgrade): boolean {
   const protocol = (request.headers.upgrade ?? '').toLowerCase();
   if (protocol.includes('spdy/3.1')) return true;
@@ -29,12 +32,12 @@ export function isSpdy({ request }: ApiUpgrade): boolean {
   throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
 }
 
-/** Subprotocols of a WebSocket client, including the one with its token. */
+/** Returns the subprotocols that a WebSocket client has sent, including the one with its token. */
 function subprotocolsOf({ rawHeaders }: IncomingMessage): readonly string[] {
   return splitProtocolLines(headerLines(rawHeaders, 'sec-websocket-protocol'));
 }
 
-/** The token in a list of WebSocket subprotocols, with which browsers authenticate; undefined without one. */
+/** Returns the token in the WebSocket subprotocols, with which browsers authenticate; undefined if there is none. */
 export function bearerSubprotocol(request: IncomingMessage): string | undefined {
   const name = subprotocolsOf(request).find(isBearerSubprotocol);
   const encoded = name?.slice(name.lastIndexOf('.') + 1);
@@ -42,8 +45,9 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
 }
 
 /**
- * Responds with 101 for SPDY, and the first of the client's stream protocols that is in `known`. Throws 400 if the
- * client names none and 403 if none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
+ * Responds with 101 for SPDY, and selects the first of the client's stream protocols that is in `known`. Throws a 400
+ * error if the client names no protocol, and a 403 error if none is known. Source: apimachinery
+ * `pkg/util/httpstream/httpstream.go` (Handshake).
  */
 export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): string {
   const { request } = upgrade;
@@ -64,7 +68,7 @@ export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): strin
 
 /**
  * Responds with 101 for WebSocket. Returns the first of the client's subprotocols that `isKnown` accepts, or '' if the
- * client offered none. Throws 400 for an invalid handshake and 403 if none is accepted.
+ * client offered none. Throws a 400 error for an invalid handshake, and a 403 error if no subprotocol is accepted.
  */
 export function acceptWebSocket(upgrade: ApiUpgrade, isKnown: (name: string) => boolean): string {
   const { request } = upgrade;
@@ -92,7 +96,7 @@ function switchProtocols(upgrade: ApiUpgrade, lines: readonly string[]): void {
   if (head.byteLength > 0) socket.unshift(Buffer.from(head));
 }
 
-/** Rejects an upgrade with the API server's status, and closes the connection. */
+/** Rejects an upgrade with a status like the API server, and closes the connection. */
 export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
   const body = encodeBody(error.status);
   const head = [

@@ -7,7 +7,7 @@ import {
 } from '../src/wire/websocket/frame.ts';
 import type { WebSocketPiece } from '../src/wire/websocket/frame.ts';
 
-/** A part of an unmasked data frame. Fragmented messages are not joined. */
+/** A part of a data frame, unmasked. The frames of a fragmented message are not joined. */
 export interface FramePart {
   readonly opcode: number;
   readonly first: boolean;
@@ -17,7 +17,7 @@ export interface FramePart {
 
 /** The server side of a WebSocket, RFC 6455. */
 export interface WebSocketConnection {
-  /** Sends one frame. `done` is called after the write, or when the client has disconnected. */
+  /** Sends one frame. `done` is called after the write, or after the client has disconnected. */
   send(opcode: number, payload: Uint8Array, done?: () => void): void;
   /** Pauses and resumes reading from the client. */
   pause(): void;
@@ -26,7 +26,7 @@ export interface WebSocketConnection {
    * Sends a close frame after pending frames, and closes the connection after the client's close frame or after 5 s.
    */
   close(code: number): void;
-  /** Resolves when the socket has closed. */
+  /** Resolves when the socket is closed. */
   readonly closed: Promise<void>;
 }
 
@@ -35,9 +35,9 @@ const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
 /**
- * Handles WebSocket on `socket` after its 101. Responds to pings and close frames. A malformed frame closes the
- * connection with 1002. `onFrame` gets the data frames. `onEnd` gets the client's close frame or the end of the socket,
- * whichever comes first.
+ * Handles WebSocket on `socket` after its 101. Responds to pings and close frames. After a malformed frame, closes the
+ * connection with status 1002. `onFrame` is called for data frames. `onEnd` is called for the client's close frame or
+ * the end of the socket, whichever comes first.
  */
 export function serveWebSocket(
   socket: Duplex,
@@ -60,7 +60,7 @@ export function serveWebSocket(
     if (closing) return;
     send(OPCODE.close, Uint8Array.of(code >> 8, code & 0xff));
     closing = true;
-    // The close frame of the client must be read, even if its data is not needed any more.
+    // Reading resumes, because the client's close frame must be read even if its data is not needed any more.
     socket.resume();
     const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
     socket.once('close', () => {
@@ -116,7 +116,10 @@ export function serveWebSocket(
   };
 }
 
-/** Byte stream inside a WebSocket tunnel (`SPDY/3.1+portforward.k8s.io`), without message boundaries. */
+/**
+ * Returns a byte stream without message boundaries, which is transferred in a WebSocket tunnel
+ * (`SPDY/3.1+portforward.k8s.io`).
+ */
 export function openByteStream(socket: Duplex): Duplex {
   const tunnel = new Duplex({
     read() {

@@ -72,7 +72,7 @@ export function openWebSocketSession(
     });
   const stdout = options.stdout ? output(CHANNEL.stdout) : undefined;
   const stderr = options.stderr && !options.tty ? output(CHANNEL.stderr) : undefined;
-  // One empty message on the lowest writable channel signals the start of the session.
+  // An empty message on the lowest writable channel tells the client that the session has started.
   send(
     stdout !== undefined ? CHANNEL.stdout : stderr !== undefined ? CHANNEL.stderr : CHANNEL.error,
     new Uint8Array(0),
@@ -92,7 +92,10 @@ export function openWebSocketSession(
   };
 }
 
-/** Splits frames into channel and data. Every frame is a message; the data of a large frame is delivered in parts. */
+/**
+ * Separates the channel from the data of frames. Each frame is one message, and the data of a large frame arrives in
+ * parts.
+ */
 function createDemultiplexer(
   receive: (channel: number, data: Uint8Array) => void,
 ): (part: FramePart) => void {

@@ -19,8 +19,8 @@ const DEPLOYMENTS = requireResource('apps', 'deployments');
 const REPLICA_SETS = requireResource('apps', 'replicasets');
 
 /**
- * The controllers of Deployments and ReplicaSets: a Deployment gets a ReplicaSet for its template, and a ReplicaSet
- * gets its pods. Objects of deleted owners are deleted. Rolling updates replace all pods at once.
+ * The controllers of Deployments and ReplicaSets. They create a ReplicaSet for the template of each Deployment, and
+ * the pods of each ReplicaSet. They delete objects whose owner was deleted. Rolling updates replace all pods at once.
  */
 export class WorkloadController {
   readonly #store: Store;
@@ -34,7 +34,7 @@ export class WorkloadController {
     this.#now = now;
   }
 
-  /** Schedules a reconciliation after any change of the store. */
+  /** Schedules a reconciliation. Call it after every change of the store. */
   changed(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -52,7 +52,7 @@ export class WorkloadController {
       .filter((object) => stringAt(object, 'metadata', 'deletionTimestamp') === '');
   }
 
-  /** Deletes objects whose owner is gone. */
+  /** Deletes objects whose owner does not exist. */
   #collectOrphans(): void {
     const stored = RESOURCES.filter(isStored);
     const uids = new Set(
@@ -155,7 +155,10 @@ export class WorkloadController {
       );
   }
 
-  /** Stores an object; undefined if the cluster rejects it (an invalid template, a namespace in deletion). */
+  /**
+   * Stores an object. Returns undefined if the cluster rejects it, for example because of an invalid template, or
+   * because its namespace is being deleted.
+   */
   #create(resource: Resource, namespace: string, object: ApiObject): ApiObject | undefined {
     try {
       return this.#store.create(
