@@ -1,7 +1,7 @@
 /**
  * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
- * index. Restricted viewers get only its state, because its counts include hidden sessions. Their responses are delayed
- * to fixed time steps, because a word in hidden sessions takes longer than an unknown word (ADR 38).
+ * index. Restricted viewers get only its state, and hidden sessions do not change it. Their responses are delayed to
+ * fixed time steps, because a word in hidden sessions takes longer than an unknown word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -44,6 +44,8 @@ export interface SearchApiOptions {
 }
 
 const STEP_MS = 100;
+/** Above this number of pending recordings the index is incomplete for all viewers with a rule. */
+const MAX_CHECKED = 1000;
 
 /** Progress of the index that a viewer may see. */
 type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
@@ -83,12 +85,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   const indexed = (): RecorderSearch => requireIndex(options);
   const searching = (): RecorderSearch => requireSearch(options);
 
-  async function indexFor(viewer: Viewer): Promise<ShownIndex> {
-    const { state, problem, ...counted } = await searching().progress();
-    const status = { state, ...(problem === undefined ? {} : { problem }) };
-    return access.scope(viewer) === 'everything' ? { ...status, ...counted } : status;
-  }
-
+  const indexFor = (viewer: Viewer): Promise<ShownIndex> => shownIndex(options, viewer);
   const reviewed = (viewer: Viewer, query: Query): Promise<Query> =>
     withReviewedIds(options.reviews, query, visibleIds(catalog, access.scope(viewer)));
 
@@ -160,6 +157,25 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       return { ...found, index };
     });
   });
+}
+
+/** Returns the progress of the index, for a restricted viewer without the effect of hidden recordings. */
+async function shownIndex(options: SearchApiOptions, viewer: Viewer): Promise<ShownIndex> {
+  const progress = await requireSearch(options).progress();
+  const { state, problem } = progress;
+  const scope = options.access.scope(viewer);
+  if (scope === 'everything') return progress;
+  const isReady = state === 'building' && !(await isIncompleteFor(options, scope));
+  return { state: isReady ? 'ready' : state, ...(problem === undefined ? {} : { problem }) };
+}
+
+/** True if a recording that a viewer may see can be missing from the index. */
+async function isIncompleteFor({ index, catalog }: SearchApiOptions, scope: Scope): Promise<boolean> {
+  if (scope.length === 0) return false;
+  const pending = index?.pending();
+  if (pending === undefined || pending.size > MAX_CHECKED) return true;
+  const visible = await visibleIds(catalog, scope)?.([...pending]);
+  return visible === undefined || visible.length > 0;
 }
 
 /** Returns the current recordings of the found sessions. Omits missing and hidden ones. */

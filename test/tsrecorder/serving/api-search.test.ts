@@ -21,7 +21,10 @@ import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { doc, moment } from '../search/engine-suite.ts';
 
 const HIDDEN = 40;
+/** The only recording that the catalogue check of this test hides. */
+const HIDDEN_ID = 'n_hidden';
 const ALICE: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
+const NOBODY: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'nobody@example.com' };
 const ROOT: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
 
 let directory = '';
@@ -48,6 +51,7 @@ function openApi(
   viewer: Viewer,
   costMs: (query: string) => number = () => 1,
   stateOf: (asked: number) => string = () => 'ready',
+  pending: readonly string[] = [],
 ): Api {
   const operations = createIndexHandlers();
   const opened = operations.open({ directory, mayWrite: false });
@@ -70,6 +74,7 @@ function openApi(
       partial: 1,
       bytes: 1,
     }),
+    pending: () => new Set(pending),
   } as unknown as RecorderSearch;
   const app = Fastify();
   addSearchApi(app, {
@@ -78,7 +83,7 @@ function openApi(
     reviews: { all: async () => new Map(), change: async () => NO_REVIEW, mark: async () => {} },
     catalog: {
       find: async (id) => entryOf(id),
-      shown: async (ids) => ids.map((id) => entryOf(id).recording),
+      shown: async (ids) => ids.map((id) => (id === HIDDEN_ID ? undefined : entryOf(id).recording)),
     },
     access: createViewerAccess({
       identify: async () => viewer,
@@ -140,6 +145,38 @@ it('an answer says how far the index was when it was asked, and no more', async 
 });
 
 describe('a search of somebody who may not see everything', () => {
+  it.each([
+    ['a recording of others', ALICE, [HIDDEN_ID], 'ready'],
+    ['a recording of the viewer', ALICE, [HIDDEN_ID, 'n_100'], 'building'],
+    [
+      'many recordings',
+      ALICE,
+      Array.from({ length: 1001 }, () => HIDDEN_ID).map((id, n) => `${id}${n}`),
+      'building',
+    ],
+    [
+      'many recordings and the viewer has no rule',
+      NOBODY,
+      Array.from({ length: 1001 }, (_, n) => `n_${n}`),
+      'ready',
+    ],
+    ['a recording of others and the viewer sees all', ROOT, [HIDDEN_ID], 'building'],
+  ])(
+    'has the state of the index for that viewer while %s is not indexed',
+    async (_, viewer, pending, state) => {
+      await using api = openApi(
+        viewer,
+        () => 1,
+        () => 'building',
+        pending,
+      );
+      for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
+        const { body } = await api.get(`/api/v1/${path}?q=common`);
+        expect(JSON.parse(body), path).toMatchObject({ index: { state } });
+      }
+    },
+  );
+
   it('finds, counts and shows nothing that is hidden, though nothing looks at it again', async () => {
     await using asAlice = openApi(ALICE);
     await using asRoot = openApi(ROOT);
