@@ -239,6 +239,8 @@ const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
  * clock next to a timer of Node over the same time, on one connection, or only to measure.
  */
 const READS_CLOCKS: ReadonlySet<string> = new Set([
+  'async/deadline.ts',
+  'async/timer.ts',
   'proxy/front/drain.ts',
   'proxy/front/plain.ts',
   'proxy/session/delayed-input.ts',

@@ -1,3 +1,5 @@
+import { afterPause } from './timer.ts';
+
 /** A timer that fires once unless it is moved or cleared, and never keeps the process alive. */
 export interface Deadline {
   /** Restarts the timer with the full time. */
@@ -5,17 +7,25 @@ export interface Deadline {
   clear(): void;
 }
 
-/** Calls `expire` after `ms` since the start or the last `extend`. */
+/** Calls `expire` after `ms` since the start or the last `extend`, and later if the process was paused meanwhile. */
 export function createDeadline(ms: number, expire: () => void): Deadline {
-  const timer = setTimeout(expire, ms);
-  timer.unref();
   let live = true;
+  let dueMs = performance.now() + ms;
+  let cancel = (): void => undefined;
+  const timer = setTimeout(() => {
+    cancel = afterPause(dueMs, expire);
+  }, ms);
+  timer.unref();
   return {
     extend() {
-      if (live) timer.refresh();
+      if (!live) return;
+      cancel();
+      dueMs = performance.now() + ms;
+      timer.refresh();
     },
     clear() {
       live = false;
+      cancel();
       clearTimeout(timer);
     },
   };

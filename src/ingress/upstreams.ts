@@ -1,4 +1,5 @@
 /** Connections to Services. HTTP/1.1 uses keep-alive connections, and HTTP/2 as few sessions as possible. */
+import { createDeadline } from '../async/deadline.ts';
 import { Agent, request as plainRequest, type ClientRequest } from 'node:http';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
@@ -192,8 +193,10 @@ function placeOf(upstream: string): {
 
 function limitConnect(socket: Socket, limitMs: number): void {
   if (!socket.connecting) return;
-  const timer = setTimeout(() => socket.destroy(new Error(`not connected within ${limitMs} ms`)), limitMs);
-  const stop = (): void => clearTimeout(timer);
+  const deadline = createDeadline(limitMs, () =>
+    socket.destroy(new Error(`not connected within ${limitMs} ms`)),
+  );
+  const stop = (): void => deadline.clear();
   socket.once('connect', stop);
   socket.once('close', stop);
 }

@@ -2,6 +2,7 @@
  * HTTP/1.1 with tailscaled over its unix socket: requests with complete responses, byte tunnels, and the
  * notification bus. Rejects with the errors of the socket; `local-api.ts` converts them to codes.
  */
+import { createDeadline } from '../async/deadline.ts';
 import {
   request,
   type Agent,
@@ -131,7 +132,7 @@ export async function openTunnel(
   target.signal.addEventListener('abort', withdraw, { once: true });
   if (target.signal.aborted) withdraw();
   const late = new Error(`no connection to ${host} port ${port} within ${timeoutMs} ms`);
-  const timer = setTimeout(() => attempt.abort(late), timeoutMs);
+  const timer = createDeadline(timeoutMs, () => attempt.abort(late));
   try {
     return await new Promise<Duplex>((resolve, reject) => {
       const base = requestOptions(socketPath, '/localapi/v0/dial', signal);
@@ -164,7 +165,7 @@ export async function openTunnel(
         .end();
     });
   } finally {
-    clearTimeout(timer);
+    timer.clear();
     target.signal.removeEventListener('abort', withdraw);
   }
 }
@@ -201,15 +202,14 @@ export async function* watchBus(
 ): AsyncGenerator<Notify> {
   const path = `/localapi/v0/watch-ipn-bus?mask=${mask}`;
   const deadline = new AbortController();
-  const timer = setTimeout(
-    () => deadline.abort(new DOMException('no response in time', 'TimeoutError')),
-    answerTimeoutMs,
+  const timer = createDeadline(answerTimeoutMs, () =>
+    deadline.abort(new DOMException('no response in time', 'TimeoutError')),
   );
   const either = AbortSignal.any([signal, deadline.signal]);
   try {
     const asked = request({ ...requestOptions(socketPath, path, either), agent: false });
     const response = await responseTo(asked, either);
-    clearTimeout(timer);
+    timer.clear();
     if (response.statusCode !== 200) {
       const body = await readBody(response, either, MAX_ERROR_BYTES);
       throw new TailcastError(
@@ -229,6 +229,6 @@ export async function* watchBus(
     if (error instanceof TailcastError) throw error;
     throw new TailcastError('TAILNET_UNAVAILABLE', describeFailure(error, socketPath), { cause: error });
   } finally {
-    clearTimeout(timer);
+    timer.clear();
   }
 }

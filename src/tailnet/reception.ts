@@ -2,6 +2,7 @@
  * The state of an accepted connection before the handover: PROXY header, TLS handshake, deadlines, and the limit
  * of such connections.
  */
+import { createDeadline } from '../async/deadline.ts';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { errorText } from '../errors.ts';
@@ -55,12 +56,12 @@ export function createReception(options: ReceptionOptions): Reception {
   }
 
   function secure(raw: Socket, peer: Peer, tls: TlsTerminator): void {
-    const deadline = setTimeout(() => {
-      refuse(raw, `over ${handshakeTimeoutMs} ms`, 'TLS handshake not finished');
-    }, handshakeTimeoutMs);
-    raw.once('close', () => clearTimeout(deadline));
+    const deadline = createDeadline(handshakeTimeoutMs, () =>
+      refuse(raw, `over ${handshakeTimeoutMs} ms`, 'TLS handshake not finished'),
+    );
+    raw.once('close', () => deadline.clear());
     const started = tls.start(raw, (socket, fallback) => {
-      clearTimeout(deadline);
+      deadline.clear();
       const named = options.withEntry === true ? withServerName(peer, socket, certificates, fallback) : peer;
       handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', named);
     });
@@ -80,19 +81,19 @@ export function createReception(options: ReceptionOptions): Reception {
       refuse(raw, 'not a trusted proxy', 'PROXY header refused');
       return;
     }
-    const deadline = setTimeout(() => {
-      refuse(raw, `over ${headerTimeoutMs} ms`, 'PROXY header missing');
-    }, headerTimeoutMs);
+    const deadline = createDeadline(headerTimeoutMs, () =>
+      refuse(raw, `over ${headerTimeoutMs} ms`, 'PROXY header missing'),
+    );
     readProxyHeader(
       raw,
       (header) => {
-        clearTimeout(deadline);
+        deadline.clear();
         if (header.kind === 'local') return admit(raw, direct);
         const { source, destination } = header;
         admit(raw, { ...source, source: 'proxy-protocol', ...entryOf(options, destination.address) });
       },
       (error) => {
-        clearTimeout(deadline);
+        deadline.clear();
         refuse(raw, error, 'PROXY header refused');
       },
     );

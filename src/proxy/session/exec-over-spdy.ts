@@ -19,6 +19,7 @@
  * `MAX_TOGETHER_BYTES` plus one chunk) and one chunk of the client. If the client or the API server violates
  * the protocol, the client gets the output before the violation, and then this stream fails.
  */
+import { createDeadline, type Deadline } from '../../async/deadline.ts';
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
 import { BLOCK_BYTES, lendBlock } from '../../memory/block-pool.ts';
@@ -136,7 +137,7 @@ export class ExecOverSpdy extends Duplex {
   readonly #streams = createSpdyStreams();
   readonly #reader: SpdyServerReader;
   readonly #scanner = createWebSocketScanner({ expectMask: true });
-  readonly #late: NodeJS.Timeout;
+  readonly #late: Deadline;
   /** Number of streams for which a SYN_STREAM was sent. */
   #opened = 0;
   /** True if the API server has answered all streams. */
@@ -187,9 +188,8 @@ export class ExecOverSpdy extends Duplex {
       spdyVersionOf(options.version),
     );
     const { openTimeoutMs = OPEN_TIMEOUT_MS } = options;
-    this.#late = setTimeout(
-      () => this.#fail(new Error(`the streams were not answered in ${openTimeoutMs} ms`)),
-      openTimeoutMs,
+    this.#late = createDeadline(openTimeoutMs, () =>
+      this.#fail(new Error(`the streams were not answered in ${openTimeoutMs} ms`)),
     );
     this.#listen();
     // Over WebSocket, the API server also sends an empty stdout message at the start of a session.
@@ -214,7 +214,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   override _destroy(error: Error | null, done: Done): void {
-    clearTimeout(this.#late);
+    this.#late.clear();
     this.#socket.destroy();
     done(error);
   }
@@ -311,7 +311,7 @@ export class ExecOverSpdy extends Duplex {
     const role = this.#roles[this.#opened];
     if (role === undefined) {
       this.#ready = true;
-      clearTimeout(this.#late);
+      this.#late.clear();
       return;
     }
     const streamId = this.#opened * 2 + 1;

@@ -3,6 +3,7 @@
  * use Nagle's algorithm. All share one secure context with CA and client certificate, which saves about 25 KB
  * per connection.
  */
+import { createDeadline } from '../../async/deadline.ts';
 import { isIP, type LookupFunction, type OnReadOpts, type Socket } from 'node:net';
 import {
   connect,
@@ -105,14 +106,16 @@ export function createUpstreamConnector(
       // NOTE: `onread` is documented for `tls.connect`, but missing in the types of its options
       const socket = connect(options);
       const fail = (reason: string, cause?: unknown): void => {
-        clearTimeout(timer);
+        deadline.clear();
         // drops the TLS session, because an invalid session would make every later handshake fail
         session = undefined;
         socket.destroy();
         const where = `${endpoint.host}:${endpoint.port}`;
         reject(new TailcastError('UPSTREAM_UNAVAILABLE', `${where}: ${reason}`, { cause }));
       };
-      const timer = setTimeout(() => fail(`no connection within ${connectTimeoutMs} ms`), connectTimeoutMs);
+      const deadline = createDeadline(connectTimeoutMs, () =>
+        fail(`no connection within ${connectTimeoutMs} ms`),
+      );
       const onError = (error: Error): void => fail(errorText(error), error);
       const onClose = (): void => fail('the connection was closed during the TLS handshake');
       socket.once('error', onError);
@@ -123,7 +126,7 @@ export function createUpstreamConnector(
         if (made?.context === context) session = fresh;
       });
       socket.once('secureConnect', () => {
-        clearTimeout(timer);
+        deadline.clear();
         socket.off('error', onError);
         socket.off('close', onClose);
         socket.setNoDelay(true);

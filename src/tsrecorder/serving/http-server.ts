@@ -2,6 +2,7 @@
  * One TCP port for HTTP/1.1 and for HTTP/2 with prior knowledge, which differ in the first bytes of a connection. Node
  * has a server for each protocol but none for both, so connections are accepted here and passed to one of them.
  */
+import { createDeadline } from '../../async/deadline.ts';
 import { createServer as createHttp1Server, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
@@ -108,9 +109,9 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
 /** Reads until the protocol is certain, puts the bytes back, and calls `decide` once. */
 function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1' | 'h2') => void): void {
   let seen = Buffer.alloc(0);
-  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  const deadline = createDeadline(timeoutMs, () => socket.destroy());
   const stop = (): void => {
-    clearTimeout(timer);
+    deadline.clear();
     socket.off('readable', sweep);
     socket.off('close', stop);
   };
