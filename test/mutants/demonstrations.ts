@@ -277,7 +277,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         file: 'src/proxy/gate/gate.ts',
         find: `      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
-      // the check runs after authentication, so that other clients cannot probe these paths
+      // this check follows authentication, so that unknown clients cannot probe these paths
       refuseReserved(target, deps.refusedSegments);`,
         replace: `      refuseReserved(target, deps.refusedSegments);
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);

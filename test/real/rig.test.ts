@@ -29,7 +29,7 @@ import { STANDARD_NODES, type Tailnet, standardPolicy, startTailnet } from './ri
 import { SUITES } from './suites.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const READY_MS = 15_000;
+const READY_MS = 60_000;
 const CASES: readonly KubectlCase[] = [
   ...OBJECT_CASES,
   ...STREAM_CASES,
