@@ -1,12 +1,12 @@
 /**
- * The page of access requests: requests to decide, granted access, and the viewer's own requests. A decision takes two
- * clicks, or the same key twice.
+ * The page of access requests: requests to decide, granted access, and the viewer's own requests. The viewer confirms
+ * each decision with a second click, or by pressing the same key again.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
 
 export type CallGateway = (path: string, method: 'GET' | 'POST') => Promise<Response>;
 
-/** A request in the API of the gateway (`src/access/view.ts`). */
+/** An access request in the form of the gateway's API (`src/access/view.ts`). */
 interface AccessRequest {
   readonly id: string;
   readonly state: string;
@@ -121,7 +121,7 @@ function RequestRow({
       {decisions.map(({ verdict, by, reason: why }) => (
         <span key={`${verdict} ${by}`}>{`. ${verdict} by ${by}${why === '' ? '' : `: ${why}`}`}</span>
       ))}
-      {/* after the decisions and in an element of its own, so that it cannot imitate them */}
+      {/* the reason follows the decisions in a separate element, so that its text cannot imitate a decision */}
       {reason === '' ? null : (
         <div>
           Reason: <q>{reason}</q>

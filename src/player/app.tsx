@@ -16,7 +16,7 @@ export function App(): JSX.Element {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
     const follow = (): void => setRoute(parseRoute(location.hash));
-    // each view restores its own scroll position
+    // disables the browser's scroll restoration, because each view restores its own scroll position
     history.scrollRestoration = 'manual';
     addEventListener('hashchange', follow);
     return () => removeEventListener('hashchange', follow);

@@ -6,7 +6,7 @@ export class ArchiveError extends Error {
   override readonly name = 'ArchiveError';
   /** HTTP status. */
   readonly status: number;
-  /** Address of the request. */
+  /** URL of the request. */
   readonly url: string;
   /** Login or node name of the viewer, if the response contains it. */
   readonly viewer: string | undefined;

@@ -1,6 +1,6 @@
 /**
- * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). Paths are relative, because the page may be
- * mounted at any path.
+ * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). Paths are relative, because a server may
+ * serve the page below any path.
  */
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -22,7 +22,7 @@ export interface Page {
   readonly search?: boolean;
   /** State of the search index. */
   readonly index?: SearchIndexState;
-  /** Login or node name of the viewer, if no viewer rule matches. */
+  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor?: string;
 }
 
@@ -35,7 +35,7 @@ export interface SessionHits {
   readonly hits: readonly Hit[];
   /** True if the recording has more matches than these. */
   readonly more: boolean;
-  /** True if only a part of its text is in the index. */
+  /** True if the index contains only a part of the recording's text. */
   readonly partial: boolean;
   /** Second at which indexing stopped, because the session is too expensive to render. */
   readonly stoppedAt?: number;
@@ -43,7 +43,7 @@ export interface SessionHits {
 
 /** State of a recorder's search index. */
 export interface SearchIndexState {
-  /** `ready`, `building` or `unavailable`. */
+  /** Readiness of the index: `ready`, `building` or `unavailable`. */
   readonly state: string;
   /** Number of recordings that are not in the index yet; undefined for restricted viewers. */
   readonly backlog?: number;
@@ -98,7 +98,7 @@ export async function listRecordings(
 
 /**
  * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. A recorder without
- * search returns the list filtered by `text`.
+ * search ignores the query, and returns the list filtered by `text`.
  */
 export async function searchPage(
   ask: Ask,
@@ -200,12 +200,12 @@ export async function readRecording(ask: Ask, id: string, signal: AbortSignal): 
   return recording;
 }
 
-/** Address of the cast. `watched` is true if the page plays it, and false for a download. */
+/** URL of the cast. `watched` is true for playback in the page, and false for a download. */
 export function castAddress(id: string, options: { readonly watched: boolean }): string {
   return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
 
-/** Returns the play index of a recording or its progress; undefined if there is none. */
+/** Returns the play index of a recording, or the progress of its build; undefined if the recorder offers no index. */
 export async function readPlayIndex(
   ask: Ask,
   id: string,
@@ -214,7 +214,10 @@ export async function readPlayIndex(
   return readBuilt(ask, `${pathOf(id)}/playback?view=1`, signal, isPlayIndex);
 }
 
-/** Returns a document that the recorder builds, or its progress. A full queue of builds counts as no progress. */
+/**
+ * Returns a document that the recorder builds on demand, or the progress of the build. The progress is 0 while the
+ * recorder's queue of builds is full.
+ */
 async function readBuilt<Document>(
   ask: Ask,
   path: string,
@@ -240,7 +243,7 @@ function isPlayIndex(body: unknown): body is PlayIndex {
   );
 }
 
-/** Returns the existing thumbnails of recordings, by id. */
+/** Returns the thumbnails that already exist for the given recordings, keyed by recording id. */
 export async function readThumbnails(
   ask: Ask,
   ids: readonly string[],
@@ -262,7 +265,9 @@ export async function readFrame(ask: Ask, id: string, index: number, signal: Abo
   return screen;
 }
 
-/** Returns the transcript of a recording or its progress; undefined if there is none. */
+/**
+ * Returns the transcript of a recording, or the progress of its build; undefined if the recorder offers no transcript.
+ */
 export async function readTranscript(
   ask: Ask,
   id: string,
@@ -345,7 +350,7 @@ function isTranscript(body: unknown): body is TranscriptDocument {
   );
 }
 
-/** A review, and whether the viewer may change it. */
+/** A review, and the viewer's permission to change it. */
 export interface ShownReview extends Review {
   readonly mayWrite: boolean;
 }
@@ -354,7 +359,7 @@ export async function readReview(ask: Ask, id: string, signal: AbortSignal): Pro
   return shownReview(await readJson(ask, `${pathOf(id)}/review?view=1`, signal));
 }
 
-/** Changes the review of a recording. @returns the new review */
+/** Changes the review of a recording. @returns the changed review */
 export async function changeReview(ask: Ask, id: string, change: ReviewChange): Promise<ShownReview> {
   return shownReview(await postJson(ask, `${pathOf(id)}/review`, change));
 }
@@ -377,7 +382,7 @@ export async function readSavedSearches(ask: Ask, signal: AbortSignal): Promise<
   return savedSearchesOf(await readJson(ask, SEARCHES_PATH, signal));
 }
 
-/** Saves or removes a search on the recorder. @returns the new searches */
+/** Saves or removes a search on the recorder. @returns all saved searches after the change */
 export async function changeSavedSearches(ask: Ask, change: SearchChange): Promise<SavedSearches> {
   return savedSearchesOf(await postJson(ask, SEARCHES_PATH, change));
 }
@@ -405,7 +410,7 @@ function isShownReview(body: unknown): body is ShownReview {
   );
 }
 
-/** Address of a document that belongs to a recording. */
+/** URL of a document that belongs to a recording. */
 export function bytesAt(id: string, name: string): string {
   return `${pathOf(id)}/${name}`;
 }
@@ -414,14 +419,14 @@ function pathOf(id: string): string {
   return `api/v1/recordings/${encodeURIComponent(id)}`;
 }
 
-/** Address of the live view of a running session. */
+/** URL of the live view of a running session. */
 export function liveAddress(id: string): string {
   const url = new URL(`${pathOf(id)}/live`, document.baseURI);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
 
-/** Converts the filter to query parameters. Days become instants in the viewer's time zone. */
+/** Converts the filter to query parameters. Days are converted to timestamps in the viewer's time zone. */
 export function filterQuery(filter: Filter): Record<string, string> {
   const query: Record<string, string> = {};
   for (const name of ['text', 'user', 'cluster', 'namespace', 'pod', 'state'] as const) {
@@ -467,7 +472,7 @@ export async function answerOf(
   try {
     return await ask(path, { signal, headers });
   } catch (error) {
-    // browsers give no reason for a failed request
+    // browsers do not report why a request failed
     throw signal.aborted ? error : new Error('The recorder cannot be reached.', { cause: error });
   }
 }

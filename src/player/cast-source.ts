@@ -52,7 +52,7 @@ export async function openCast(
     };
     return { cast, refresh, start: readCastStart(line), headerBytes };
   } catch (error) {
-    // other errors are defects of this page, not of the recording
+    // any other error is a defect of this page, not of the recording
     if (!(error instanceof WireError)) throw error;
     throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
   }
@@ -84,7 +84,7 @@ export interface LiveFeed {
 export interface LiveListener {
   onStart(start: CastStart): void;
   onLine(line: string): void;
-  /** Called when the session stops (`isOver`), or when the connection closes and will be retried. */
+  /** Called when the session stops (`isOver` is true), or when the connection closes before a retry. */
   onEnd(isOver: boolean): void;
 }
 
@@ -93,7 +93,7 @@ const RETRY_MS = 2000;
 const CLOSE_NORMAL = 1000;
 const SUBPROTOCOL = 'v2.asciicast';
 
-/** Follows a running session from its beginning. Restarts from there after a reconnect. */
+/** Follows a running session from its beginning. After a reconnect, it starts from the beginning again. */
 export function followLive(id: string, listener: LiveListener): LiveFeed {
   let socket: WebSocket | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -7,14 +7,14 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { durationText } from './format.ts';
 
-/** Entry of the list: a command, or another mark of a session without commands. */
+/** Entry of the list: a command or, in a session without detected commands, any other mark. */
 export interface CommandEntry extends Pick<PlayMark, 'at' | 'text' | 'seconds' | 'exit'> {
   readonly isCommand: boolean;
 }
 
 /**
- * Entries of a recording, in order of time: commands that the shell marked or that follow a prompt. A session without
- * such commands has the command of the session and the other marks.
+ * Returns the entries of a recording, in order of time: commands that the shell marked or that follow a prompt. For a
+ * session without such commands, the entries are the command of the session and all other marks.
  */
 export function commandEntries(
   { command, kind, durationSeconds, result }: ListedRecording,
@@ -36,7 +36,7 @@ export function commandEntries(
   ];
 }
 
-/** Index of the last entry at or before a position; -1 before the first one. */
+/** Returns the index of the last entry at or before a position, or -1 if the position is before all entries. */
 export function currentEntry(entries: readonly CommandEntry[], position: number): number {
   return entries.findLastIndex(({ at }) => at <= position + 0.05);
 }

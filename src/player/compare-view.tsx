@@ -1,4 +1,4 @@
-/** Two recordings side by side, with one clock or two. */
+/** Two recordings side by side. They play with one common clock, or with a clock each. */
 import { Link2, Link2Off, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
@@ -22,7 +22,7 @@ import { usePlayback, type Played } from './use-playback.ts';
 import { momentOf } from './wall-text.ts';
 
 const STEP_SECONDS = 5;
-/** Maximum difference of two positions with one clock, in seconds. */
+/** Maximum difference between the two positions if the recordings share a clock, in seconds. */
 const MAX_DRIFT = 0.5;
 
 export function CompareView({ ids }: { readonly ids: readonly [string, string] }): JSX.Element {
@@ -81,7 +81,7 @@ function Comparison({
       if (isPlaying) playback?.pause();
       else playback?.play();
   };
-  /** Seeks both recordings with one clock, otherwise one of them. */
+  /** Seeks both recordings if they share a clock, otherwise only the given one. */
   const seek = (seconds: number, playback: Playback | undefined): void => {
     for (const each of isOneClock ? playbacks : [playback]) void each?.seek(seconds);
   };
@@ -146,7 +146,7 @@ function usePane(recording: ListedRecording): PaneState {
 
 const NOTHING: readonly string[] = [];
 
-/** Applies the speed. With one clock, both recordings play idle time in real time and stay at the same position. */
+/** Applies the speed. If the recordings share a clock, they do not skip idle time, and stay at the same position. */
 function useClocks(playbacks: readonly (Playback | undefined)[], isOneClock: boolean, speed: number): void {
   useEffect(() => {
     for (const playback of playbacks)
@@ -157,7 +157,7 @@ function useClocks(playbacks: readonly (Playback | undefined)[], isOneClock: boo
       if (one === undefined || two === undefined) return;
       const [ahead, behind] = one.state.position > two.state.position ? [one, two] : [two, one];
       const { position } = ahead.state;
-      // the shorter recording stays at its end
+      // the shorter recording waits at its end
       if (position - behind.state.position > MAX_DRIFT && behind.state.position < behind.state.seconds - 0.05)
         void behind.seek(position);
     };

@@ -10,7 +10,7 @@ export interface DropProps {
   readonly label: string;
   readonly class: string;
   readonly icon?: IconShape;
-  /** True: shows the icon only; the label is the accessible name. */
+  /** True if the button shows only the icon; the label is then the accessible name. */
   readonly isQuiet?: boolean;
   readonly onOpen?: () => void;
   readonly children: ComponentChildren;
@@ -24,7 +24,7 @@ export function Drop(props: DropProps): JSX.Element {
     if (!open) return undefined;
     const close = (event: Event): void => {
       const { target } = event;
-      // also true for an element that the click removed
+      // the composed path also contains elements that the click has removed from the page
       const isInside = event.composedPath().some((place) => place === details.current);
       if (!isInside || (target instanceof Element && target.closest('.panel a, .panel .closes') !== null))
         setOpen(false);

@@ -1,4 +1,4 @@
-/** Text of an empty list: how to record the first session, or the query without results. */
+/** Content of an empty list: instructions to record the first session, or advice for a query without results. */
 import { SearchX, SquareTerminal } from 'lucide';
 import type { JSX } from 'preact';
 import type { Query } from '../search/query.ts';

@@ -1,4 +1,4 @@
-/** Evidence about a recording: check, signer, viewers and other events. */
+/** Evidence about a recording: the result of the check, the signer, the viewers and other events. */
 import { Radio, ShieldAlert, ShieldCheck, ShieldQuestionMark } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
@@ -14,8 +14,8 @@ import { StatusBadges } from './status-badges.tsx';
 import { wallText, type Zone } from './wall-text.ts';
 
 /**
- * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger ones need a
- * click.
+ * Maximum size of an automatic check, in bytes, because the check reads the complete recording. For larger recordings,
+ * the viewer starts the check with a click.
  */
 const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
@@ -96,7 +96,7 @@ function Found({
 }: {
   readonly found: Evidence;
   readonly zone: Zone;
-  /** True if the recorder offers a check. The page of a bundle has its own check. */
+  /** True if the recorder offers a check. The page of a bundle checks the recording in the browser instead. */
   readonly isChecked: boolean;
 }): JSX.Element {
   const { evidence, session, gaps, gapCount, parts, related, accesses, events } = found;
@@ -222,7 +222,7 @@ function Related({
   );
 }
 
-/** Marks an event that no trusted recorder signed. */
+/** Badge for an event that no trusted recorder signed. */
 function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
   const text = trustText(of);
   return text === undefined || text === 'verified' ? null : <strong class="problem"> {text}</strong>;
@@ -230,7 +230,7 @@ function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
 
 type StoredEvent = NonNullable<Evidence['events']>[number];
 
-/** Events of several recordings. Undefined for restricted viewers. */
+/** List of events about several recordings. `events` is undefined for restricted viewers. */
 function Events({
   title,
   events,

@@ -7,7 +7,7 @@ import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 
 const RETRY_MS = 1000;
-/** Characters that are buffered before they are moved to a Blob. */
+/** Number of characters that are buffered before they are moved to a Blob. */
 const GATHERED = 8 * 1024 ** 2;
 
 /** @throws Error with a sentence for the user */
@@ -17,7 +17,7 @@ export async function exportRecording(
   signal: AbortSignal,
   onProgress: (share: number) => void,
 ): Promise<Blob> {
-  // as large as the page itself, so it is loaded on demand
+  // the page of bundles is as large as this page, so it is loaded on demand
   const { default: page } = await import('virtual:offline-page');
   const parts: Blob[] = [];
   let texts: string[] = [];

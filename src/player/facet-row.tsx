@@ -30,7 +30,7 @@ const MAX_SHOWN = 3;
 export interface FacetRowProps {
   readonly query: string;
   readonly read: Query;
-  /** Id of the newest recording in the list. A change invalidates the counts. */
+  /** Id of the newest recording in the list. When the id changes, the counts are loaded again. */
   readonly newest: string | undefined;
 }
 
@@ -113,14 +113,14 @@ function FacetLink({
   );
 }
 
-/** Facets of a query. The previous facets stay visible until the new ones are loaded. */
+/** Loads the facets of a query. The previous facets stay visible meanwhile. */
 function useFacets(query: string, newest: string | undefined): Facets | undefined {
   const { ask } = useContext(Recorder);
   const [facets, setFacets] = useState<Facets>();
   useEffect(() => {
     const gone = new AbortController();
     readFacets(ask, query, gone.signal).then(setFacets, () => {
-      // the list reports the error
+      // the facets are hidden; the list reports the error
       if (!gone.signal.aborted) setFacets(undefined);
     });
     return () => gone.abort();

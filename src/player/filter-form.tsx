@@ -1,4 +1,4 @@
-/** Filter for recorders without a search index: complete names, and a text in the names. */
+/** Filter for recorders without a search index: by complete names, or by text that names contain. */
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useRef } from 'preact/hooks';
 import { RECORDING_STATES } from '../wire/recorder-api/recording-status.ts';
@@ -11,7 +11,10 @@ const TYPING_PAUSE_MS = 250;
 
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
-/** Fields with complete values. The filters apply after the input is complete, and the form suggests known names. */
+/**
+ * Fields that match only complete values. The form suggests known names, and applies a value only after the input is
+ * finished.
+ */
 const KNOWN_AS = { user: 'user', cluster: 'cluster', namespace: 'ns', pod: 'pod' } as const;
 type Name = keyof typeof KNOWN_AS;
 

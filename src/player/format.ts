@@ -42,7 +42,10 @@ export function whoText({ source }: ListedRecording): string {
   );
 }
 
-/** Target of the session: `namespace/pod (container)` after `cluster:` if it has a cluster, otherwise the node. */
+/**
+ * Target of the session: `namespace/pod (container)`, with the prefix `cluster:` if the cluster is known. For other
+ * sessions, the name of the node.
+ */
 export function whereText(recording: ListedRecording): string {
   const { kubernetes, destination } = recording;
   if (kubernetes === undefined) return destination.node;
@@ -50,12 +53,12 @@ export function whereText(recording: ListedRecording): string {
   return `${podText(recording)}${container}`;
 }
 
-/** Separator of a target and the suffix of its title. */
+/** Separator between the target and the suffix in a title. */
 export const TITLE_SEPARATOR = ' · ';
 
 /**
- * Titles that differ. Sessions with the same target have a suffix: the user, if all users differ, otherwise the time of
- * the start or a number.
+ * Returns a unique title for each session. If sessions have the same target, a suffix distinguishes them: the user,
+ * else the start time, else a number.
  */
 export function tileTitles(recordings: readonly ListedRecording[], zone: Zone): readonly string[] {
   const suffixes: readonly ((recording: ListedRecording) => string)[] = [
@@ -72,13 +75,13 @@ export function tileTitles(recordings: readonly ListedRecording[], zone: Zone): 
   });
 }
 
-/** Trust in the signature of a recording; undefined if it was not checked. */
+/** Trust in the signature of a recording, with the reason; undefined if the signature was not checked. */
 export function trustText({ trust, trustReason = '' }: Partial<Trust>): string | undefined {
   if (trust === undefined || trust === 'verified') return trust;
   return `${trust}: ${trustReason}`;
 }
 
-/** The field with the text of the filter, if the row does not show this field. */
+/** The field in which the filter found its text, if the row does not show this field. */
 export function hiddenMatch(recording: ListedRecording, text: string): string | undefined {
   const wanted = text.trim().toLowerCase();
   if (wanted === '') return undefined;
@@ -120,7 +123,7 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
   return texts;
 }
 
-/** Describes a request of the page to the recorder by its address. */
+/** Describes a request of the page from its URL. */
 export function viewRequestText(url: string): string {
   const [, path = '', query] = /\/api\/v1\/([^?#]*)(?:\?([^#]*))?/.exec(url) ?? [];
   const [kind = '', id, part] = path.split('/').map(plainSegment);

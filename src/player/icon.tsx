@@ -1,4 +1,4 @@
-/** Icons of the page, from `lucide`. Icons are decoration; the control next to an icon has the name. */
+/** Icons of the page, from `lucide`. Icons are decorative: assistive technology reads only the name of the control. */
 import type { JSX } from 'preact';
 import { h } from 'preact';
 

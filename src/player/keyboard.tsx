@@ -6,7 +6,7 @@ export interface KeyAction {
   /** Values of `event.key`, as shown in the help. */
   readonly keys: readonly string[];
   readonly does: string;
-  /** True: the key works only while the terminal has the focus, because it scrolls the page elsewhere. */
+  /** True if the key works only while the terminal has the focus. Elsewhere the browser scrolls with it. */
   readonly isForTerminal?: boolean;
   readonly run: (key: string) => void;
 }
@@ -20,8 +20,8 @@ export function registeredActions(): readonly KeyAction[] {
 }
 
 /**
- * Handles keys while the component is mounted. Input fields keep their keys, and the browser keeps keys with a
- * modifier.
+ * Handles keys while the component is mounted. Keys in input fields, and keys with a modifier such as Ctrl, are left to
+ * the browser.
  */
 export function useKeys(actions: readonly KeyAction[]): void {
   const current = useRef(actions);
@@ -49,7 +49,7 @@ function isInTerminal({ target }: KeyboardEvent): boolean {
   return target instanceof Element && target.closest('.terminal, .track') !== null;
 }
 
-/** True if the focused element uses the key itself. */
+/** True if the focused element handles the key itself. */
 function isTaken({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest('input:not([type=checkbox]), select, textarea, dialog') !== null) return true;

@@ -11,19 +11,19 @@ import { clockOf, wallText, type Zone } from './wall-text.ts';
 export interface ListColumn {
   readonly name: string;
   readonly title: string;
-  /** Track of the CSS grid. */
+  /** Width of the column, as a track of the CSS grid. */
   readonly width: string;
   /** True if the user cannot hide the column. */
   readonly isFixed?: boolean;
   /** True if the column is hidden until the user selects it. */
   readonly isHidden?: boolean;
   readonly class?: string;
-  /** Orders for a click on the title: the first one, then the second one. */
+  /** Sort orders of the column. The first click on the title selects the first one, the next click the second one. */
   readonly sorts?: readonly [ListSort, ListSort];
   readonly cell: (recording: Listed, zone: Zone) => ComponentChildren;
 }
 
-/** Columns after the selection, the thumbnail and the command, in order. */
+/** The columns that follow the checkbox, the thumbnail and the command, in order. */
 export const LIST_COLUMNS: readonly ListColumn[] = [
   {
     name: 'who',

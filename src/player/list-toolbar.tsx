@@ -97,7 +97,7 @@ const CSV_FIELDS: readonly (readonly [
   ['bytes', ({ bytes }) => bytes],
 ];
 
-/** Saves the selected recordings, or all loaded ones if none is selected. */
+/** Saves the selected rows, or all loaded rows if none is selected. */
 function saveCsv(chosen: readonly Listed[], all: readonly Listed[]): void {
   const rows = (chosen.length > 0 ? chosen : all).map((recording) =>
     CSV_FIELDS.map(([, value]) => csvValue(String(value(recording) ?? ''))).join(','),
@@ -106,7 +106,7 @@ function saveCsv(chosen: readonly Listed[], all: readonly Listed[]): void {
   saveFile('recordings.csv', new Blob([text], { type: 'text/csv' }));
 }
 
-/** Quotes a value. A leading apostrophe keeps spreadsheets from reading recorded text as a formula. */
+/** Quotes a value. A leading apostrophe prevents spreadsheets from executing recorded text as a formula. */
 function csvValue(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;

@@ -140,7 +140,8 @@ function sourceOf(
 }
 
 /**
- * Converts a filter to a query, or a query to a filter, if the link came from a recorder with the other kind of search.
+ * Converts between filter and query: a link from a recorder without an index contains a filter, and a link from a
+ * recorder with an index contains a query.
  */
 function useSameWords(filter: Filter, query: string, canSearch: boolean | undefined): void {
   useEffect(() => {
@@ -166,7 +167,7 @@ function Narrowing({
   readonly known: KnownNames;
   readonly state: ListState;
 }): JSX.Element | null {
-  // wait until the recorder has reported its features
+  // unknown until the recorder has reported whether it supports search
   if (canSearch === undefined && query === '' && problem === undefined) return null;
   if (canSearch !== true && query === '')
     return (
@@ -196,8 +197,8 @@ function Narrowing({
 }
 
 /**
- * Loads more rows before the user reaches the end of the list. Only scrolling loads automatically; otherwise a filter
- * with few matches would read the complete archive. The button loads without scrolling.
+ * Loads more rows before the user scrolls to the end of the list. A short list is not extended automatically, because a
+ * filter with few matches would read the complete archive. A button loads more rows without scrolling.
  *
  * @returns a ref for the element at the end
  */

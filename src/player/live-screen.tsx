@@ -28,13 +28,13 @@ const WORDS: Readonly<Record<Link, string>> = {
 export interface LiveScreenProps {
   readonly recording: ListedRecording;
   /**
-   * Called to look back; `seconds` is the current length of the session. Without this function the view has no
-   * button.
+   * Called when the viewer wants to look back; `seconds` is the current length of the session. If undefined, the view
+   * has no button for this.
    */
   readonly onLookBack?: (seconds: number) => void;
-  /** True: the screen keeps its content, and shows the newest output afterwards. */
+  /** True if the view is paused: the screen does not change, and shows the newest output when the view resumes. */
   readonly isPaused?: boolean;
-  /** Called when the session has written output. */
+  /** Called after each output of the session. */
   readonly onOutput?: () => void;
 }
 
@@ -109,7 +109,7 @@ interface LiveDisplay {
   setFit: ((fit: ScreenFit) => void) | undefined;
 }
 
-/** @returns a function that stops following */
+/** Follows the session until the returned function is called. */
 function follow(
   id: string,
   element: HTMLElement,
@@ -132,7 +132,7 @@ function follow(
   let read = createCastReader({ version: 2, rowsFirst: false });
   let drawing = 0;
   let isStopped = false;
-  /** Queue of lines: a resize must not overtake the text before it. */
+  /** Queue of lines, so that the text before a resize is drawn first. */
   let queue: Promise<void> = Promise.resolve();
   const paint = (): void => {
     drawing = 0;

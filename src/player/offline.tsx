@@ -17,7 +17,7 @@ import { saveFile } from './save-file.ts';
 import { wallText } from './wall-text.ts';
 import './style.css';
 
-// the recording follows this script in the page
+// the page contains the recording after this script
 addEventListener('DOMContentLoaded', () => {
   applyTheme();
   const root = document.getElementById('app');
@@ -66,8 +66,8 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 }
 
 /**
- * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger recordings
- * need a click.
+ * Maximum size of an automatic check, in bytes, because the check reads the complete recording. For larger recordings,
+ * the viewer starts the check with a click.
  */
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 
@@ -78,7 +78,7 @@ const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
   unable: 'This browser cannot check the signature of this file.',
 };
 
-/** Result of a check in this browser, independent of the recorder's result at export. */
+/** Result of a check in this browser. It does not depend on the recorder's result at the time of the export. */
 function Check({
   found,
   asked,
@@ -135,7 +135,7 @@ const FILES: readonly (readonly [file: BundleFile, ending: string, what: string]
   ['key', '.pem', 'public key of the signature'],
 ];
 
-/** Download of each file in its stored form, for tools. */
+/** Links that download each file in its original form, for use with other tools. */
 function Files({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
   const save = async (file: BundleFile, name: string): Promise<void> =>
     saveFile(name, new Blob([await bundle.read(file)]));

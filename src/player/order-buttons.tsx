@@ -1,4 +1,4 @@
-/** Buttons that end, pause and resume a running session, and let a moderated one run. */
+/** Buttons that end, pause and resume a running session, or moderate a moderated session. */
 import { CircleStop, Eye, EyeOff, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
@@ -13,7 +13,7 @@ import { Recorder } from './recorder-context.ts';
 
 const NOTHING: Control = { mayGive: false, isModerated: false };
 
-/** Lets a moderated session run while the page is open. */
+/** Moderates a session: it runs while this page is open. */
 function WatchButton({ id }: { readonly id: string }): JSX.Element {
   const { ask } = useContext(Recorder);
   const [isWatching, setIsWatching] = useState(false);

@@ -5,11 +5,11 @@ import { bytesAt, readJson } from './archive.ts';
 import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 
-/** Rights of a viewer about a running session. */
+/** Permissions of a viewer for a running session. */
 export interface Control {
-  /** True if the viewer may end, pause and resume it. */
+  /** True if the viewer may end, pause and resume the session. */
   readonly mayGive: boolean;
-  /** True if it runs only while a moderator watches it. */
+  /** True if the session runs only while a moderator watches it. */
   readonly isModerated: boolean;
 }
 
@@ -19,7 +19,7 @@ export async function readControl(ask: Ask, id: string, signal: AbortSignal): Pr
   return { mayGive: found['mayGive'] === true, isModerated: found['isModerated'] === true };
 }
 
-/** Resolves when the gateway of the session confirmed the order. */
+/** Sends an order. Resolves after the gateway of the session has confirmed it. */
 export async function giveOrder(ask: Ask, id: string, action: OrderAction, reason: string): Promise<void> {
   const { signal } = new AbortController();
   const path = bytesAt(id, `orders/${action}?${new URLSearchParams({ reason }).toString()}`);

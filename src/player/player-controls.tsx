@@ -103,7 +103,7 @@ export function Controls(props: ControlProps): JSX.Element {
   );
 }
 
-/** Controls of a live screen: the size of the text, and full screen. */
+/** Controls of a live screen: size of the text, and full screen. */
 export function SizeControls(props: Pick<ControlProps, 'onZoom' | 'onFullscreen'>): JSX.Element {
   return (
     <>
@@ -206,7 +206,7 @@ function useIsFullscreen(): boolean {
   return isFull;
 }
 
-/** Current position; the user can type a time. */
+/** Shows the current position. The user can edit it to seek to a time. */
 function Position({
   state,
   onGo,

@@ -6,7 +6,7 @@ import { hiddenText } from '../search/transcript-document.ts';
 import { Icon } from './icon.tsx';
 import type { Played } from './use-playback.ts';
 
-/** Warnings about the recording above the screen. */
+/** Shows warnings about the recording above the screen. */
 export function Notices({
   played,
   onHidden,

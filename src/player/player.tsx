@@ -37,11 +37,11 @@ export interface PlayerProps {
   readonly startAt: number | undefined;
   /** Text to find in the transcript; empty for none. */
   readonly find: string;
-  /** Query that found the recording; its matches are marked. Empty for none. */
+  /** Query that found the recording; the player marks the matches of the query. Empty for none. */
   readonly query: string;
   readonly zone: Zone;
   readonly onZone: () => void;
-  /** Called to return to the live view; undefined if the session does not run. */
+  /** Called to return to the live view; undefined unless the session is running. */
   readonly onLive: (() => void) | undefined;
 }
 
@@ -56,7 +56,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  // a link to a moment opens paused, except for a match, which follows after two seconds
+  // a link to a position opens paused, unless it is a link to a match or a look-back in a running session
   const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
   const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;
@@ -127,7 +127,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   );
 }
 
-/** Entries of the command list; undefined while the index is in progress. */
+/** Entries of the command list; undefined while the recorder creates the play index. */
 function useEntries(
   recording: ListedRecording,
   { index, progress }: Played,
@@ -187,7 +187,7 @@ function seekCommand(
 ): void {
   const now = playback?.state.position ?? 0;
   const at = currentEntry(entries, now);
-  // shortly after the start of a command, the previous one is meant
+  // less than a second after the start of a command, going back selects the previous command
   const isAtStart = now - (entries[at]?.at ?? 0) < 1;
   const next = entries[by === 1 ? at + 1 : isAtStart ? at - 1 : at];
   if (next !== undefined) void playback?.seek(next.at);
@@ -245,7 +245,7 @@ function Side({ choice, entries, reviewing, recording, state, onSeek }: SideProp
 const ANNOUNCE_MS = 1500;
 const MAX_ANNOUNCED = 3;
 
-/** Live region with the last lines of the screen, for screen readers. */
+/** Live region that announces the last lines of the screen to screen readers. */
 function Announcer({ screen }: { readonly screen: HTMLElement | null }): JSX.Element {
   const [text, setText] = useState('');
   useEffect(() => {
@@ -267,7 +267,7 @@ function Announcer({ screen }: { readonly screen: HTMLElement | null }): JSX.Ele
   );
 }
 
-/** A message that is shown for a few seconds. */
+/** State of a message that is shown for a few seconds. */
 function useMessage(): [string, (text: string) => void] {
   const [message, setMessage] = useState('');
   return [
@@ -279,7 +279,7 @@ function useMessage(): [string, (text: string) => void] {
   ];
 }
 
-/** All marks of the time line, by time. */
+/** All marks of the time line, in order of time. */
 function marksOf(
   recording: ListedRecording,
   index: Played['index'],
@@ -297,7 +297,7 @@ function commentMarks(comments: readonly ReviewComment[]): readonly TimelineMark
   );
 }
 
-/** Mark for the end of the session, if known. */
+/** Mark with the result at the end of the session; empty if the result is unknown. */
 function endOf(recording: ListedRecording): readonly TimelineMark[] {
   const { durationSeconds: at = 0, result, resultMessage, state, problem } = recording;
   const cut = state === 'completed' || problem === undefined ? [] : [problem];
@@ -322,7 +322,7 @@ interface SideChoice {
   readonly showHidden: () => void;
 }
 
-/** Tab of the panel, remembered between recordings, and the matches in the transcript. */
+/** State of the panel: the selected tab, which is kept for other recordings, and the matches in the transcript. */
 function useSideChoice(sought: string): SideChoice {
   const [preferred, prefer] = usePreference('side');
   const [side, showSide] = useState<SideTab>(sought === '' ? preferred : 'transcript');
@@ -342,7 +342,7 @@ function useSideChoice(sought: string): SideChoice {
   return { side, setSide, find, setFind, hits, setHits, isHidden, setHidden, showHidden };
 }
 
-/** Ctrl-F finds in the recording. Inside the find field, Ctrl-F opens the browser's own search. */
+/** Ctrl-F moves the focus to the find field of the transcript. In the find field, Ctrl-F opens the browser's search. */
 function useFind(show: () => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
@@ -358,7 +358,9 @@ function useFind(show: () => void): void {
   }, []);
 }
 
-/** Writes the position into the address, and copies the link to the clipboard. @returns the message for the user */
+/**
+ * Writes the position into the URL of the page, and copies the URL to the clipboard. @returns the message for the user
+ */
 async function copyLink(id: string, at: number): Promise<string> {
   history.replaceState(null, '', formatRoute({ view: 'recording', id, at }));
   try {

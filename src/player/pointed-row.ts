@@ -5,19 +5,19 @@ import type { Listed } from './archive.ts';
 
 interface Pointed {
   readonly recording: Listed;
-  /** Free area for a preview, in pixels. */
+  /** Free area of the window in which a preview can be shown, in pixels. */
   readonly left: number;
   readonly top: number;
 }
 
 /**
- * Time after which a preview is loaded, in milliseconds. A pointer that only passes must not create an entry in the
- * access log.
+ * Time after which a preview is loaded, in milliseconds. Each preview creates an entry in the access log, so a pointer
+ * that only passes must not load one.
  */
 const DWELL_MS = 500;
 const PREVIEW_HEIGHT = 190;
 
-/** The recording under the mouse or with the keyboard focus, after {@link DWELL_MS}. */
+/** The recording that has been under the mouse or focused for {@link DWELL_MS}. */
 export function usePointedAt(
   table: RefObject<HTMLTableElement | null>,
   recordings: readonly Listed[],
@@ -66,7 +66,7 @@ export function usePointedAt(
 
 function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | undefined {
   const recording = recordings.find(({ id }) => id === row.dataset['id']);
-  // the wall shows running sessions
+  // running sessions have no preview; the wall shows their screens
   if (recording === undefined || recording.state === 'running') return undefined;
   const box = row.getBoundingClientRect();
   const hasRoomBelow = box.bottom + PREVIEW_HEIGHT < innerHeight;

@@ -1,6 +1,5 @@
 /**
- * Small preview of a recording at a position. The preview uses a second player, so it shows exactly what the player
- * would show.
+ * Small preview of a recording at a position. A second player renders the preview, so both show the same screen.
  */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
@@ -16,10 +15,10 @@ import { followIndex, type Previewed } from './use-playback.ts';
 
 const WIDTH_PX = 280;
 const HEIGHT_PX = 160;
-/** Time that the pointer must rest on a position, in milliseconds. */
+/** Time after which a preview is loaded for a pointer that does not move, in milliseconds. */
 const PAUSE_MS = 60;
 
-/** Visual only: hidden from assistive technology, because the target of the link has the same content. */
+/** A preview at a position. It is hidden from assistive technology, because the linked page has the same content. */
 export function Preview({
   previewed,
   at,
@@ -67,7 +66,10 @@ export function Preview({
   return <div ref={element} class="preview" aria-hidden="true" lang="zxx" translate={false} />;
 }
 
-/** Preview of a recording at the middle of its output; nothing until the preview is loaded or if there is none. */
+/**
+ * Preview of a recording at the middle of its output. Renders nothing before the preview is loaded, or if the recording
+ * has no preview.
+ */
 export function RecordingPreview({
   recording: { id },
 }: {

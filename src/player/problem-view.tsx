@@ -1,4 +1,4 @@
-/** Errors of the recorder: the request, the viewer, and a contact. */
+/** Views for errors of the recorder. They show the request, the viewer, and a contact. */
 import { CircleAlert, Lock, ServerOff } from 'lucide';
 import type { JSX } from 'preact';
 import { ArchiveError } from './archive-error.ts';
@@ -36,7 +36,7 @@ export function RecorderProblem({ problem, seenAt }: RecorderProblemProps): JSX.
   );
 }
 
-/** Viewer and request of a refusal. */
+/** The viewer and the request that the recorder rejected. */
 function Refused({ problem: { viewer, url } }: { readonly problem: ArchiveError }): JSX.Element {
   return (
     <p>
@@ -50,7 +50,9 @@ const HELP =
   'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
   'recorder for access, and quote the ';
 
-/** Text of the list for a viewer without a matching rule. It is the same for every store. */
+/**
+ * Text of the list for a viewer without a matching rule. The text is the same whether or not the store has recordings.
+ */
 export function NoRule({ viewer }: { readonly viewer: string }): JSX.Element {
   return (
     <section class="empty">

@@ -1,4 +1,4 @@
-/** Operations of the page on queries: parse, add and remove terms, complete input. Pure. */
+/** Functions of the page for queries: parse a query, add and remove terms, complete the input. Pure. */
 import { CHOICES, KEYS, parseQuery, printQuery, QueryError, type Query, type Term } from '../search/query.ts';
 import { withoutPart } from '../search/nearest-query.ts';
 import { EMPTY_FILTER, filterQuery, type Filter } from './archive.ts';
@@ -43,7 +43,9 @@ function isSame(term: Term, key: OfferedKey, value: string): boolean {
   return !term.isNot && term.field === key && term.value === value && !('isPrefix' in term && term.isPrefix);
 }
 
-/** Adds `key:value`, or removes it if present. A query has one `after`, so a new one replaces it. */
+/**
+ * Adds `key:value`, or removes it if present. A new `after` replaces an existing one, because a query has at most one.
+ */
 export function toggled(query: Query, key: OfferedKey, value: string, nowMs: number): string {
   const at = findPart(query, key, value);
   if (at >= 0) return withoutPart(query, at);
@@ -54,7 +56,7 @@ export function toggled(query: Query, key: OfferedKey, value: string, nowMs: num
   return printQuery({ clauses: [...clauses, ...added.clauses] });
 }
 
-/** Converts a filter in a link for a recorder without search to a query. */
+/** Converts a filter to a query, for a link that was created by a recorder without search. */
 export function queryOfFilter(filter: Filter): string {
   const { text, user, cluster, namespace, pod, state, from, to } = filterQuery(filter);
   const quoted = (key: string, value: string | undefined): readonly string[] =>
@@ -71,7 +73,7 @@ export function queryOfFilter(filter: Filter): string {
   ].join(' ');
 }
 
-/** Text of a query that has only text; used for the filter. */
+/** Returns the text of a query that consists of one text term, for use as a filter; otherwise an empty string. */
 export function plainText({ clauses }: Query): string {
   const [term, ...others] = clauses.flat();
   return term?.kind === 'text' && term.field === 'any' && others.length === 0 ? term.value : '';
@@ -97,7 +99,7 @@ export function queryOffers(text: string, known: KnownNames): readonly string[] 
     .map((name) => `${before}${key}:${/[\s"]/.test(name) ? `"${name.replaceAll(/["\\]/g, '\\$&')}"` : name}`);
 }
 
-/** Filter for a literal text, for recorders without an index. */
+/** Returns a filter that finds a text literally, for recorders without an index. */
 export function filterOfText(text: string): Filter {
   return { ...EMPTY_FILTER, text };
 }

@@ -21,9 +21,9 @@ import { snippetParts } from './snippet.ts';
 import { Thumbnail } from './thumbnail.tsx';
 import { dayOf, type Zone } from './wall-text.ts';
 
-/** Rows per chunk: few, so that scrolling stays smooth. */
+/** Number of rows per chunk. A small number keeps scrolling smooth. */
 const CHUNK = 10;
-/** Distance from the visible area at which chunks are in the page, in pixels. */
+/** Maximum distance from the visible area at which chunks are rendered, in pixels. */
 const NEAR = 1200;
 /** Estimated height of a row that was not rendered yet, in pixels. */
 const USUAL_HEIGHT = 68;
@@ -36,9 +36,9 @@ export interface RecordingTableProps {
   readonly text: string;
   /** Search query; empty without a search. */
   readonly query: string;
-  /** Height of each chunk that was rendered, in pixels. The owner of the list stores it. */
+  /** Height of each rendered chunk, in pixels. The component that owns the list keeps this map. */
   readonly heights: Map<number, number>;
-  /** Order of the list; undefined if the list cannot be sorted. */
+  /** Sort order of the list; undefined if the list cannot be sorted. */
   readonly sort: ListSort | undefined;
   /** Called with a new order. Undefined if the list cannot be sorted. */
   readonly onSort: ((sort: ListSort) => void) | undefined;
@@ -204,7 +204,7 @@ function stepFrom(table: HTMLTableElement, by: number): boolean {
   return next !== undefined;
 }
 
-/** Spacer for chunks outside the page. */
+/** Spacer for chunks that are not rendered. */
 function Room({ height }: { readonly height: number }): JSX.Element | null {
   if (height <= 0) return null;
   return (
@@ -216,7 +216,7 @@ function Room({ height }: { readonly height: number }): JSX.Element | null {
 
 /** Height of a range of chunks, in pixels. */
 function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number): number {
-  // chunks that were not rendered yet get the height of the first chunk
+  // the height of the first chunk is the estimate for chunks that were never rendered
   const usual = heights.get(0) ?? CHUNK * USUAL_HEIGHT;
   let sum = 0;
   for (let number = from; number < to; number += 1) sum += heights.get(number) ?? usual;
@@ -225,7 +225,7 @@ function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number
 
 interface Chunks {
   readonly first: number;
-  /** Index after the last chunk. */
+  /** Index after the last rendered chunk. */
   readonly last: number;
 }
 
@@ -242,7 +242,7 @@ function useChunksInSight(
     const found = chunksInSight(table.current, current.current, heights);
     setChunks((old) => (old.first === found.first && old.last === found.last ? old : found));
   };
-  // runs after the current rows are drawn
+  // measure only after the current rows are drawn
   useEffect(look, [count, chunks]);
   useEffect(() => {
     addEventListener('scroll', look, { passive: true });
@@ -256,7 +256,7 @@ function useChunksInSight(
 }
 
 function chunksInSight(table: HTMLTableElement | null, count: number, heights: Map<number, number>): Chunks {
-  // pixels from the visible area to the start of the first chunk
+  // distance from the top of the visible area to the start of the first chunk, in pixels
   let top = 0;
   for (const body of [...(table?.tBodies ?? [])].toReversed()) {
     if (body.dataset['chunk'] === undefined) continue;
@@ -288,7 +288,7 @@ interface ChunkProps {
   readonly zone: Zone;
   readonly selected: ReadonlySet<string>;
   readonly onSelect: RecordingTableProps['onSelect'];
-  /** True: a heading precedes the recordings of each day. */
+  /** True if the list has a heading before the recordings of each day. */
   readonly isGrouped: boolean;
 }
 
@@ -318,12 +318,12 @@ function Chunk(props: ChunkProps): JSX.Element {
   );
 }
 
-/** Pads a chunk to its maximum size, because the number of dependencies of a hook must not change. */
+/** Pads a chunk to its maximum size. The rows are the dependencies of a hook, and their number must not change. */
 function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
   return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }
 
-/** Day of a recording, if the recording before it started on another day. */
+/** Returns the day of a recording if the previous recording started on another day. */
 function newDay(rows: readonly Listed[], index: number, before: string, zone: Zone): string | undefined {
   const dayAt = (at: number): string => dayOf(new Date(rows[at]?.startedAt ?? ''), zone);
   const day = dayAt(index);
@@ -401,7 +401,7 @@ function RecordingRow(props: RowProps): JSX.Element {
   );
 }
 
-/** Matches in a session. Each links to a time shortly before the match. */
+/** Matches in a session, as links. A link opens the recording shortly before the match. */
 function HitsRow({
   id,
   found: { hits, more, partial, stoppedAt },

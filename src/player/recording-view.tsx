@@ -18,7 +18,7 @@ import { StatusBadges } from './status-badges.tsx';
 const VERIFIED =
   'verified: the description and the length are signed; the evidence check compares the content';
 
-/** Interval of requests for the state of a running session. */
+/** Interval between requests for the state of a running session, in milliseconds. */
 const LIVE_REFRESH_MS = 2000;
 const LOOK_BACK_SECONDS = 30;
 
@@ -27,7 +27,7 @@ interface LookBack {
   readonly from: number;
 }
 
-/** Position to look back to for a match in a running session; undefined for a finished one. */
+/** Look-back that a link to a match in a running session opens; undefined for a finished session. */
 function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
   return state === 'running' && hit !== undefined
     ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }
@@ -50,10 +50,13 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
   const [problem, setProblem] = useState<Error>();
   const lostAt = useRefresh(id, recording?.state === 'running', setRecording);
   const [zone, setZone] = usePreference('zone');
-  /** Look-back in a running session: its length at the time of the click, and the start position. */
+  /**
+   * Look-back in a running session: the session's length at the time of the click, and the position at which playback
+   * starts.
+   */
   const [back, setBack] = useState<LookBack>();
   const lookBack = (end: number): void => setBack({ end, from: Math.max(0, end - LOOK_BACK_SECONDS) });
-  /** True if the viewer saw the session live; the view then stays at its end. */
+  /** True if the viewer saw the session live. When the session stops, the view then stays at the end. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {

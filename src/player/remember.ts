@@ -1,4 +1,4 @@
-/** Stores the user's choices in the browser. Works without storage, too. */
+/** Stores the user's choices in the browser. Without storage, choices are lost when the page is closed. */
 
 /** Returns a stored choice, or undefined. */
 export function recall(name: string): string | undefined {
@@ -14,6 +14,6 @@ export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // the choice is lost without storage
+    // without storage, the choice is not kept
   }
 }

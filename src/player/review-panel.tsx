@@ -10,7 +10,7 @@ import { Icon } from './icon.tsx';
 import { Recorder } from './recorder-context.ts';
 
 export interface ReviewState {
-  /** Undefined while it loads, and in an exported file. */
+  /** The review; undefined while it loads, and in an exported file. */
   readonly review: ShownReview | undefined;
   readonly problem: string | undefined;
   readonly change: (change: ReviewChange) => Promise<void>;
@@ -192,7 +192,10 @@ function CommentForm({
   readonly onChange: ReviewState['change'];
 }): JSX.Element {
   const [typed, setTyped] = useState('');
-  /** Position at the first key press, so that the comment belongs to the moment that the user saw. */
+  /**
+   * Position of the playback at the first key press. The comment gets this position, because it refers to the screen at
+   * that time.
+   */
   const [seconds, setSeconds] = useState<number>();
   const add = (): void => {
     const text = typed.trim();

@@ -1,6 +1,6 @@
 /**
- * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/compare` two of them,
- * `#/live` the running sessions. Pure.
+ * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` is a recording, `#/compare` shows two
+ * recordings, and `#/live` shows the running sessions. Pure.
  */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { ListSort } from '../search/search-index.ts';
@@ -16,7 +16,7 @@ export type Route =
       readonly at: number | undefined;
       /** Text to find in the transcript. */
       readonly find?: string;
-      /** Query whose matches are marked. */
+      /** Query whose matches are marked in the recording. */
       readonly query?: string;
     };
 
@@ -96,7 +96,7 @@ export function goTo(
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-/** Rounds up to milliseconds, so that the screen of the moment is shown and not the one before. */
+/** Rounds up to milliseconds. Rounding down would show the screen before the requested event. */
 function timeText(seconds: number): string {
   return String(Math.ceil(seconds * 1000 - 1e-6) / 1000);
 }

@@ -15,7 +15,7 @@ import { Recorder } from './recorder-context.ts';
 import { searchAddress } from './route.ts';
 import { keepSearches, savedSearches, withSearch } from './saved-searches.ts';
 
-/** Place of a saved search. */
+/** Storage place of a saved search. */
 type Place = 'shared' | 'personal' | 'browser';
 
 const PLACES: readonly (readonly [place: Place, title: string])[] = [
@@ -26,7 +26,7 @@ const PLACES: readonly (readonly [place: Place, title: string])[] = [
 
 interface Saved {
   readonly lists: Readonly<Record<Place, readonly (SavedSearch & Partial<SharedSearch>)[]>>;
-  /** Places of searches that the viewer may change. */
+  /** Places in which the viewer may save and remove searches. */
   readonly places: readonly Place[];
   readonly problem: string | undefined;
   readonly load: () => void;
@@ -71,7 +71,7 @@ export function useSaved(): Saved {
   };
 }
 
-/** @param query query to save; empty for none */
+/** @param query query to save; empty if there is none */
 export function SavedMenu({ query }: { readonly query: string }): JSX.Element {
   const saved = useSaved();
   const { lists, places, problem } = saved;

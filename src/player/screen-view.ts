@@ -1,21 +1,21 @@
 /**
- * Draws the screen of a terminal as rows of text, so that screen readers, search and copying work. Each run of cells
- * has the width of its cells, so columns stay aligned with any font.
+ * Draws the screen of a terminal as rows of text, so that screen readers, search and copying work. Each run of text
+ * gets the exact width of its cells, so columns stay aligned with any font.
  *
- * The content is untrusted: it becomes only text content, never a link.
+ * The content is untrusted, so it is inserted only as text, never as markup or links.
  */
 import { readCursor, readScreen, type Cell, type CellColour, type CellStyle } from '../screen/cells.ts';
 import type { Emulator } from '../screen/terminal.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 
 /**
- * Size of the text: the complete screen (`whole`), the same with a readable minimum (`auto`), the full width, the full
- * height, or pixels.
+ * Size of the text: the complete screen fits (`whole`), the same but not below a readable size (`auto`), the screen
+ * fills the width or the height, or a size in pixels.
  */
 export type ScreenFit = 'whole' | 'auto' | 'width' | 'height' | number;
 
 export interface ScreenView {
-  /** Draws an empty screen of the expected size, so that the page does not move when the content arrives. */
+  /** Draws an empty screen of the expected size, so that the layout does not shift when the content arrives. */
   reserve(size: ScreenSize): void;
   /** Draws the changes since the last call. */
   paint(emulator: Emulator): void;
@@ -23,7 +23,7 @@ export interface ScreenView {
   fit(width: number, height: number): void;
   /** Sets the size of the text. Default: `whole`. */
   setFit(fit: ScreenFit): void;
-  /** Highlights texts, which are in lower case. */
+  /** Highlights texts, which must be in lower case. */
   highlight(texts: readonly string[]): void;
   dispose(): void;
 }
@@ -136,7 +136,8 @@ function setSizes(element: HTMLElement, font: number, columns: number): void {
   const shown = Math.floor(font * 20) / 20;
   element.style.setProperty('--font', `${shown}px`);
   const natural = measureCell(element, shown);
-  // browsers round each element down to 1/64 pixel, which would add up in a row of single characters
+  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a row of single
+  // characters
   const cell = Math.floor(natural * 64) / 64;
   element.style.setProperty('--cell', `${cell}px`);
   element.style.setProperty('--spacing', `${cell - natural}px`);
@@ -151,7 +152,7 @@ function fontFor(fit: ScreenFit, wide: number, high: number): number {
   return Math.max(fit === 'auto' ? MIN_READABLE_PX : MIN_FONT_PX, Math.min(MAX_FONT_PX, wide, high));
 }
 
-/** Highlighted ranges of all screens. Undefined in browsers without custom highlights. */
+/** Highlighted ranges of all screens; undefined in browsers that do not support custom highlights. */
 const highlights = createHighlights();
 
 function createHighlights(): Highlight | undefined {
@@ -161,7 +162,7 @@ function createHighlights(): Highlight | undefined {
   return created;
 }
 
-/** Ranges of the texts in a row. A range may cover several elements. */
+/** Ranges at which the texts occur in a row. A range may cover several elements. */
 function rangesOf(row: HTMLElement, texts: readonly string[]): readonly Range[] {
   const content = row.textContent.toLowerCase();
   if (texts.length === 0 || content.length !== row.textContent.length) return [];
@@ -183,7 +184,7 @@ function rangesOf(row: HTMLElement, texts: readonly string[]): readonly Range[] 
   return ranges;
 }
 
-/** Text node and offset of a character in a row. */
+/** Returns the text node and the offset of a character in a row. */
 function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined, offset: number] {
   let before = 0;
   for (const run of row.children) {
@@ -196,10 +197,10 @@ function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined
 }
 
 /**
- * Width of a cell in pixels. The width is not proportional to the size of the font: browsers round the size down for
- * glyphs, so that 140 columns are up to 3 pixels shorter than a multiple of the width at another size.
+ * Returns the width of a cell in pixels. It is measured for each font size, because browsers round the sizes of glyphs:
+ * scaling the width of another size is wrong by up to 3 pixels in 140 columns.
  *
- * @param font in pixels
+ * @param font size of the font, in pixels
  */
 function measureCell(element: HTMLElement, font: number): number {
   const probe = document.createElement('span');
@@ -260,7 +261,7 @@ function shownLength(cells: readonly Cell[], cursorAt: number): number {
   return 0;
 }
 
-/** True if every monospace font has this letter in its normal width. */
+/** True if every monospace font draws this letter in the normal width of a cell. */
 function isPlain(text: string): boolean {
   const code = text.charCodeAt(0);
   return text.length === 1 && code >= 0x20 && code < 0x250 && code !== 0xad;
@@ -293,7 +294,10 @@ function drawRun(text: string, columns: number, style: CellStyle, isCursor: bool
   return run;
 }
 
-/** CSS colour. The theme defines the first 16 colours; the others are constant: a cube of 6 by 6 by 6, and 24 greys. */
+/**
+ * CSS colour. Returns a colour of the 256-colour palette as CSS. The theme defines the first 16 colours; the others are
+ * a cube of 6 by 6 by 6 colours, and 24 greys.
+ */
 function colourText(colour: CellColour): string | undefined {
   if (colour === undefined || typeof colour === 'string') return colour;
   if (colour < 16) return `var(--terminal-${colour})`;
@@ -306,7 +310,10 @@ function colourText(colour: CellColour): string | undefined {
   return `rgb(${level(Math.floor(cube / 36))}, ${level(Math.floor(cube / 6) % 6)}, ${level(cube % 6)})`;
 }
 
-/** Selected text, with line breaks only between rows that are not wrapped; undefined for a selection elsewhere. */
+/**
+ * Returns the selected text, without line breaks inside a wrapped line; undefined if the selection is outside of the
+ * screen.
+ */
 function selectedText(rows: readonly HTMLElement[], wraps: readonly boolean[]): string | undefined {
   const selection = getSelection();
   const range =

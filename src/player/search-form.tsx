@@ -1,6 +1,6 @@
 /**
- * The search field. The page parses queries like the recorder does. Below the field are the parts of the query and
- * saved searches.
+ * The search field. The page parses queries like the recorder does. The form shows the parts of the query and the saved
+ * searches below the field.
  */
 import { Search } from 'lucide';
 import type { JSX } from 'preact';
@@ -15,7 +15,7 @@ import { SearchHelp } from './search-help.tsx';
 
 /** Delay between the last key press and the search, in milliseconds. */
 const TYPING_PAUSE_MS = 250;
-/** Value in `history.state` of an address from typing. The next input replaces this history entry. */
+/** Marks a history entry that was created by typing. The next input replaces such an entry. */
 const TYPING = 'typing';
 
 export interface SearchFormProps {
@@ -90,13 +90,13 @@ interface Typed {
   /** Syntax error of the input; undefined if the query is valid. */
   readonly problem: Extract<ReadQuery, { problem: string }> | undefined;
   readonly onType: (text: string) => void;
-  /** Searches immediately. The next input creates a new history entry. */
+  /** Searches immediately. Makes the next input create a new history entry. */
   readonly settle: () => void;
 }
 
 /**
- * Synchronises field and address: valid input is written to the address after a pause, and a changed address to the
- * field.
+ * Synchronises the field and the URL. Valid input is written to the URL after a pause, and a changed URL is written to
+ * the field.
  */
 function useTyped(query: string, read: ReadQuery): Typed {
   const [typed, setTyped] = useState(query);
@@ -104,7 +104,7 @@ function useTyped(query: string, read: ReadQuery): Typed {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const went = useRef(query);
   useEffect(() => {
-    // the address changed elsewhere: a chip, a link, or the back button
+    // something else changed the URL: a chip, a link, or the back button
     if (query !== went.current) setTyped(query);
     went.current = query;
     setProblem(problemOf(read));
@@ -152,7 +152,7 @@ function Chips({
   const list = useRef<HTMLUListElement>(null);
   const remove = (index: number): void => {
     goTo(searchAddress(without(index)), { replace: false });
-    // keep the focus in place to remove several chips
+    // keep the focus at the same position, so that the user can remove several chips
     requestAnimationFrame(() => {
       const chips = list.current?.querySelectorAll('button') ?? [];
       (chips[Math.min(index, chips.length - 1)] ?? field.current)?.focus();

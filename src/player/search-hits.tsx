@@ -10,15 +10,15 @@ import { Recorder } from './recorder-context.ts';
 import { searchAddress } from './route.ts';
 import type { TimelineMark } from './timeline.tsx';
 
-/** Delay until a written row is on the screen, in seconds. */
+/** Time after a match at which its row is visible on the screen, in seconds. */
 const AFTER_SECONDS = 0.05;
 const NO_HITS: readonly TimelineMark[] = [];
 
 export interface SearchHits {
   readonly marks: readonly TimelineMark[];
-  /** Texts that matched, in lower case. */
+  /** Matched texts, in lower case. */
   readonly texts: readonly string[];
-  /** True if only a part of the matches is marked. */
+  /** True if there are more matches than marks. */
   readonly more: boolean;
   readonly problem: string | undefined;
 }
@@ -63,7 +63,7 @@ export function useSearchHits(id: string, query: string): SearchHits {
 export function seekHit(playback: Playback | undefined, marks: readonly TimelineMark[], by: 1 | -1): void {
   const now = playback?.state.position ?? 0;
   const times = marks.map(({ at }) => at + AFTER_SECONDS);
-  // shortly after a match the position still counts as that match, so going back must skip it
+  // less than a second after a match, going back selects the match before it
   const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
   if (next !== undefined) void playback?.seek(next);
 }

@@ -28,7 +28,7 @@ export const PREFERENCE_WORDS: Readonly<Record<string, string>> = {
 };
 const ICONS: Readonly<Record<string, IconShape>> = { system: Monitor, light: Sun, dark: Moon };
 
-/** One choice among the values of a preference. */
+/** Control that selects a value of a preference. */
 export function Choice({
   name,
   legend,

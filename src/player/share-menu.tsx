@@ -1,4 +1,4 @@
-/** Menu to share or download the open recording. An exported file has no such menu. */
+/** Menu to share or download the open recording. The page of an exported file does not have this menu. */
 import { Clapperboard, Download, Link, Package, Share2 } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';

@@ -6,7 +6,7 @@ export interface SnippetPart {
   readonly isMatch: boolean;
 }
 
-/** Maximum number of visible characters, and of these before the first match. */
+/** Maximum number of visible characters, and maximum number of visible characters before the first match. */
 const MAX_SHOWN = 160;
 const MAX_BEFORE = 40;
 
@@ -21,7 +21,7 @@ export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): read
     if (to > at) parts.push({ text: text.slice(at, to).toWellFormed(), isMatch });
     at = Math.max(at, to);
   };
-  // marks of a remote recorder may overlap or be out of range
+  // the recorder is not trusted: its marks may overlap or be out of range
   for (const [from, to] of marks) {
     add(Math.min(from, end), false);
     add(Math.min(to, end), true);

@@ -30,7 +30,7 @@ const TRUST = {
   failed: { icon: ShieldAlert, text: 'trust failed' },
 } as const;
 
-/** @param isDetailed true: also shows the badge of a verified recording */
+/** @param isDetailed true if verified recordings also get a badge */
 export function StatusBadges({
   recording,
   isDetailed = false,

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { usePreference } from './preferences.ts';
 
-/** Element for the screen of a terminal. The language of the screen's text is unknown. */
+/** Element for the screen of a terminal. `lang` is `zxx`, because the language of the text is unknown. */
 export function TerminalScreen({
   onElement,
 }: {

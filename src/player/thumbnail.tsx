@@ -1,6 +1,6 @@
 /**
- * Thumbnail of a recording's screen: the shape and colours of the text, which is not readable. One request loads the
- * thumbnails of all rows that became visible at the same time.
+ * Thumbnail of a recording's screen. It shows the shape and the colours of the text, but no characters. One request
+ * loads the thumbnails of all rows that became visible at the same time.
  */
 import { Radio, SquareTerminal } from 'lucide';
 import type { JSX } from 'preact';
@@ -13,7 +13,7 @@ import type { ThumbnailRows } from '../screen/thumbnail.ts';
 
 const WIDTH = 112;
 const HEIGHT = 52;
-/** Delay that collects the rows of one request, in milliseconds. */
+/** Delay before a request, so that one request loads the thumbnails of several rows, in milliseconds. */
 const COLLECT_MS = 30;
 const RETRY_MS = 1500;
 const MAX_TRIES = 20;
@@ -39,7 +39,7 @@ async function loadWanted(ask: Ask): Promise<void> {
     const rows = found?.get(id);
     if (entry === undefined) continue;
     entry.tries += 1;
-    // move the recording behind those that were not requested yet
+    // moves the recording to the end of the queue, after recordings that were never requested
     wanted.delete(id);
     if (rows !== undefined) {
       if (loaded.size >= MAX_KEPT) loaded.clear();

@@ -19,7 +19,7 @@ export interface TimelineProps {
   readonly onSeek: (seconds: number) => void;
 }
 
-/** A mark from the index, the end of the session, or a search. */
+/** A mark on the time line: a mark of the play index, the end of the session, or a search match. */
 export interface TimelineMark {
   readonly at: number;
   readonly kind: PlayMark['kind'] | 'exit' | 'failure' | 'hit' | 'note';
@@ -27,10 +27,10 @@ export interface TimelineMark {
 }
 
 const STRIP_HEIGHT = 100;
-/** Maximum number of drawn marks per kind. More marks would be indistinguishable. */
+/** Maximum number of drawn marks per kind. The viewer could not distinguish more marks. */
 const MAX_DRAWN = 100;
 
-/** A slider. `keyboard.tsx` handles its keys. */
+/** A slider. `keyboard.tsx` handles the keys of the time line. */
 export function Timeline(props: TimelineProps): JSX.Element {
   const { position, seconds, index, previewed, marks, startedAt, zone, onSeek } = props;
   const track = useRef<HTMLDivElement>(null);
@@ -78,7 +78,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
           />
         ))}
         <span class="heads">
-          {/* a transform, because moving by layout counts as a layout shift */}
+          {/* the position is set with a transform, because browsers count other movements as layout shifts */}
           <span class="head" style={{ transform: `translateX(${share(position, seconds)})` }} />
         </span>
         {hover === undefined ? null : (
@@ -94,7 +94,10 @@ export function Timeline(props: TimelineProps): JSX.Element {
   );
 }
 
-/** Amount of output over time, as a square root, because a listing has a thousand times the output of a prompt. */
+/**
+ * Chart of the output over time. Its heights are square roots, because a long listing has a thousand times the output
+ * of a prompt.
+ */
 function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Element {
   const most = Math.max(1, ...activity);
   const path = activity
@@ -115,7 +118,7 @@ function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Elem
   );
 }
 
-/** The first {@link MAX_DRAWN} marks of each kind. */
+/** Returns the first {@link MAX_DRAWN} marks of each kind. */
 function drawn(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   const counts = new Map<string, number>();
   return marks.filter(({ kind }) => {
@@ -125,7 +128,7 @@ function drawn(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   });
 }
 
-/** The mark nearest to a time, for the text at the pointer. */
+/** Returns the mark nearest to the time at the pointer; undefined if no mark is near. */
 function nearest(marks: readonly TimelineMark[], at: number, within: number): TimelineMark | undefined {
   let best: TimelineMark | undefined;
   for (const mark of marks) {
@@ -152,7 +155,7 @@ function markText({ kind, text, at }: TimelineMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
 }
 
-/** Position of the bubble, limited to the page. */
+/** Returns the position of the preview at the pointer, such that it stays inside the page. */
 function bubbleAt(part: number, whole: number): string {
   return `clamp(9.5rem, ${share(part, whole)}, calc(100% - 9.5rem))`;
 }

@@ -1,4 +1,6 @@
-/** Transcript next to the screen: text with times, to read, find, copy and seek. */
+/**
+ * Transcript next to the screen: the text of the recording with times. Users can find and copy text, and seek to a row.
+ */
 import { ArrowDown, ArrowUp, FileDown } from 'lucide';
 import type { JSX } from 'preact';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
@@ -15,13 +17,13 @@ import { showRow, VirtualRows } from './virtual-rows.tsx';
 export interface TranscriptViewProps {
   readonly id: string;
   readonly position: number;
-  /** True during playback; the current row then stays visible. */
+  /** True during playback. The list then scrolls to keep the current row visible. */
   readonly playing: boolean;
   /** Text of the find field. */
   readonly find: string;
   readonly onFind: (find: string) => void;
   readonly onSeek: (seconds: number) => void;
-  /** True: shows the lines that never became visible. False: shows the rows of the screen. */
+  /** True if the list shows the lines that never became visible, instead of the rows of the screen. */
   readonly isHidden: boolean;
   readonly onHidden: (shown: boolean) => void;
   /** Called with the positions of the matches. */
@@ -31,7 +33,7 @@ export interface TranscriptViewProps {
 /** Height of a row, in pixels. Equal to `--transcript-row` in the style sheet. */
 const ROW_HEIGHT = 20;
 const RETRY_MS = 1000;
-/** A jump to a match starts this many seconds earlier. */
+/** Time before a match at which playback starts, in seconds. */
 const LEAD_SECONDS = 0.05;
 const MAX_SHOWN = 2000;
 
@@ -198,7 +200,7 @@ function findRows(rows: Rows, find: string): readonly number[] {
   return rows.flatMap(([, text], index) => (text.toLowerCase().includes(wanted) ? [index] : []));
 }
 
-/** Last row that was visible at a position. */
+/** Returns the index of the last row that was visible at a position. */
 function rowAt(rows: Rows, position: number): number {
   let low = 0;
   let high = rows.length;
@@ -213,7 +215,7 @@ function rowAt(rows: Rows, position: number): number {
 function marked(text: string, find: string): readonly (JSX.Element | string)[] {
   const wanted = find.trim().toLowerCase();
   const lower = text.toLowerCase();
-  // letters with a longer lower-case form would shift the marks
+  // some letters are longer in lower case, which would shift the marks
   if (wanted === '' || lower.length !== text.length) return [text];
   const parts: (JSX.Element | string)[] = [];
   let start = 0;
@@ -238,7 +240,7 @@ function stateText(loaded: Loaded): string {
   return loaded.isPartial ? PARTIAL_TEXT : '';
 }
 
-/** Saves a text file with one line for each row, which starts with its time. */
+/** Saves the transcript as a text file. Each line starts with the time of its row. */
 function saveText(id: string, rows: Rows, loaded: Loaded): void {
   const lines = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`);
   if (typeof loaded === 'object' && loaded.stoppedAt !== undefined)

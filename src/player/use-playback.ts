@@ -1,4 +1,4 @@
-/** Hook for the playback of a recording: terminal, playback, and loaded facts. */
+/** Hook that creates the terminal and the playback of a recording, and loads its play index. */
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
 import { GROWING_STEP_BYTES, type PlayIndex } from '../screen/play-index.ts';
@@ -9,7 +9,7 @@ import { openCast, type OpenCast } from './cast-source.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import { createScreenView, type ScreenFit, type ScreenView } from './screen-view.ts';
 
-/** Source of previews. The play index makes every position fast to reach. */
+/** Source of previews. With the play index, a seek is fast for every position. */
 export interface Previewed {
   readonly id: string;
   readonly opened: OpenCast;
@@ -22,7 +22,7 @@ export interface Played {
   readonly previewed: Previewed | undefined;
   readonly state: PlaybackState;
   readonly index: PlayIndex | undefined;
-  /** Progress of the index from 0 to 1; undefined if no index is in progress. */
+  /** Progress of the recorder's work on the play index, from 0 to 1; undefined if the recorder is not creating one. */
   readonly progress: number | undefined;
 }
 
@@ -143,7 +143,7 @@ function openView(
   return view;
 }
 
-/** Applies size and highlights to a view. @returns a function that replaces the view */
+/** Applies the size and the highlights to the current view. @returns a function that sets the current view */
 function useDisplayed(
   fit: PlayedOptions['fit'],
   highlighted: readonly string[],
@@ -160,7 +160,10 @@ function useDisplayed(
   };
 }
 
-/** Calls `draw` for each frame, with the time since the previous one. @returns a function that stops */
+/**
+ * Calls `draw` for each animation frame, with the time since the previous frame. @returns a function that stops the
+ * calls
+ */
 function startAnimation(draw: (seconds: number) => void): () => void {
   let last = performance.now();
   const next = (now: number): void => {
@@ -172,7 +175,7 @@ function startAnimation(draw: (seconds: number) => void): () => void {
   return () => cancelAnimationFrame(frame);
 }
 
-/** Returns existing keyframes of a long running session, for a fast look-back. */
+/** Returns the keyframes that exist for a long running session, for a fast look-back. */
 async function useFramesSoFar(
   ask: Ask,
   { cast }: OpenCast,
@@ -219,7 +222,7 @@ export async function followIndex(
   }
 }
 
-/** Reports the available size, now and after each change. */
+/** Calls a function with the available size, immediately and after each change. */
 export function watchRoom(
   element: HTMLElement,
   tell: (width: number, height: number) => void,

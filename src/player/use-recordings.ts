@@ -1,6 +1,6 @@
 /**
- * Hook for the list of recordings. Loaded pages stay loaded: the top is refreshed, and the scroll position is restored
- * when the user returns.
+ * Hook for the list of recordings. Loaded pages stay in memory. Only the newest page is refreshed, and the scroll
+ * position is restored when the user returns to the list.
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
@@ -18,11 +18,11 @@ import { Recorder, type Ask } from './recorder-context.ts';
 /** Interval of refreshes of the newest page, in milliseconds. */
 const REFRESH_MS = 5000;
 const SEARCH_REFRESH_MS = 10_000;
-/** Maximum number of consecutive pages without a match. The recorder reads a few thousand recordings for each. */
+/** Maximum number of consecutive pages without a match. For each page, the recorder reads a few thousand recordings. */
 const MAX_EMPTY_PAGES = 200;
 const MAX_KEPT = 8;
 
-/** Selection of the list: a filter, or a query. */
+/** Selects the recordings of the list, by a filter or by a query. */
 export type Source = { readonly filter: Filter; readonly sort?: ListSort } | { readonly query: string };
 
 export interface ListState {
@@ -33,13 +33,13 @@ export interface ListState {
   /** Time of the last response, in milliseconds since the epoch. */
   readonly seenAt: number | undefined;
   readonly loading: boolean;
-  /** Time that the search has reached without a match. */
+  /** Cursor that the search has reached without a match so far. */
   readonly searchedTo: string | undefined;
-  /** Index state in the newest response; undefined if it is not a search. */
+  /** State of the index in the newest response; undefined if the response is not from a search. */
   readonly index: SearchIndexState | undefined;
   /** True if the recorder supports search; undefined before the first response. */
   readonly canSearch: boolean | undefined;
-  /** Login or node name of the viewer, if no viewer rule matches. */
+  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor: string | undefined;
 }
 
@@ -55,7 +55,7 @@ const LOADING: ListState = {
   noRuleFor: undefined,
 };
 
-/** Last list and scroll position, by source. */
+/** The last list and its scroll position, keyed by source. */
 const kept = new BoundedMap<Kept>(MAX_KEPT);
 
 interface Kept {
@@ -68,7 +68,7 @@ export interface Recordings {
   readonly state: ListState;
   /** Loads the next page, unless a request is in progress or the list is complete. */
   readonly more: () => void;
-  /** Heights of the chunks of rows, see `recording-rows`. */
+  /** Heights of the rendered chunks, for `recording-rows`. */
   readonly heights: Map<number, number>;
 }
 
@@ -89,9 +89,9 @@ export function useRecordings(source: Source | undefined): Recordings {
     const begin = before?.state ?? LOADING;
     setState(({ canSearch }) => ({ ...begin, canSearch, loading: source !== undefined && begin.loading }));
     if (source === undefined) return undefined;
-    // without an index, the list replaces the search by a filter
+    // without an index, the list view uses a filter instead of the search
     if ('query' in source && current.current.canSearch === false) return undefined;
-    // at unmount the page has no height any more
+    // the position is stored on each scroll, because the page has no height any more at unmount
     let scroll = before?.scroll ?? 0;
     const onScroll = (): void => {
       scroll = scrollY;
@@ -185,7 +185,7 @@ async function load(
 
 /**
  * Merges the newest page into the list: adds new recordings, updates changed ones and keeps older ones. Unchanged
- * entries keep their identity; if nothing changed, so does the list, which avoids a render.
+ * recordings keep their objects. If nothing changed, the list is also the same object, so nothing is rendered again.
  */
 function merge(old: ListState, page: LoadedPage): ListState {
   const known = new Map(old.recordings.slice(0, 2 * page.recordings.length).map((each) => [each.id, each]));
@@ -196,7 +196,8 @@ function merge(old: ListState, page: LoadedPage): ListState {
   const ids = new Set(newest.map(({ id }) => id));
   const last = newest.at(-1);
   const end = old.recordings.findIndex(({ id }) => id === last?.id);
-  // the page and the list do not overlap, so recordings may be missing between them; start again with the page
+  // recordings may be missing between the newest page and the list, because they do not overlap; the list starts again
+  // with the newest page
   const older = end < 0 ? [] : old.recordings.slice(end + 1).filter(({ id }) => !ids.has(id));
   const isSame =
     end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);

@@ -46,7 +46,7 @@ export function VirtualRows({ scroller, count, rowHeight, row }: VirtualRowsProp
   );
 }
 
-/** Scrolls a row into view, as little as possible. */
+/** Scrolls by the minimum distance that makes a row visible. */
 export function showRow(scroller: HTMLElement | null, index: number, rowHeight: number): void {
   if (scroller === null) return;
   const top = index * rowHeight;

@@ -5,7 +5,7 @@ export type Zone = 'local' | 'utc';
 /** Cache of date formats, because creating a format is slow and a list shows many timestamps. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
-/** Wall-clock time with its zone, because even a time without a date needs one. */
+/** Returns a wall-clock time with its time zone, optionally with the date. */
 export function wallText(at: Date, zone: Zone, withDate = true): string {
   return formatted(at, zone, `wall ${withDate}`, {
     ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
@@ -27,12 +27,12 @@ function formatted(at: Date, zone: Zone, name: string, options: Intl.DateTimeFor
   return format.format(at);
 }
 
-/** Hours and minutes of a time. */
+/** Returns a time as hours and minutes. */
 export function clockOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'clock', { hour: '2-digit', minute: '2-digit', hour12: false });
 }
 
-/** Hours, minutes and seconds of a time. */
+/** Returns a time as hours, minutes and seconds. */
 export function secondOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'time', {
     hour: '2-digit',
@@ -42,12 +42,12 @@ export function secondOf(at: Date, zone: Zone): string {
   });
 }
 
-/** Day of a time, for headings of groups. */
+/** Returns the day of a time, for headings of groups. */
 export function dayOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'day', { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' });
 }
 
-/** Day and minute of a time, for headlines. */
+/** Returns the day, hour and minute of a time, for headlines. */
 export function momentOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'moment', {
     month: 'short',

@@ -15,7 +15,7 @@ import { formatRoute, goTo } from './route.ts';
 import { Choice } from './settings-menu.tsx';
 
 const REFRESH_MS = 3000;
-/** Maximum number of live screens. Each needs a connection and a terminal. */
+/** Maximum number of live screens. Each live screen needs a connection and a terminal emulator. */
 const MAX_SHOWN = 12;
 
 export function WallView({ text }: { readonly text: string }): JSX.Element {
@@ -100,7 +100,7 @@ function Tile({ recording, isOver, isPaused, title }: TileProps): JSX.Element {
   const tile = useRef<HTMLLIElement>(null);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   useEffect(() => () => clearTimeout(timer.current), []);
-  // a plain object instead of state, because a busy session writes many times per second
+  // a plain object instead of component state, to avoid a render for each output of a busy session
   const onOutput = (): void => {
     tile.current?.setAttribute('data-fresh', '');
     clearTimeout(timer.current);
@@ -129,7 +129,9 @@ function Tile({ recording, isOver, isPaused, title }: TileProps): JSX.Element {
   );
 }
 
-/** Length of the end of a target that is never cut off: names of pods differ at their end. */
+/**
+ * Number of characters at the end of a target that are never truncated, because the names of pods differ at their end.
+ */
 const TAIL_LENGTH = 12;
 
 /** A session on the wall. */
@@ -147,18 +149,18 @@ function countText(sessions: readonly Shown[], more: boolean, isFiltered: boolea
 }
 
 interface Sessions {
-  /** Undefined before the first response. */
+  /** Sessions on the wall; undefined before the first response. */
   readonly sessions: readonly Shown[] | undefined;
   /** True if there are more running sessions. */
   readonly more: boolean;
   readonly problem: string | undefined;
-  /** Login or node name of the viewer, if no viewer rule matches. */
+  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor?: string | undefined;
 }
 
 const LOADING: Sessions = { sessions: undefined, more: false, problem: undefined };
 
-/** @param isPaused true: the list does not change */
+/** @param isPaused true if the list must not change */
 function useSessions(text: string, isPaused: boolean): Sessions {
   const { ask } = useContext(Recorder);
   const [state, setState] = useState(LOADING);
