@@ -1,28 +1,28 @@
-/** Reads the lines of a cast from any offset, one piece ahead of the reader. */
+/** Reads the lines of a cast from any offset. It reads one piece ahead of the caller. */
 
 /** The bytes of a cast. */
 export interface CastBytes {
   readonly bytes: number;
-  /** True if the cast may still grow, so that its current end is neither the end nor a cut. */
+  /** True if the cast may still grow. An incomplete last line then does not count as truncated. */
   readonly isGrowing?: boolean;
   /** Bytes `[start, end)`. */
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Bytes that are read at a time, so the cost of a seek in addition to the lines before its moment. */
+/** Number of bytes per read. A seek reads up to this many bytes more than it needs. */
 export const PIECE_BYTES = 256 * 1024;
-/** Longer lines are skipped, as our recorder does. */
+/** Maximum length of a line, in characters. Longer lines are skipped, as in the recorder. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export interface CastLines {
   /** Starts reading ahead. */
   start(): void;
   /**
-   * Returns the next lines, without line feeds; undefined at the (current) end. Rejects if the bytes cannot be
-   * read.
+   * Returns the next lines, without line feeds; undefined at the end, or at the current end of a growing cast. Rejects
+   * if the bytes cannot be read.
    */
   next(): Promise<readonly string[] | undefined>;
-  /** True after the end if the last line had no line feed. */
+  /** True at the end of the cast if the last line has no line feed. */
   readonly isCut: boolean;
   stop(): void;
 }
@@ -39,10 +39,11 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    // the first piece ends where the bytes of the header end, which were read already
+    // the first piece ends at the end of the piece with the header, because this range was already read and may be
+    // cached
     at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
-    // the reader gets the error; the piece may also be unused
+    // `next` reports the error; without this handler, an error of an unused piece would be unhandled
     bytes.catch(() => undefined);
     return { start, bytes };
   }

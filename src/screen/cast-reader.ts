@@ -1,6 +1,5 @@
 /**
- * Reads a cast for display: damaged lines are counted and skipped. The clock is that of the recording and never
- * goes back.
+ * Reads a cast for display: damaged lines are counted and skipped. Times are recording times and never decrease.
  */
 import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
@@ -8,14 +7,14 @@ import type { JsonValue } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { shownSize, type ScreenSize } from '../terminal/size.ts';
 
-/** Data of the header line that display needs. */
+/** The fields of the header that playback needs. */
 export interface CastStart {
   readonly version: 2 | 3;
-  /** Initial size, within bounds. */
+  /** Initial size, limited to the supported sizes. */
   readonly size: ScreenSize;
   /** Initial size, as the session reported it. */
   readonly reportedSize: ScreenSize;
-  /** True if resize events name rows first. */
+  /** True if resize events contain the rows before the columns. */
   readonly rowsFirst: boolean;
   /** True for a session without a terminal: no size, and line feeds without carriage returns. */
   readonly withoutTerminal: boolean;
@@ -35,7 +34,7 @@ export type CastAction =
   | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
   /** Input, exit, or an unknown event code. */
   | { readonly kind: 'other'; readonly seconds: number }
-  /** The line is not asciicast. */
+  /** The line is not a valid asciicast event. */
   | { readonly kind: 'bad'; readonly seconds: number };
 
 /** @throws WireError if the line is not a header. */
@@ -57,8 +56,8 @@ function idleLimitOf(value: JsonValue | undefined): number | undefined {
 }
 
 /**
- * @param seconds clock before the first line.
- * @returns the action of a line; undefined for a line without effect.
+ * @param seconds recording time before the first line.
+ * @returns the action for a line; undefined if the line has no effect on the screen.
  */
 export function createCastReader(
   { version, rowsFirst }: Pick<CastStart, 'version' | 'rowsFirst'>,

@@ -2,7 +2,7 @@
 import { innerValue } from './inner-value.ts';
 import type { Emulator, IBufferCell } from './terminal.ts';
 
-/** `undefined`: the default; a number: an index of the 256-colour palette; `#rrggbb`. */
+/** A colour: `undefined` for the default, an index of the 256-colour palette, or `#rrggbb`. */
 export type CellColour = number | string | undefined;
 
 /** Style of cells. */
@@ -20,19 +20,19 @@ export interface CellStyle {
   readonly blink: boolean;
 }
 
-/** One cell, or two columns for a wide character. */
+/** One cell. A wide character is one cell with two columns. */
 export interface Cell {
   /** The character with its combining marks; a blank for an empty cell. */
   readonly text: string;
   readonly width: 1 | 2;
   readonly style: CellStyle;
-  /** Equal for equal styles. */
+  /** Key of the style; equal styles have equal keys. */
   readonly styleKey: string;
 }
 
 export interface CellRow {
   readonly cells: readonly Cell[];
-  /** True if the row continues the previous row, so both are one line when copied. */
+  /** True if the row continues the previous row. Copied text then has no line break between them. */
   readonly wrapped: boolean;
 }
 
@@ -59,7 +59,8 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
       cell = line?.getCell(column, cell);
       if (cell === undefined) break;
       const width = cell.getWidth();
-      // the second half of a wide character; without a first half it is a combining mark in its own column
+      // a cell of width 0 is the second half of a wide character or, without a first half, a combining mark in its own
+      // column
       if (width === 0 && cells.at(-1)?.width === 2 && !isHalf) {
         isHalf = true;
         continue;
@@ -85,7 +86,9 @@ function textOf(cell: IBufferCell): string {
   return text === '' ? ' ' : text;
 }
 
-/** Replaces the last cell with a blank if a resize has cut off the second half of its character. */
+/**
+ * Replaces the last cell with a blank if it is the first half of a wide character. A resize can remove the second half.
+ */
 function blankCutCharacter(cells: Cell[]): void {
   const last = cells.at(-1);
   if (last?.width === 2) cells[cells.length - 1] = { ...last, text: ' ', width: 1 };
@@ -101,7 +104,7 @@ export function readCursor(emulator: Emulator): ScreenCursor {
   };
 }
 
-/** NOTE: the package has no public API for this. */
+/** NOTE: this reads an internal value, because the emulator has no public API for it. */
 function isCursorHidden(emulator: Emulator): boolean {
   return innerValue(emulator, ['_core', 'coreService', 'isCursorHidden']) === true;
 }

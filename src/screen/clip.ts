@@ -11,17 +11,17 @@ export interface ClipOptions {
   readonly start: CastStart;
   /** Lines of the cast after the header. */
   readonly lines: AsyncIterable<string>;
-  /** Range in seconds of the recording. */
+  /** Start and end of the range, in seconds of the recording. */
   readonly from: number;
   readonly to: number;
 }
 
 /** Maximum length of a clip, in seconds. */
 const MAX_CLIP_SECONDS = 600;
-/** Shortest time between two frames, in seconds, and maximum number of frames. */
+/** Minimum time between two frames, in seconds. The next constant is the maximum number of frames. */
 const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
-/** Maximum characters of all different rows. */
+/** Maximum characters of all distinct rows. */
 const MAX_TEXT = 8 * 1024 ** 2;
 
 const CELL_WIDTH = 8.4;
@@ -29,7 +29,7 @@ const ROW_HEIGHT = 17;
 const PADDING = 12;
 const PAPER = '#101418';
 const INK = '#d6dbe0';
-/** The colours equal those of the page. */
+/** The first 16 colours of the palette, equal to the colours of the page. */
 const COLOURS = [
   `${PAPER} #e5534b #57ab5a #c69026 #539bf5 #b083f0 #39c5cf #c3cad2`,
   '#768390 #ff938a #8ddb8c #eac55f #96d0ff #dcbdfb #76e3ea #ffffff',
@@ -37,25 +37,25 @@ const COLOURS = [
 
 const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`;
 
-/** Error in the requested range. The message tells the user how to change the range. */
+/** Error for a range that cannot be made into a clip. The message tells the user how to change the range. */
 export class ClipError extends Error {
   override readonly name = 'ClipError';
 }
 
-/** @throws ClipError if the range is invalid or has too much content */
+/** Returns a clip as an animated SVG. @throws ClipError if the range is invalid or has too much content */
 export async function clipSvg(options: ClipOptions): Promise<string> {
   return (await framesOf(options, (row) => printRow(row))).print(options.to - options.from);
 }
 
-/** A screen of a clip as an SVG without animation. */
+/** One screen of a clip, as an SVG without animation. */
 export interface ClipStill {
   readonly svg: string;
   readonly seconds: number;
 }
 
 /**
- * Returns the screens of a clip in their order. Each cell has its own position, because ffmpeg's SVG renderer ignores
- * the length of texts.
+ * Returns the screens of a clip in order. The SVG positions each cell separately, because ffmpeg's SVG renderer ignores
+ * `textLength`.
  * @throws ClipError as `clipSvg`
  */
 export async function clipStills(options: ClipOptions): Promise<Iterable<ClipStill>> {
@@ -83,7 +83,9 @@ async function framesOf(options: ClipOptions, printed: (row: CellRow) => string)
   return frames;
 }
 
-/** @returns an asciicast that starts with the screen at the start of the range. @throws ClipError as `clipSvg` */
+/**
+ * @returns a cast of the range, which first draws the screen at the start of the range. @throws ClipError as `clipSvg`
+ */
 export async function clipCast(options: ClipOptions): Promise<string> {
   const { from } = checked(options);
   const scratch = createScratch();
@@ -122,9 +124,9 @@ function checked({ from, to }: ClipOptions): { readonly from: number; readonly t
 }
 
 interface Walk {
-  /** Number of the interval of a time, ascending. */
+  /** Returns the number of the interval that contains a time. Later intervals have larger numbers. */
   readonly bucketOf: (seconds: number) => number;
-  /** Called with the screen at the end of each interval with events. */
+  /** Called at the end of each interval that contains events, with the screen at that time. */
   readonly onBucket: (bucket: number, terminal: PlayTerminal) => Promise<void>;
   readonly onAction?: (action: Action) => void;
 }
@@ -175,7 +177,7 @@ const MAX_WRITE = 128 * 1024;
 
 interface Frame {
   readonly at: number;
-  /** Index of each row in {@link Frames.#rows}. */
+  /** For each row of the screen, its index in {@link Frames.#rows}. */
   readonly rows: readonly number[];
 }
 
@@ -213,7 +215,7 @@ class Frames {
     return this.#rows.length - 1;
   }
 
-  /** Start tag, with a size that is a multiple of the screen's. */
+  /** Returns the start tag. `scale` multiplies the size of the screen. */
   #open(scale: number): { readonly width: number; readonly tag: string } {
     const width = Math.ceil(this.#columns * CELL_WIDTH + 2 * PADDING);
     const height = this.#height * ROW_HEIGHT + 2 * PADDING;
@@ -222,7 +224,7 @@ class Frames {
   }
 
   *stills(seconds: number): Generator<ClipStill> {
-    // twice the size: sharp, and even sides, because the codec needs them
+    // twice the size for sharp text; this also makes both sides even, which the video codec requires
     const { tag } = this.#open(2);
     const style = `<style>rect{shape-rendering:crispEdges}${TEXT_STYLE}</style>`;
     for (const [index, { at, rows }] of this.#frames.entries()) {
@@ -266,7 +268,7 @@ class Frames {
   }
 }
 
-/** Cells with one style as rectangles and text. */
+/** Returns cells of the same style as rectangles and text. */
 function printRow({ cells }: CellRow, firstColumn = 0): string {
   let column = firstColumn;
   let parts = '';

@@ -1,6 +1,6 @@
 /** Recording times as text. Pure. */
 
-/** `1:02:03.4`; without tenths for durations. */
+/** Formats seconds as `1:02:03.4`; for durations without tenths. */
 export function clockText(seconds: number, withTenths = false): string {
   const tenths = Math.floor(Math.max(0, seconds) * 10 + 1e-6);
   const whole = Math.floor(tenths / 10);
@@ -18,12 +18,14 @@ export function parseClock(text: string): number | undefined {
     const [, hours = '0', minutes = '0', seconds = '0'] = units;
     return Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
   }
-  // minutes and seconds are below 60, except in the first part
+  // only the first number may be 60 or more
   if (!/^\d+(?::[0-5]?\d){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
 }
 
-/** The notice of a recording that costs too much to render. @param seconds at which rendering stopped */
+/**
+ * Returns the notice for a recording that costs too much to render. @param seconds second at which rendering stopped
+ */
 export function stoppedText(seconds: number): string {
   return `Stopped: this recording costs too much to render. The shown output ends at ${clockText(seconds, true)}.`;
 }

@@ -1,12 +1,15 @@
-/** Gives the emulator the widths of `src/terminal/cell-width`, through xterm's interface for Unicode versions. */
+/**
+ * Makes the emulator use the character widths of `src/terminal/cell-width`, through xterm's interface for Unicode
+ * versions.
+ */
 import type { IUnicodeVersionProvider } from '@xterm/headless';
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
 
 const CLUSTERS: readonly Cluster[] = Object.values(CLUSTER);
 
 /**
- * NOTE: the emulator keeps a state between two characters: bit 0 whether it was joined, bits 1 and 2 the width,
- * higher bits the cluster.
+ * NOTE: the emulator stores the state after each character as bits. Bit 0 is set if the character was joined, bits 1
+ * and 2 are its width, and the higher bits are the cluster state.
  */
 function stateOf(cluster: Cluster, width: number, isJoined: boolean): number {
   return (cluster << 3) | (width << 1) | (isJoined ? 1 : 0);

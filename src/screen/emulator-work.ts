@@ -16,14 +16,14 @@ function countOf([count]: Parameters): number {
 
 const row: Work = ({ cols }) => cols;
 const screen: Work = ({ cols, rows }) => cols * rows;
-/** The emulator inserts and removes lines one by one. */
+/** Work to insert or remove lines, which the emulator does one by one. */
 const lines: Work = ({ cols, rows }, parameters) => countOf(parameters) * (cols + 2 * rows);
-/** The emulator repeats the step as the parameter says. */
+/** Work of a step that the emulator repeats. The parameter is the number of repetitions. */
 const steps: Work = ({ cols }, parameters) => cols + countOf(parameters);
 const repeated: Work = (_emulator, parameters) => countOf(parameters) * CHARACTER_WORK;
 const oneLine: Work = (emulator) => lines(emulator, []);
 
-/** Private modes that show or clear the other screen. */
+/** Private modes that switch to the other screen or clear it. */
 const SCREEN_MODES: ReadonlySet<unknown> = new Set([47, 1047, 1049]);
 const erased: Work = (emulator, parameters) => {
   const { cols, rows, buffer } = emulator;
@@ -36,8 +36,8 @@ const privateMode: Work = (emulator, parameters) =>
   parameters.filter((mode) => SCREEN_MODES.has(mode)).length * 2 * screen(emulator, []);
 
 /**
- * Work by private prefix or intermediate, and final byte. The work of other steps does not depend on the screen
- * size.
+ * Work of control sequences, by private prefix, intermediate and final byte. Sequences that are not listed have a cost
+ * that does not depend on the screen size.
  */
 const SEQUENCES: readonly (readonly [prefix: string, intermediates: string, final: string, work: Work])[] = [
   ['', '', '@', row],
@@ -62,7 +62,7 @@ const SEQUENCES: readonly (readonly [prefix: string, intermediates: string, fina
   ['?', '', 'l', privateMode],
 ];
 
-/** Cost of escape sequences, by intermediates and final byte. */
+/** Work of escape sequences, by intermediates and final byte. */
 const ESCAPES: readonly (readonly [intermediates: string, final: string, work: Work])[] = [
   ['', 'c', (emulator) => 2 * screen(emulator, [])],
   ['#', '8', screen],
@@ -72,14 +72,14 @@ const ESCAPES: readonly (readonly [intermediates: string, final: string, work: W
 ];
 
 /**
- * Charges the steps of an emulator to a budget before the emulator executes them.
+ * Charges each step of an emulator to a budget before the emulator executes the step.
  *
  * @returns a function that charges the characters of parsed text
  */
 export function countWork(emulator: Emulator, budget: WorkBudget): (text: string) => void {
   const { parser } = emulator;
   let wasInserting = false;
-  // NOTE: a handler that returns true prevents the step
+  // NOTE: the emulator skips the step if the handler returns true
   for (const [prefix, intermediates, final, work] of SEQUENCES)
     parser.registerCsiHandler(
       { final, ...(prefix === '' ? {} : { prefix }), ...(intermediates === '' ? {} : { intermediates }) },
@@ -98,7 +98,7 @@ export function countWork(emulator: Emulator, budget: WorkBudget): (text: string
     budget.spent += emulator.cols / 4 + emulator.rows;
   });
   return (text) => {
-    // in insert mode each character moves the rest of its row
+    // in insert mode each character shifts the rest of its row
     wasInserting ||= emulator.modes.insertMode;
     budget.spent += text.length * (wasInserting ? emulator.cols : CHARACTER_WORK);
     wasInserting = emulator.modes.insertMode;

@@ -1,27 +1,32 @@
 /**
- * The play index of a recording: keyframes, and the data of the timeline. Recorders derive it from the cast and
- * can create it again, so it is not evidence.
+ * The play index of a recording: keyframes, and the data of the timeline. The index is not evidence, because recorders
+ * can derive it from the cast again.
  */
 
 import type { ThumbnailRows } from './thumbnail.ts';
 
-/** Version of this format; an index of another version is created again. */
+/** Version of this format. Recorders replace an index of another version. */
 export const PLAY_INDEX_VERSION = 5;
 
-/** Bytes after which the index of a running session is extended, and so the maximum to play after a seek. */
+/**
+ * Number of new bytes after which the recorder extends the index of a running session. A seek therefore plays at most
+ * this many bytes.
+ */
 export const GROWING_STEP_BYTES = 8 * 1024 * 1024;
 
-/** A position at which playing can start. */
+/** A position at which playback can start. */
 export interface KeyframeEntry {
   /** Recording time of the last event before `offset`, in seconds. */
   readonly at: number;
-  /** Byte of the cast at which the next line starts. */
+  /** Offset in the cast at which the next line starts, in bytes. */
   readonly offset: number;
   readonly columns: number;
   readonly rows: number;
 }
 
-/** `command`: marked by the shell, or similar to a command; `part`: continued at another recorder. */
+/**
+ * `command`: the shell marked a command, or the text looks like one. `part`: the session continued at another recorder.
+ */
 export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
 export type MarkKind = (typeof MARK_KINDS)[number];
 
@@ -45,18 +50,18 @@ export interface PlayIndex {
   /** Output characters in intervals of equal length, from start to end. */
   readonly activity: readonly number[];
   readonly frames: readonly KeyframeEntry[];
-  /** The first marks; `markCount` counts all. */
+  /** The first marks; `markCount` is the number of all marks. */
   readonly marks: readonly PlayMark[];
   readonly markCount: number;
   /** Number of invalid lines. */
   readonly badLines: number;
   /** True if the last line is incomplete. */
   readonly isCut: boolean;
-  /** True for binary output. */
+  /** True if the output is binary. */
   readonly isBinary: boolean;
-  /** The fullest of several screens. */
+  /** Thumbnail of the screen with the most content, among several candidates. */
   readonly thumbnail: ThumbnailRows;
-  /** Printable characters that were written and never became visible. */
+  /** Number of printable characters that never became visible. */
   readonly hidden: number;
   /** The first reported size that is too small to read, such as `1x1`. */
   readonly tinySize?: string;
@@ -85,7 +90,10 @@ export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): 
 /** Maximum number of intervals. */
 const ACTIVITY_SPANS = 400;
 
-/** Counts output over an unknown duration: intervals become longer as the duration grows. */
+/**
+ * Counts output per interval. The intervals become longer as the recording does, because its duration is not known in
+ * advance.
+ */
 export function createActivity(): {
   add(seconds: number, characters: number): void;
   /** Returns at most `ACTIVITY_SPANS` values. */

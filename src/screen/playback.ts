@@ -1,8 +1,8 @@
 /**
- * Plays a recording on a terminal. The position is recording time, independent of the speed and of skipped idle
- * time, so a position means the same for every viewer.
+ * Plays a recording on a terminal. Positions are recording times. They do not depend on the speed or on skipped idle
+ * time, so a link to a position works for every viewer.
  *
- * Requests run one after another; a seek replaces the current request. Memory contains a few pieces of the cast.
+ * Requests run one after another, and a seek replaces the current request. Only a few pieces of the cast are in memory.
  */
 import { createCastReader, type CastAction, type CastStart } from './cast-reader.ts';
 import { readCastLines, type CastBytes, type CastLines } from './cast-lines.ts';
@@ -12,7 +12,7 @@ import type { PlayTerminal } from './terminal.ts';
 export interface PlaybackOptions {
   readonly cast: CastBytes;
   readonly start: CastStart;
-  /** Length of the header line with its line feed. */
+  /** Length of the header line with its line feed, in bytes. */
   readonly headerBytes: number;
   readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'> &
     Partial<Pick<PlayTerminal, 'budget'>>;
@@ -32,25 +32,25 @@ export interface PlaybackState {
   readonly playing: boolean;
   /** True if the complete recording was shown. */
   readonly ended: boolean;
-  /** True while the screen lags behind the clock, because data or rendering is slow. */
+  /** True while the screen lags behind the clock, because reading or rendering is slow. */
   readonly waiting: boolean;
   /** Number of invalid lines read so far. */
   readonly badLines: number;
   /** True if the recording ends inside a line. */
   readonly isCut: boolean;
-  /** Second at which rendering stopped because the recording costs too much; the screen shows this moment. */
+  /** Second at which rendering stopped because the recording costs too much. The screen then stays at this second. */
   readonly stoppedAt: number | undefined;
-  /** Reason why playing stopped. */
+  /** Error that stopped playback. */
   readonly problem: string | undefined;
 }
 
-/** Minimum length of pauses that are shortened if idle time is skipped. */
+/** Minimum length of a pause that is shortened if the viewer skips idle time, in seconds. */
 const IDLE_SECONDS = 2;
-/** Remaining time of a shortened pause, before and after. */
+/** Time of a shortened pause that is played at its start and again at its end, in seconds. */
 const IDLE_KEPT_SECONDS = 0.5;
-/** Characters written to the terminal at a time, so the maximum wait of a seek. */
+/** Maximum number of characters per write to the terminal. A seek may have to wait for one write. */
 const WRITE_LENGTH = 128 * 1024;
-/** Maximum time of one tick, so that a background window does not jump. */
+/** Maximum time of one tick, in seconds. Without it, playback would jump when a background window becomes visible. */
 const MAX_TICK_SECONDS = 0.25;
 
 interface Cursor {
@@ -65,7 +65,7 @@ interface Cursor {
   seconds: number;
 }
 
-/** Playback of one view. Reads nothing before the first call. */
+/** Playback of one view. It reads nothing before the first call. */
 export class Playback {
   speed = 1;
   skipsIdle = true;
@@ -80,7 +80,7 @@ export class Playback {
   #stoppedAt: number | undefined;
   #problem: string | undefined;
   #quietSince = 0;
-  /** Number of the current request: work for an earlier request stops at its next pause. */
+  /** Number of the current request. Work for an earlier request stops at its next check of this number. */
   #request = 0;
   #working = 0;
   #queue: Promise<void> = Promise.resolve();
@@ -106,7 +106,7 @@ export class Playback {
     };
   }
 
-  /** Starts from the beginning if the complete recording was shown. */
+  /** Starts or resumes playback. After the end of the recording, it starts from the beginning. */
   play(): void {
     this.#playing = true;
     this.#quietSince = this.#position;
@@ -119,7 +119,7 @@ export class Playback {
     this.#options.onChange();
   }
 
-  /** Resolves when the moment is shown, or when another request replaced this one. */
+  /** Shows a position. Resolves when the screen shows it, or when another request replaces this one. */
   seek(seconds: number): Promise<void> {
     const mine = this.#nextRequest();
     const target = Math.max(0, this.#known > 0 ? Math.min(seconds, this.#known) : seconds);
@@ -149,7 +149,7 @@ export class Playback {
 
   /** Advances the clock by `seconds` since the last call. */
   tick(seconds: number): void {
-    // the clock waits until the passed events are shown
+    // the clock stops until all events up to now are shown
     if (!this.#playing || this.#working > 0) return;
     this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
     const mine = this.#request;
@@ -167,7 +167,7 @@ export class Playback {
     this.#options.onChange();
   }
 
-  /** The session continues: more bytes may exist, and it lasts at least until `seconds`. */
+  /** Reports that the session still runs: more bytes may exist, and the duration is at least `seconds`. */
   grow(seconds: number): void {
     this.#known = Math.max(this.#known, seconds);
     this.#cursor.isOver = false;
@@ -193,7 +193,7 @@ export class Playback {
     return { lines, read, batch: [], taken: 0, next: undefined, isOver: false, seconds };
   }
 
-  /** Runs work after the previous work. */
+  /** Runs work after all earlier work has finished. */
   #enqueue(work: () => Promise<void>): Promise<void> {
     this.#working += 1;
     const run = async (): Promise<void> => {
@@ -301,7 +301,7 @@ export class Playback {
     await terminal.reset(frame ?? start.size, screen);
   }
 
-  /** Pauses if rendering stopped. */
+  /** Pauses if the budget for rendering is exhausted. */
   #noteStop(): void {
     if (this.#stoppedAt !== undefined || this.#options.terminal.budget?.isExhausted !== true) return;
     this.#stoppedAt = this.#cursor.seconds;
@@ -317,7 +317,7 @@ export class Playback {
     this.#playing = false;
   }
 
-  /** Returns the position after `seconds` of watching. */
+  /** Returns the position after `seconds` of viewing time. */
   #passed(seconds: number): number {
     const target = this.#position + seconds * this.speed;
     const limit = this.#idleLimit();
@@ -330,7 +330,7 @@ export class Playback {
     return Math.max(target, until - kept);
   }
 
-  /** Returns the limit of pauses: from the viewer's setting and from the recording. */
+  /** Returns the limit for pauses, from the viewer's choice to skip idle time or from the header of the recording. */
   #idleLimit(): { readonly longest: number; readonly kept: number } | undefined {
     const limit = this.#options.start.idleLimitSeconds ?? Infinity;
     if (this.skipsIdle && limit > IDLE_SECONDS) return { longest: IDLE_SECONDS, kept: IDLE_KEPT_SECONDS };

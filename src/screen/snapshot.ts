@@ -1,18 +1,18 @@
 /**
- * Expresses the complete state of a terminal as text, a keyframe. After the text is written to a new terminal of
- * the same size, later output has the same result as after the original output.
+ * Converts the complete state of a terminal to text: a keyframe. A new terminal of the same size to which this text is
+ * written has the same state, so later output has the same effect.
  *
- * Each snapshot is verified by writing it to a second terminal and comparing both. A state that cannot be
- * expressed (an incomplete escape sequence, a rare character set) has no snapshot, so a seek starts earlier.
+ * Each snapshot is verified by writing it to a second terminal and comparing both. Some states have no snapshot, for
+ * example an incomplete escape sequence or a rare charset. A seek then starts at an earlier keyframe.
  *
- * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. The types of these
- * fields are checked; a version with other names has no snapshots instead of wrong ones.
+ * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. Their types are
+ * checked. With a version of the emulator that has other names, there are no snapshots instead of wrong snapshots.
  */
 import { readScreen, type CellStyle } from './cells.ts';
 import { innerValue } from './inner-value.ts';
 import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
 
-/** Text attributes, for the emulator's cells and its pen. */
+/** Text attributes. Both the cells and the pen of the emulator have them. */
 interface Attributes {
   isBold(): number;
   isDim(): number;
@@ -67,7 +67,7 @@ interface Inner {
     readonly decPrivateModes: { readonly origin: boolean; readonly wraparound: boolean };
   };
   readonly _charsetService: {
-    /** The active character set; after a restored cursor it may differ from that of the level. */
+    /** The active charset. After a cursor was restored, it may differ from the charset of the current level. */
     readonly charset: Charset;
     readonly glevel: number;
     readonly _charsets: readonly Charset[];
@@ -82,7 +82,7 @@ export const SNAPSHOT_WORK = 250;
 const PALETTE_16 = 0x1000000;
 
 /**
- * @param scratch a terminal with the same options, which is overwritten.
+ * @param scratch a terminal with the same options; its content is overwritten.
  * @returns undefined if the state cannot be expressed exactly.
  */
 export async function takeSnapshot(
@@ -103,7 +103,7 @@ export function createScratch(): PlayTerminal {
   return createTerminal({ columns: 80, rows: 24, withoutTerminal: false });
 }
 
-/** Describes the complete state as text; equal for equal terminals. */
+/** Describes the complete state of a terminal as text, for comparison: equal states have equal descriptions. */
 export function describeState(emulator: Emulator): string {
   const inner = innerOf(emulator);
   if (inner === undefined) return 'unknown';
@@ -114,7 +114,7 @@ export function describeState(emulator: Emulator): string {
     emulator.rows,
     describeRows(emulator, 'active'),
     describeBuffer(buffers.active, emulator),
-    // an alternate screen keeps only its saved cursor when it is left
+    // when a program leaves the alternate screen, only the saved cursor of that screen is kept
     isAlternate
       ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
       : describeSavedCursor(buffers.alt, emulator),
@@ -130,7 +130,7 @@ export function describeState(emulator: Emulator): string {
   ]);
 }
 
-/** NOTE: includes whether the first row continues another row, because it may scroll down again. */
+/** NOTE: the description includes the wrap flag of the first row, because the row may scroll down again. */
 function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
   return readScreen(emulator, which).map(({ cells, wrapped }) => [
     wrapped,
@@ -138,7 +138,7 @@ function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
   ]);
 }
 
-/** The visible attributes of a blank. */
+/** Returns the attributes of a blank that are visible. */
 function blankKey({ background, foreground, inverse, underline, strike, overline }: CellStyle): string {
   const isDrawn = inverse || underline || strike || overline;
   return `${background}${isDrawn ? JSON.stringify([foreground, inverse, underline, strike, overline]) : ''}`;
@@ -212,8 +212,8 @@ function encodeSavedCursor(buffer: InnerBuffer, emulator: Emulator): string {
 }
 
 /**
- * After a full row the cursor is next to the row until the next character; only writing the last character puts
- * it there.
+ * Moves the cursor to its position. After the last column of a row is written, the cursor stays behind it until the
+ * next character. Only writing the last character again produces this state.
  */
 function encodeCursor(buffer: InnerBuffer, emulator: Emulator, columns: number, origin: boolean): string {
   const row = origin ? buffer.y - buffer.scrollTop : buffer.y;
@@ -230,8 +230,8 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // First marks the rows that continue the previous one. Only an additional character has this effect, and the row
-  // before the first row is no longer on the screen.
+  // The wrap flags are set first. A row gets the flag only if a character is written after a full row. The row before
+  // the first row has scrolled away, so it is written at the bottom and scrolled.
   if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
     parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));
   for (let row = 1; row < rows; row += 1)
@@ -257,12 +257,12 @@ function drawnBlank(cell: InnerCell): string {
   return isDrawn ? ' ' : '';
 }
 
-/** NOTE: not the buffer's own cell, which the buffer reuses. */
+/** NOTE: returns a new cell, because the emulator reuses the cell of the buffer. */
 function newCell({ buffer }: Emulator): InnerCell {
   return buffer.active.getNullCell();
 }
 
-/** @param isWritten true if the row may have content, so that blanks matter. */
+/** @param isWritten true if the row may already have content, so that blanks must be written too. */
 function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten: boolean): string {
   let text = '';
   let pen = '';
@@ -277,7 +277,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
   for (let column = 0; column < columns; column += 1) {
     const wasWide: boolean = cell.getWidth() === 2 && column > 0 && !isHalf;
     line.loadCell(column, cell);
-    // the second half of a wide character; without a first half it is a blank
+    // a cell of width 0 is the second half of a wide character or, without a first half, a blank
     isHalf = cell.getWidth() === 0 && wasWide;
     if (isHalf) continue;
     const next = sgr(cell);
@@ -300,7 +300,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
 
 const PLAIN = '\x1b[0m';
 
-/** Sets the pen, independent of its previous state. */
+/** Returns the sequence that sets all attributes of the pen, whatever its previous state. */
 function sgr(attributes: Attributes): string {
   const codes = ['0'];
   if (attributes.isBold() !== 0) codes.push('1');
@@ -343,7 +343,7 @@ function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | u
   return isUsual && stops.length === Math.ceil(columns / 8) ? undefined : stops;
 }
 
-/** True for the line-graphics set; undefined for an unknown set. */
+/** True for the line-drawing charset; undefined for an unknown charset. */
 function isGraphics(charset: Charset): boolean | undefined {
   if (charset === undefined) return false;
   return charset['`'] === '◆' && charset['q'] === '─' ? true : undefined;
@@ -371,7 +371,7 @@ const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['_inputHandler._curAttrData.isBold', 'function'],
 ];
 
-/** @returns undefined if this version of the emulator has other internals. */
+/** @returns undefined if this version of the emulator has other internal values. */
 function innerOf(emulator: Emulator): Inner | undefined {
   const core = innerValue(emulator, ['_core']);
   return isInner(core, emulator) ? core : undefined;

@@ -1,6 +1,7 @@
 /**
- * The terminal for playback: the same emulator with the same settings in the page, in the recorder that creates
- * keyframes, and in tests. The terminal only displays output: it has no clipboard, title, links or responses.
+ * The terminal for playback. The page, the recorder (for keyframes) and tests use the same emulator with the same
+ * settings. The terminal only displays output: it does not set the clipboard or the title, has no links, and sends no
+ * responses.
  */
 import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
@@ -13,19 +14,22 @@ import { countWork } from './emulator-work.ts';
 export type { Emulator, IBufferCell };
 
 export interface PlayTerminal {
-  /** Replaced by each `reset`. */
+  /** The emulator; each `reset` replaces it. */
   readonly emulator: Emulator;
   readonly size: ScreenSize;
-  /** Work allowed until the next `reset`; the reader of the cast adds to it. */
+  /** Work budget until the next `reset`. The reader of the cast extends it for each line. */
   readonly budget: WorkBudget;
-  /** True if no sequence of the output is incomplete, so that the screen shows all output. */
+  /** True if the output so far does not end inside a sequence. The screen then shows all of it. */
   readonly isComplete: boolean;
-  /** Resolves when the screen shows the text, or the budget is exhausted. Callers write one piece at a time. */
+  /**
+   * Writes output. Resolves when the screen shows it, or when the budget is exhausted. Callers must wait for each write
+   * before the next one.
+   */
   write(text: string): Promise<void>;
   /** Shows an incomplete control string as text at the end of the session. */
   end(): Promise<void>;
   resize(size: ScreenSize): void;
-  /** Resets everything, with this size. `screen`: text of a keyframe. */
+  /** Resets the terminal to the given size, with the content of a keyframe if `screen` is given. */
   reset(size: ScreenSize, screen?: string): Promise<void>;
   dispose(): void;
 }
@@ -37,20 +41,22 @@ export interface PlayTerminalOptions extends ScreenSize {
   readonly budget?: WorkBudget;
 }
 
-/** Maximum combining marks per letter, because every cell would store all of them. */
+/**
+ * More than eight combining marks after a letter. Additional marks are removed, because a cell stores all its marks.
+ */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 
-/** Maximum characters that the emulator parses without a pause. */
+/** Maximum number of characters that the emulator parses before it yields. */
 const MAX_SLICE = 8192;
 const MIN_SLICE = 64;
-/** Approximate work units without a pause, one animation frame. */
+/** Approximate work units before the emulator yields: about the time of one animation frame. */
 const SLICE_WORK = 4e6;
 /** Length of the shortest control sequence that changes all cells, in characters. */
 const SHORTEST_SEQUENCE = 3;
 /** Maximum characters in the queue of the emulator. */
 const MAX_QUEUED = 256 * 1024;
 
-/** @param options recorded size, which this function limits. */
+/** @param options recorded size, which is limited to the supported sizes */
 export function createTerminal({
   withoutTerminal: isLines,
   budget: shared,
@@ -67,8 +73,8 @@ export function createTerminal({
       cols: columns,
       rows,
       scrollback: 0,
-      // NOTE: turns off the rewrapping of lines at a resize. Without scrollback it miscounts rows, and a later
-      // sequence then throws in a timer of the emulator, which ends the process.
+      // NOTE: turns off the rewrapping of lines at a resize. Without scrollback, rewrapping miscounts rows. A later
+      // sequence then throws in a timer of the emulator, and the process exits.
       windowsPty: { backend: 'winpty', buildNumber: 1 },
       allowProposedApi: true,
       logLevel: 'off',
@@ -129,12 +135,13 @@ interface InnerRows {
 }
 
 /**
- * Removes the cells right of a width. Without rewrapping the emulator keeps them, and would show them again in a wider
- * window.
+ * Removes the cells to the right of the new width. Without rewrapping, the emulator keeps such cells and would show
+ * them again after the window becomes wider.
  */
 function cutRows(emulator: Emulator, columns: number): void {
   for (const which of ['normal', 'alt']) {
-    // NOTE: an internal value of the emulator. If a version lacks it, a wider window shows these cells again.
+    // NOTE: an internal value of the emulator. With a version of the emulator that lacks it, these cells appear again
+    // in a wider window.
     const rows = innerValue(emulator, ['_core', 'buffers', which, 'lines']);
     if (!isInnerRows(rows)) continue;
     for (let row = 0; row < rows.length; row += 1) rows.get(row)?.resize(columns);
@@ -145,7 +152,7 @@ function isInnerRows(value: unknown): value is InnerRows {
   return typeof value === 'object' && value !== null && 'get' in value && 'length' in value;
 }
 
-/** Resolves when the emulator has parsed the text. The emulator pauses between slices. */
+/** Resolves when the emulator has parsed the text. The emulator yields between slices. */
 function writeSlices(
   emulator: Emulator,
   charge: (text: string) => void,

@@ -1,6 +1,7 @@
 /**
- * Thumbnails of screens: one symbol per cell for its colour, without the text. `a` to `p` are the 16 colours of a
- * terminal, `x` is the default colour, capital letters are filled cells, and a blank is an empty cell. Pure.
+ * Thumbnails of screens. One symbol per cell represents the colour of the cell; the text is not included. `a` to `p`
+ * are the 16 colours of a terminal, `x` is the default colour, capital letters are filled cells, and a blank is an
+ * empty cell. Pure.
  */
 import { readScreen, type Cell, type CellColour } from './cells.ts';
 import type { Emulator } from './terminal.ts';
@@ -12,7 +13,10 @@ export type ThumbnailRows = readonly string[];
 const MAX_COLUMNS = 100;
 const MAX_ROWS = 36;
 
-/** Returns the thumbnail of the visible screen. Larger screens are cut at the right, and above the last rows. */
+/**
+ * Returns the thumbnail of the visible screen. Of a larger screen, the thumbnail shows the left columns and the last
+ * rows.
+ */
 export function thumbnailOf(emulator: Emulator): ThumbnailRows {
   const rows = readScreen(emulator).map(({ cells }) => cells.map(symbolsOf).join('').slice(0, MAX_COLUMNS));
   const last = rows.findLastIndex((row) => row.trim() !== '') + 1;
@@ -32,7 +36,7 @@ function symbolsOf({ text, width, style }: Cell): string {
   return style.hidden ? ' '.repeat(width) : symbolOf(style.foreground).repeat(width);
 }
 
-/** Symbol of the most similar of the 16 colours. */
+/** Returns the symbol of the terminal colour that is most similar. */
 function symbolOf(colour: CellColour): string {
   if (colour === undefined) return 'x';
   if (typeof colour === 'number' && colour < 16) return letter(colour);
@@ -47,7 +51,7 @@ function letter(index: number): string {
   return String.fromCharCode(97 + index);
 }
 
-/** Red, green and blue of a colour of the 256-colour palette. */
+/** Returns red, green and blue of a colour of the 256-colour palette. */
 function partsOf(colour: number): readonly number[] {
   if (colour >= 232) return Array.from({ length: 3 }, () => 8 + (colour - 232) * 10);
   const cube = colour - 16;

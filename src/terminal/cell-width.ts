@@ -1,6 +1,6 @@
 /**
- * Columns of a character in a terminal, and the characters that share a cell. The player, keyframes, transcripts,
- * search and `play` use these rules. Data of Unicode 17. Pure.
+ * Returns the width of characters in a terminal, and finds characters that share a cell. The player, keyframes,
+ * transcripts, search and `tailcast play` share these rules. Data of Unicode 17. Pure.
  */
 import { PICTOGRAPHIC, ZERO_WIDTH } from './code-points.ts';
 
@@ -24,10 +24,10 @@ const WIDE = [
   0x3fffd,
 ];
 const JOINER = 0x200d;
-/** Widths of the characters below 0x10000; 3 is unknown. */
+/** Cached widths of the characters below 0x10000; 3 means not yet known. */
 const known = new Uint8Array(0x10000).fill(3);
 
-/** @returns 0 for a character that joins the character before it, 1, or 2. */
+/** Returns the width of a character in columns: 1, 2, or 0 for a character that joins the previous one. */
 export function cellWidth(codePoint: number): 0 | 1 | 2 {
   if (codePoint < 0x300) return 1;
   if (codePoint > 0xffff) return findWidth(codePoint);
@@ -55,15 +55,15 @@ function isInRanges(ranges: readonly number[], codePoint: number): boolean {
 }
 
 /**
- * State of the last cell, as far as it affects the next character: empty, a character, an emoji, an emoji with a
- * joiner, or the first half of a flag.
+ * State of the last cell that decides whether the next character joins it. It contains nothing, a character, an emoji,
+ * an emoji with a joiner, or the first half of a flag.
  */
 export const CLUSTER = { none: 0, character: 1, emoji: 2, joined: 3, flag: 4 } as const;
 export type Cluster = (typeof CLUSTER)[keyof typeof CLUSTER];
 
 /**
- * Adds a character to the last cell or starts a new cell: an extended grapheme cluster (UAX #29) shares a cell,
- * as far as terminals do so.
+ * Adds a character to the last cell, or starts a new cell. The characters of an extended grapheme cluster (UAX #29)
+ * share a cell in the cases in which terminals do so.
  *
  * @returns the new state, and whether the character shares the last cell.
  */
@@ -83,7 +83,7 @@ export function joinCluster(
   return before === CLUSTER.joined ? JOINED_EMOJI : EMOJI;
 }
 
-/** Most characters are below U+203C, which is the first emoji. */
+/** The first emoji is U+203C, so most characters need no further checks. */
 function isPictographic(codePoint: number): boolean {
   return codePoint >= 0x203c && isInRanges(PICTOGRAPHIC, codePoint);
 }

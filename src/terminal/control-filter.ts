@@ -1,15 +1,17 @@
 /**
- * Rewrites recorded output for a terminal emulator, by the rules of `escape-parser`: complete sequences with
- * parameters of the screen's size, and text. Control strings are removed, because no view of a recording uses them.
- * An emulator therefore never gets a sequence that costs more than its bytes, or that its own parser reports as an
- * error. Pure.
+ * Rewrites recorded output for a terminal emulator, by the rules of `escape-parser`. The result contains only text and
+ * complete sequences, whose parameters are limited to the size of the screen. Control strings are removed, because no
+ * view of a recording uses them. The emulator therefore never gets a sequence that its parser rejects, or a parameter
+ * that is out of proportion to the screen. Pure.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from './escape-parser.ts';
 
 export interface ControlFilterOptions {
   readonly columns: number;
   readonly rows: number;
-  /** True if the session had no terminal: output is lines of text with colours, and nothing moves the cursor. */
+  /**
+   * True if the session had no terminal. Output is then lines of text with colours, and no sequence moves the cursor.
+   */
   readonly isLines: boolean;
   /**
    * Returns true if a control sequence may be written to the emulator. Default: every sequence.
@@ -26,16 +28,19 @@ export interface ControlFilterOptions {
 const NEEDS_PARSER = /[\x00-\x06\x0e-\x1f\x7f-\x9f]/;
 // oxlint-disable-next-line no-control-regex -- as above
 const NEEDS_LINES = /[\x00-\x08\x0a-\x1f\x7f-\x9f]/;
-/** The bell, and C0 controls that change a screen. */
+/** C0 controls that are passed to the emulator: the bell, and controls that change the screen. */
 const C0 = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f]);
-/** C1 controls that change a screen, apart from those that begin a sequence or a string. */
+/**
+ * C1 controls that are passed to the emulator, as escape sequences. Controls that start a sequence or a control string
+ * are not in the list.
+ */
 const C1: ReadonlyMap<number, string> = new Map([
   [0x84, '\x1bD'],
   [0x85, '\x1bE'],
   [0x88, '\x1bH'],
 ]);
 
-/** One per emulator. Keeps incomplete sequences until their next piece. */
+/** One per emulator. Buffers an incomplete sequence until the next piece of output. */
 export class ControlFilter implements TerminalActions {
   readonly #parser: EscapeParser;
   readonly #options: ControlFilterOptions;
@@ -64,7 +69,7 @@ export class ControlFilter implements TerminalActions {
     return this.#take();
   }
 
-  /** Returns the text of a control string that the session did not complete. */
+  /** Returns the remaining output at the end of the session: an unterminated control string, as text. */
   end(): string {
     this.#parser.end();
     return this.#take();
@@ -99,7 +104,7 @@ export class ControlFilter implements TerminalActions {
     if (!isLines && allowsEscape?.(name) !== false) this.#out += `\x1b${name}`;
   }
 
-  /** Without a terminal nothing executes a control string, so its text is output. */
+  /** A session without a terminal does not execute control strings, so their text is output. */
   string(_kind: StringKind, text: string): void {
     if (!this.#options.isLines) return;
     for (const character of text)

@@ -1,7 +1,7 @@
 /**
- * Splits terminal output into characters, controls, control sequences and control strings (ECMA-48, as the parsers
- * of DEC and xterm read them). Every view of a recording uses this parser, so every view shows the same text. The
- * parser keeps its state between two pieces, wherever the pieces were cut. Pure; accepts any input; memory is
+ * Splits terminal output into characters, controls, control sequences and control strings (ECMA-48, as the parsers of
+ * DEC and xterm read them). Every view of a recording uses this parser, so every view shows the same text. The parser
+ * keeps its state between pieces, so sequences may continue in the next piece. Pure; accepts any input; memory is
  * bounded.
  *
  * A recorded program cannot hide output in a control string: a control string that is longer than {@link
@@ -14,7 +14,7 @@ export type StringKind = 'osc' | 'dcs' | 'apc' | 'title' | 'csi';
 
 /** Receives the parts of terminal output. */
 export interface TerminalActions {
-  /** Printable characters `[start, end)` of `text`: no controls among them. */
+  /** Printable characters `[start, end)` of `text`, without controls. */
   print(text: string, start: number, end: number): void;
   /** A C0 or C1 control. */
   control(code: number): void;
@@ -28,7 +28,10 @@ export interface TerminalActions {
   csi(name: string, parameters: readonly number[], text: string): void;
   /** `name`: intermediates and final byte, e.g. `(0`. */
   escape(name: string): void;
-  /** A complete control string: its text without introducer and terminator, at most {@link MAX_STRING} characters. */
+  /**
+   * A complete control string. `text` does not contain the introducer and the terminator, and has at most {@link
+   * MAX_STRING} characters.
+   */
   string(kind: StringKind, text: string): void;
 }
 
@@ -37,7 +40,7 @@ export const MAX_STRING = 4096;
 /** Maximum length of the parameters of a control sequence, in characters. */
 const MAX_PARAMETER_TEXT = 256;
 const MAX_PARAMETERS = 32;
-/** Maximum value of a parameter that is not a count or a position, such as modes and colours. */
+/** Maximum value of parameters other than counts and positions, such as modes and colours. */
 const MAX_VALUE = 0xffff;
 const MAX_COLLECT = 4;
 
@@ -51,7 +54,10 @@ type State =
   | 'csiIgnore'
   | 'string';
 
-/** Kinds of limits for parameters: a size of the screen, or a fixed maximum for modes, colours and requests. */
+/**
+ * Limits of parameters. `value` is {@link MAX_VALUE}, for modes, colours and requests; the other limits depend on the
+ * size of the screen.
+ */
 const LIMIT = { position: 0, rows: 1, cells: 2, value: 3 } as const;
 /** Limits by final byte. */
 const LIMITS = new Uint8Array(0x80);
@@ -61,7 +67,7 @@ for (const final of 'mhlnpqtcx') LIMITS[final.charCodeAt(0)] = LIMIT.value;
 
 /** One per terminal. */
 export class EscapeParser {
-  /** Size of the screen, in cells: the limit of numeric parameters. */
+  /** Size of the screen in cells, which limits numeric parameters. */
   columns: number;
   rows: number;
   readonly #actions: TerminalActions;
@@ -85,12 +91,12 @@ export class EscapeParser {
     return this.#state === 'ground';
   }
 
-  /** Text of a control string that has not ended yet. */
+  /** Text of an unterminated control string. */
   get pendingString(): string {
     return this.#state === 'string' ? this.#string : '';
   }
 
-  /** The session has ended: an incomplete control string or control sequence is text. */
+  /** Ends the session. An incomplete control string or control sequence becomes text. */
   end(): void {
     if (this.#state !== 'ground') this.#reveal();
     this.#state = 'ground';
@@ -189,7 +195,7 @@ export class EscapeParser {
     }
   }
 
-  /** Prints a character that cannot be part of a sequence and so ends an incomplete one. */
+  /** Prints a character that cannot be part of a sequence. It ends an incomplete sequence. */
   #leave(code: number): void {
     this.#state = 'ground';
     const text = String.fromCodePoint(code);
@@ -239,7 +245,7 @@ export class EscapeParser {
     this.#actions.csi(name, parameters, isLimited ? limited(text, most) : text);
   }
 
-  /** Maximum value of a parameter. A larger one has no other effect on a screen of this size. */
+  /** Returns the maximum value of a parameter. On a screen of this size, larger values have the same effect. */
   #largest(final: number): number {
     switch (LIMITS[final] ?? LIMIT.position) {
       case LIMIT.value:
@@ -270,7 +276,10 @@ export class EscapeParser {
     }
   }
 
-  /** Skips a character of a sequence that no terminal executes; too many of them are text. */
+  /**
+   * Skips a character of a sequence that no terminal executes. A sequence with too many such characters is read as
+   * text.
+   */
   #ignore(code: number): void {
     this.#state = 'csiIgnore';
     this.#parameterText += String.fromCharCode(code);
@@ -325,7 +334,7 @@ export class EscapeParser {
   }
 }
 
-/** Control strings by the byte after the escape. */
+/** Kinds of control strings, by the character after the escape. */
 const STRINGS: ReadonlyMap<number, StringKind> = new Map([
   [0x50, 'dcs'],
   [0x58, 'apc'],

@@ -1,4 +1,4 @@
-/** Sizes of a terminal. A recording may name any size. Pure. */
+/** Sizes of a terminal. A recording may contain any size, because uploaders choose it. Pure. */
 
 /** Columns and rows. */
 export interface ScreenSize {
@@ -6,14 +6,17 @@ export interface ScreenSize {
   readonly rows: number;
 }
 
-/** Size of a recording without a size. */
+/** Size for a recording that does not contain a size. */
 export const UNKNOWN_SIZE: ScreenSize = { columns: 80, rows: 24 };
-/** Maximum size in every view: cells cost memory. */
+/** Maximum size in all views, because each cell needs memory. */
 export const MAX_SIZE: ScreenSize = { columns: 1000, rows: 500 };
-/** Minimum size for transcript, search and alerts. */
+/** Minimum size for transcripts, search and alerts. */
 const MIN_READ_SIZE: ScreenSize = { columns: 20, rows: 5 };
 
-/** Returns the size in which the player shows a session: integers within bounds, or the default for 0 or less. */
+/**
+ * Returns the size in which the player shows a session: integers within the limits. The default replaces values of 0 or
+ * less.
+ */
 export function shownSize({ columns, rows }: ScreenSize): ScreenSize {
   if (!(columns > 0 && rows > 0)) return UNKNOWN_SIZE;
   return {
@@ -23,8 +26,8 @@ export function shownSize({ columns, rows }: ScreenSize): ScreenSize {
 }
 
 /**
- * Returns the size in which transcript, search and alerts read a session. A client that reports a tiny terminal
- * hides no output.
+ * Returns the size in which transcript, search and alerts read a session. The minimum size prevents a client from
+ * hiding output with a tiny terminal.
  */
 export function readSize(size: ScreenSize): ScreenSize {
   return isTiny(size) ? UNKNOWN_SIZE : shownSize(size);
