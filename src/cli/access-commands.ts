@@ -29,7 +29,7 @@ export function addReport(
     });
 }
 
-/** Adds the commands. Exit codes are written to `outcome`. */
+/** Adds the commands. The commands write their exit codes to `outcome`. */
 export function addAccess(
   command: (name: string, description: string) => Command,
   context: CommandContext,

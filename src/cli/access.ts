@@ -26,7 +26,7 @@ const LIST = z.object({ requests: z.array(REQUEST) });
 type Options = Readonly<Record<string, unknown>>;
 const POLL_MS = 1000;
 
-/** `tailcast request`. @returns the exit code */
+/** Runs `tailcast request`. @returns the exit code */
 export async function requestAccess(options: Options, context: CommandContext): Promise<number> {
   const duration = textOf(options['for']);
   const ms = duration === undefined ? undefined : parseDuration(duration);
@@ -51,7 +51,7 @@ export async function requestAccess(options: Options, context: CommandContext): 
   return report(request, options, context);
 }
 
-/** `tailcast requests`. @returns the exit code */
+/** Runs `tailcast requests`. @returns the exit code */
 export async function listAccess(options: Options, context: CommandContext): Promise<number> {
   const call = await openCalls(options, context);
   const id = textOf(options['wait']);
@@ -64,7 +64,7 @@ export async function listAccess(options: Options, context: CommandContext): Pro
   return 0;
 }
 
-/** `tailcast approve`, `deny` and `revoke`. */
+/** Runs `tailcast approve`, `deny` or `revoke`. */
 export async function decideAccess(
   verdict: 'approve' | 'deny' | 'revoke',
   id: string,

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { CommandContext } from '../config/command-context.ts';
 import { RECORDER_OPTION } from './index-commands.ts';
 
-/** Adds `alerts test`. The exit code of the command is written to `outcome`. */
+/** Adds `alerts test`. The command writes its exit code to `outcome`. */
 export function addAlerts(program: Command, context: CommandContext, outcome: { code: number }): void {
   const alerts = program.command('alerts').description('test alert rules and webhooks');
   alerts

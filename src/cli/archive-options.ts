@@ -1,4 +1,4 @@
-/** Options that select the recordings of a command. */
+/** Options that select the archive and the recordings of a command. */
 import type { Command } from 'commander';
 
 /** Adds the options that name a recorder, a store or a gateway. */

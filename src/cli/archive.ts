@@ -5,7 +5,7 @@ import { TailcastError } from '../errors.ts';
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
 
-/** Maximum length of a line in a cast, in bytes. Recorders of tailcast write far shorter lines. */
+/** Maximum length of a line in a cast, in bytes. The recorders of tailcast write much shorter lines. */
 export const MAX_LINE_BYTES = 64 * 1024 * 1024;
 
 /** Filters of `ls`, as query parameters of the read API. */
@@ -13,18 +13,18 @@ export type ArchiveQuery = Readonly<Record<string, string>>;
 
 /** Sources of an export of a recording. */
 export interface ExportSources extends BundleSources {
-  /** JSON document; undefined if the recording has none. */
+  /** Returns a JSON document; undefined if the recording has none. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
 /** A recording of an archive. */
 export interface ArchivedRecording extends ListedRecording {
-  /** True if the trust of the recording is `unverified`, because no key was named. */
+  /** True if `trust` is `unverified` because the user did not specify a public key. */
   readonly isUnchecked?: true;
 }
 
 export interface Archive {
-  /** Recordings, newest first. Requests more pages when they are needed. */
+  /** Recordings, newest first. Later pages are requested on demand. */
   list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
   /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
   find(id: string): Promise<ListedRecording>;
@@ -32,7 +32,7 @@ export interface Archive {
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
   /** Bytes of the cast, with random access. */
   bytes(recording: ListedRecording): CastBytes;
-  /** Calls `use` with all sources of a finished recording. */
+  /** Calls `use` with all sources of an export, for a finished recording. */
   withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;
 }
 
@@ -44,7 +44,7 @@ export function shortId(id: string, digits = SHORT_ID): string {
   return createHash('sha256').update(id).digest('hex').slice(0, digits);
 }
 
-/** Short ids with enough digits to be unique among these recordings. */
+/** Returns short ids with enough digits to be unique among these recordings. */
 export function shortIds(ids: readonly string[]): ReadonlyMap<string, string> {
   const distinct = new Set(ids).size;
   let digits = SHORT_ID;

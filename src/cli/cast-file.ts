@@ -15,10 +15,10 @@ export interface CastFile {
 const BEGINNING_BYTES = 4096;
 
 /**
- * Opens a file of any version of the format.
+ * Opens a file in any version of asciicast.
  *
  * @returns undefined if there is no such file
- * @throws WireError for a damaged file of version 1
+ * @throws WireError for a damaged file in version 1
  */
 export async function openCastFile(path: string): Promise<CastFile | undefined> {
   if ((await stat(path).catch(() => undefined))?.isFile() !== true) return undefined;

@@ -19,7 +19,7 @@ import { print, printRaw } from './output.ts';
 const DEFAULT_SECONDS = 10;
 
 /**
- * Writes the complete file or nothing. Never overwrites a file.
+ * Writes the complete file or nothing. Rejects an existing file.
  *
  * @param id an id or its prefix, `latest`, or the path of a `.cast` file
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDING_MALFORMED`, `RECORDER_UNREACHABLE`
@@ -89,7 +89,7 @@ function timeOf(given: unknown, option: string): number | undefined {
   return seconds;
 }
 
-/** Renders with `agg` if it is installed, otherwise with `ffmpeg`. */
+/** Renders the clip with `agg` if it is installed, otherwise with `ffmpeg`. */
 async function convert(
   clip: ClipOptions,
   format: 'gif' | 'mp4',
@@ -117,11 +117,11 @@ async function convert(
 
 const FFMPEG_OPTIONS = {
   gif: ['-vf', 'fps=12,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none'],
-  // The filter makes the sides even, because the codec needs that.
+  // The filter makes the width and the height even, which the codec requires.
   mp4: '-vf fps=12,scale=trunc(iw/2)*2:trunc(ih/2)*2 -pix_fmt yuv420p -movflags faststart'.split(' '),
 };
 
-/** Writes the screens of a clip. @returns the path of their list for ffmpeg */
+/** Writes the screens of a clip as files. @returns the path of a list of these files for ffmpeg */
 async function writeStills(clip: ClipOptions, folder: string): Promise<string> {
   const list = ['ffconcat version 1.0'];
   let name = '';
@@ -130,7 +130,7 @@ async function writeStills(clip: ClipOptions, folder: string): Promise<string> {
     await writeFile(join(folder, name), svg, { mode: 0o600 });
     list.push(`file ${name}\nduration ${seconds.toFixed(3)}`);
   }
-  // ffmpeg ignores the duration of the last file
+  // the last file is listed twice, because ffmpeg ignores the duration of the last entry
   list.push(`file ${name}\n`);
   const path = join(folder, 'clip.ffconcat');
   await writeFile(path, list.join('\n'), { mode: 0o600 });

@@ -1,6 +1,7 @@
 /**
- * Shell completion. All shells run `tailcast __complete`, in the protocol of kubectl plugins: one line per candidate,
- * `word<TAB>description`, then `:` and the directive. The directive is 4, or 0 if the shell may complete file names.
+ * Shell completion. The scripts of all shells run `tailcast __complete`. Its output has the format of kubectl plugins:
+ * one line `word<TAB>description` per candidate, and a last line with `:` and the directive. The directive is 0 if the
+ * shell may complete file names, otherwise 4.
  */
 import type { Command } from 'commander';
 import type { CommandContext } from '../config/command-context.ts';
@@ -10,7 +11,7 @@ const NO_FILES = ':4';
 const FILES = ':0';
 /** Option whose values are the contexts of the kubeconfig. */
 const CONTEXT_OPTION = '--context';
-/** Placeholders of values that are files or directories. */
+/** Placeholders in the help for values that are files or directories. */
 const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 
 /** Supported shells. */
@@ -40,7 +41,7 @@ export function completions(
   const current = words.at(-1) ?? '';
   const { command, waiting, position } = walk(program, words.slice(0, -1));
   if (waiting !== undefined && words.at(-2) === CONTEXT_OPTION) {
-    // a line of the response is one candidate
+    // the description must be one line, because each line is a candidate
     const names = contexts.filter((name) => /^[^\s\p{C}]+$/u.test(name));
     return [
       ...matching(
@@ -82,9 +83,9 @@ export function completions(
 
 interface Walk {
   readonly command: Command;
-  /** Placeholder of the option whose value comes next; undefined if an argument comes next. */
+  /** Placeholder of the option whose value is completed; undefined if an argument is completed. */
   readonly waiting: string | undefined;
-  /** Number of arguments of the command before the current word. */
+  /** Number of the command's arguments before the completed word. */
   readonly position: number;
 }
 
@@ -106,7 +107,7 @@ function walk(program: Command, words: readonly string[]): Walk {
   return { command, waiting, position };
 }
 
-/** Candidates for a value. The values are known if the placeholder lists them: `<off|require>`. */
+/** Candidates for a value. A placeholder such as `<off|require>` lists the possible values. */
 function valuesOf(placeholder: string, current: string): readonly string[] {
   const inside = placeholder.replace(/^<(.*)>$/, '$1');
   if (/^[\w-]+(\|[\w-]+)+$/.test(inside)) {

@@ -16,13 +16,15 @@ import { openRecorderArchive } from './recorder-archive.ts';
 /** Path of the portal (`portal/page-headers`) below the server of a context. */
 const PORTAL = '-/recordings/';
 
-/** Options with the meaning of kubectl's options of the same names. Default: the current context of kubectl's files. */
+/**
+ * Options with the names and meanings of kubectl's options. Default: the current context of kubectl's configuration.
+ */
 export interface ContextOptions {
   readonly kubeconfig: string | undefined;
   readonly context: string | undefined;
 }
 
-/** Returns the contexts of kubectl's files, for completion. None if the files cannot be read. */
+/** Returns the contexts in kubectl's configuration, for completion; empty if the files cannot be read. */
 export function readContextNames(environment: CommandContext['environment']): readonly string[] {
   try {
     const paths = kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
@@ -49,7 +51,7 @@ export async function openContextArchive(
  * Returns the address of the portal in a context's gateway, after a test request. The function sends no credentials,
  * because a gateway identifies callers by their tailnet address. Afterwards the process trusts the CA of the context.
  *
- * @returns an address in the form of a recorder's address, which ends with a slash
+ * @returns an address that ends with a slash, like the address of a recorder
  * @throws TailcastError `CONFIG_INVALID` if the kubeconfig is invalid, `RECORDER_UNREACHABLE` or `USAGE` if the server
  *   is not a gateway with a portal
  */
@@ -111,7 +113,8 @@ function portalOf({ name, cluster }: KubeconfigContext): string {
 }
 
 /**
- * Makes the process trust the CA of the context, because `fetch` has no CA option. The process calls no other server.
+ * Makes the process trust the CA of the context, because `fetch` has no CA option. This is safe, because the process
+ * connects to no other server.
  */
 async function trustAuthority(context: KubeconfigContext): Promise<void> {
   const {

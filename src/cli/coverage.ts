@@ -11,14 +11,14 @@ import { print, printJson, printTable } from './output.ts';
 
 /**
  * Result for one session:
- * - `recorded`: there is a recording of exactly this session
+ * - `recorded`: a recording of this session exists
  * - `unrecorded`: the session came through a gateway and could have been recorded, but has no recording
  * - `direct`: the audit log does not show that the session came through a gateway; it came directly, or through a
  *   gateway without `auditExtras`
  * - `unrecordable`: the session came through a gateway, and its kind is never recorded
  *
- * In noauth mode the audit id of a recorded session is the only sign of a gateway in the audit log. Every session is
- * then `recorded` or `direct`.
+ * In noauth mode, the audit log shows the gateway only by the audit ids of recorded sessions. Every session is then
+ * `recorded` or `direct`.
  */
 export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
 
@@ -28,7 +28,7 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** Facts about a session from its recording. */
+/** Facts about a session, read from its recording. */
 export interface RecordedSession {
   /** Session id of the gateway. */
   readonly id: string;
@@ -45,8 +45,7 @@ export interface RecordedSession {
 }
 
 /**
- * A recording whose session is not in the audit log. The session's line in the log then counts as a session without a
- * recording.
+ * A recording that cannot be matched with a session in the audit log. Its session then counts as not recorded.
  * - `chosen`: in noauth mode the client chose the audit id. A client that chooses ids could make one recording cover
  *   another session.
  * - `none`: the producer of the recording gave no id.
@@ -62,9 +61,9 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
 
 /**
  * Matches sessions and recordings by the gateway's session id: the audit id, the audit extra, and `connectionID` of the
- * recording. The API server accepts audit ids from clients, so an audit id proves little. The recording must also have
- * the same target and, if the gateway named the user, the same user. A recording covers only the first matching
- * session, because a client cannot know an id in advance. Pure.
+ * recording. An audit id proves little, because the API server accepts audit ids from clients. The recording must
+ * therefore also have the same target and, if the gateway set the user, the same user. A recording covers only the
+ * first session with its id: a client that repeats the id can do so only later. Pure.
  */
 export function compareCoverage(
   sessions: Iterable<AuditedSession>,
@@ -72,7 +71,7 @@ export function compareCoverage(
 ): readonly CoveredSession[] {
   const byId = new Map(Array.from(recordings, (recording) => [recording.id, recording]));
   const distinct = new Map<string, AuditedSession>();
-  // the events of one session share the time of the request
+  // several audit events of one session have the same request time
   for (const session of sessions) distinct.set(`${session.time} ${session.auditId} ${session.user}`, session);
   const inOrder = [...distinct.values()].toSorted((a, b) => a.time.localeCompare(b.time));
   return inOrder.map((session) => {
@@ -103,8 +102,7 @@ function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
  * Prints one line for each missing session, or all sessions as JSON objects with `--json`.
  *
  * @returns the exit code: 0 if every recordable session is recorded, 1 otherwise
- * @throws TailcastError `AUDIT_LOG_UNUSABLE` for an invalid, empty or truncated log, which allows no conclusion,
- *   `RECORDER_UNREACHABLE`
+ * @throws TailcastError `AUDIT_LOG_UNUSABLE` for an invalid, empty or truncated log, `RECORDER_UNREACHABLE`
  */
 export async function reportCoverage(
   auditLogs: readonly string[],
@@ -220,7 +218,7 @@ async function readRecordedSession(
       const auditId = extra.get(AUDIT_ID_KEY);
       const at = { id: recording.id, time: recording.startedAt };
       const { trust = 'verified' } = recording;
-      // without a key, recordings of the store count without verification
+      // without a public key, recordings count although their signatures are not verified
       if (trust !== 'verified' && recording.isUnchecked !== true)
         return { ...at, because: 'unsigned', ...about };
       if (id !== '' && (auditId === undefined || auditId === id))
@@ -229,7 +227,7 @@ async function readRecordedSession(
       return { ...at, because, ...about };
     }
   } catch {
-    // a recording with an unreadable first line proves nothing
+    // a recording with an unreadable first line does not count
   }
   return undefined;
 }

@@ -30,7 +30,7 @@ const PAGE_SIZE = 200;
 
 const MAX_CACHED = 10_000;
 
-/** Trusted public keys of recorders, by id. */
+/** Trusted public keys of recorders, by key id. */
 export type TrustedKeys = ReadonlyMap<string, PublicKey>;
 
 const NO_KEYS: TrustedKeys = new Map();
@@ -38,7 +38,7 @@ const NO_KEYS: TrustedKeys = new Map();
 /**
  * Returns the archive in an open store.
  *
- * @param trusted without keys, each recording is unverified
+ * @param trusted public keys; if there are none, all recordings are unverified
  */
 export function openStoreArchive(
   store: EvidenceStore,
@@ -49,15 +49,15 @@ export function openStoreArchive(
 }
 
 /**
- * Returns the verification of signatures. A key that is only in the store proves nothing, because every writer of the
- * store can add one.
+ * Returns the verification of signatures. Keys from the store itself are not trusted, because everybody with write
+ * access to the store can add a key.
  */
 function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
   if (trusted.size === 0) return {};
   return { trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted) };
 }
 
-/** Marks a recording as unverified, because no key was named. */
+/** Marks a recording as unverified, because the user did not specify a public key. */
 function withTrust(recording: Recording): ArchivedRecording {
   if (recording.trust !== undefined) return recording;
   return {
@@ -69,11 +69,12 @@ function withTrust(recording: Recording): ArchivedRecording {
 }
 
 /**
- * Returns the archive of several places. A session with parts in several places is one recording.
+ * Returns one archive for several stores and recorders. Parts of a session in several of them are joined to one
+ * recording.
  *
  * @param store one of the stores
- * @param otherSources content of the other places; a recording in several places is listed once
- * @param trusted without keys, each recording of a store is unverified
+ * @param otherSources content of other stores and recorders; a recording in several of them is listed once
+ * @param trusted public keys; if there are none, all recordings of a store are unverified
  */
 export function openJoinedArchive(
   store: EvidenceStore,
@@ -134,7 +135,7 @@ function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuer
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
 }
 
-/** Merges the sessions of several sources. The first source with a session provides its facts. */
+/** Merges the sessions of several sources. If several sources have a session, the first one determines its facts. */
 async function mergeRemotes(
   sources: readonly (() => Promise<readonly RemoteRecording[]>)[],
 ): Promise<readonly RemoteRecording[]> {
@@ -153,7 +154,7 @@ export function remoteOfStore(
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
   const { state, result } = query;
-  // Recordings without a trust level are unverified, see `withTrust`.
+  // `withTrust` marks recordings without a trust level as unverified.
   const trust = TRUST_LEVELS.find((level) => level === query['trust'] && level !== 'unverified');
   const known = RECORDING_STATES.find((name) => name === state);
   if (state !== undefined && known === undefined)

@@ -12,7 +12,9 @@ import { formatFailure } from './failure-text.ts';
 import { print } from './output.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 
-/** Adds `doctor`. `doctor <role>` accepts all settings of the role, so that it checks the configuration of the role. */
+/**
+ * Adds `doctor`. `doctor <role>` accepts all settings of the role, so that it checks the role's actual configuration.
+ */
 export function addDoctor(program: Command, context: CommandContext, outcome: { code: number }): void {
   const doctor = program
     .command('doctor')

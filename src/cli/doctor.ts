@@ -12,7 +12,7 @@ export interface DoctorRun {
 }
 
 /**
- * `tailcast doctor <role>`: runs the checks and prints each result immediately.
+ * Runs `tailcast doctor <role>`. Prints the result of each check immediately.
  *
  * @returns the exit code: 0 if no check failed (warnings are allowed), 1 otherwise
  * @throws TailcastError if the settings are invalid

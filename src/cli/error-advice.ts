@@ -1,4 +1,4 @@
-/** Advice for each error, for the command line and `docs/errors.md`. A new code needs a line here. */
+/** Advice for each error, for the command line and `docs/errors.md`. Each error code must have an entry. */
 import type { ErrorCode } from '../errors.ts';
 
 /** Advice by error code. */

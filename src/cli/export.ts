@@ -32,9 +32,9 @@ const MAX_PROBLEMS = 20;
 type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 /**
- * Writes the complete file or nothing. Never overwrites a file.
+ * Writes the complete file or nothing. Rejects an existing file.
  *
- * @returns the exit code: 1 if bytes of the output are missing
+ * @returns the exit code: 1 if output is missing, otherwise 0
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`
  */
 export async function writeExport(
@@ -67,7 +67,7 @@ export async function writeExport(
 
 type Put = (piece: string | Uint8Array) => Promise<void>;
 
-/** A file or a pipe gets the raw bytes; a terminal gets filtered text. */
+/** Files and pipes get the raw bytes; a terminal gets filtered text. */
 function printerOf(format: ExportFormat, { stdout }: CommandContext): Put {
   if (stdout.isTTY !== true) return (piece) => printRaw(stdout, piece);
   const decoder = new TextDecoder();
@@ -106,7 +106,7 @@ async function* contentOf(
   }
 }
 
-/** Reasons why an export is incomplete: the first reason, and the number of all reasons. */
+/** Returns why an export is incomplete: the first reason, and the total number of reasons. */
 class Problems {
   readonly #texts: string[] = [];
   #count = 0;
@@ -128,7 +128,7 @@ class Problems {
   }
 }
 
-/** One line for each row, which starts with its time. */
+/** Yields one line for each row; the line starts with the time of the row. */
 function* transcriptText(document: Uint8Array | undefined, problems: Problems): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
@@ -180,7 +180,7 @@ async function writeFileAtomically(target: string, write: (put: Put) => Promise<
     await once(file, 'close');
     await rename(draft, target);
   } catch (error) {
-    // an existing draft belongs to another export
+    // an existing temporary file belongs to another export
     if (!file.pending) await rm(draft, { force: true });
     file.destroy();
     throw error;

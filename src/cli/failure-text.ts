@@ -4,8 +4,8 @@ import { WireError } from '../wire/wire-error.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 
 /**
- * Returns the lines on stderr for an error that stopped a command. A multi-line detail keeps its lines. A defect of
- * tailcast also shows its stack.
+ * Returns the lines on stderr for an error that stopped a command. Line breaks in details are kept. For a defect of
+ * tailcast, the lines include the stack.
  */
 export function formatFailure(error: unknown): string {
   if (error instanceof TailcastError) {

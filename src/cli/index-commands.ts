@@ -7,7 +7,7 @@ export const RECORDER_OPTION = [
   'URL of the recorder [TAILCAST_RECORDER]; default: the recorder of the demo',
 ] as const;
 
-/** Adds the commands. Their exit codes are written to `outcome`. */
+/** Adds the commands. The commands write their exit codes to `outcome`. */
 export function addIndex(program: Command, context: CommandContext, outcome: { code: number }): void {
   const index = program.command('index').description('check or rebuild the search index of a recorder');
   index

@@ -21,8 +21,8 @@ import { print } from './output.ts';
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
 /**
- * Name of the user in the kubeconfig, equal to the name in the reference (Tailscale's CLI). All tailnet clusters
- * share this user, whose token is unused.
+ * Name of the user in the kubeconfig, equal to the name that Tailscale's CLI (*the reference*) uses. All tailnet
+ * clusters share this user. Gateways ignore its token.
  */
 const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';
@@ -180,7 +180,7 @@ async function entriesOf(
   return entries;
 }
 
-/** The host, with its port unless it is the default. */
+/** Returns the host, and the port unless it is the default port. */
 function nameOf({ hostname, host, port }: URL): string {
   return port === '' ? hostname.replaceAll(/^\[|\]$/g, '') : host;
 }
@@ -201,8 +201,8 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
 }
 
 /**
- * Returns the full name of a host, because certificates contain only full names. The tailnet resolves a single label or
- * an address. An address without a node in the tailnet, or without a reachable tailscaled, stays unchanged.
+ * Returns the full name of a host, because certificates contain only full names. The local tailscaled resolves a single
+ * label or an address. An address stays unchanged if no node has it, or if tailscaled is unreachable.
  */
 async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
   const address = isIP(host);

@@ -8,12 +8,12 @@ import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTab
 import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'cluster', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
-/** Maximum number of recordings that are read for a sort order other than time. */
+/** Maximum number of recordings that are read to sort them by a column other than time. */
 const MAX_SORTED = 100_000;
 
 interface Column {
   readonly text: (recording: ListedRecording) => string;
-  /** Sort key. Default: the text of the cell. */
+  /** Sort key. Value for the sort order. Default: the text of the cell. */
   readonly order?: (recording: ListedRecording) => number;
 }
 
@@ -69,7 +69,7 @@ const CUT_COLUMNS: ReadonlySet<string> = new Set([
 ]);
 const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'result', 'command'];
 
-/** Additional default column if the list contains a recording without a trusted signature. */
+/** Column that is shown by default if the list contains a recording without a trusted signature. */
 const TRUST_COLUMN = 'trust';
 
 /** Valid names for `--columns` and `--sort`. */
@@ -115,13 +115,13 @@ export async function printRecordings(
 
 interface Layout {
   readonly columns: readonly (readonly [string, Column])[];
-  /** True for a terminal: short ids, ages, and no line wider than the terminal. */
+  /** True if the output is a terminal. The list then has short ids and ages, and fits the width of the terminal. */
   readonly isShort: boolean;
 }
 
 /** @throws TailcastError `USAGE` for an unknown column */
 function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
-  // a program that reads the list gets complete cells
+  // programs that read the list get complete cells
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
   const short = (stdout.columns ?? 80) < WIDE_TERMINAL ? NARROW_COLUMNS : SHORT_COLUMNS;
   return { columns: columnsOf(isShort ? short : options['columns']), isShort };
@@ -219,7 +219,7 @@ const RED = 31;
 const GREEN = 32;
 const YELLOW = 33;
 
-/** Colour of failures and running sessions, equal to the colours of the page. */
+/** Returns the colour of failures and running sessions, as in the page. */
 function colourOf(column: string, cell: string): number | undefined {
   if (column === 'result') return cell === '' || cell === '0' ? undefined : YELLOW;
   if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : RED;

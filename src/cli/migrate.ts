@@ -11,10 +11,10 @@ import { TailcastError } from '../errors.ts';
 import { formatFailure } from './failure-text.ts';
 import { plain, print, printJson } from './output.ts';
 
-/** Width of the widest verdict, in cells. */
+/** Width of the longest verdict, in columns of the terminal. */
 const VERDICT_WIDTH = 12;
 
-/** Adds `migrate check`. The exit code of the command is written to `outcome`. */
+/** Adds `migrate check`. The command writes its exit code to `outcome`. */
 export function addMigrate(program: Command, context: CommandContext, outcome: { code: number }): void {
   program
     .command('migrate')

@@ -1,4 +1,4 @@
-/** Opens the archive of a command: the named archive, or the archive of the user's demo. */
+/** Opens the archive that a command reads: the archive in its options, or the archive of the user's demo. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -15,7 +15,7 @@ import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { readRoleSettings } from './role-options.ts';
 
-/** File in the directory of the demo that names its recorder and store. */
+/** File in the demo's directory with the address of its recorder and the path of its store. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
 
 /**
@@ -83,8 +83,8 @@ async function addressOf(
 }
 
 /**
- * Returns the address of a recorder, or of the portal in the named context. For requests that recorders and portals
- * both support.
+ * Returns the address of a recorder, or of the portal in the named context. Only for requests that both recorders and
+ * portals support.
  *
  * @throws TailcastError `USAGE` if there is no address, and the errors of {@link openArchive} for a context
  */
@@ -100,7 +100,7 @@ export async function recorderOrContextAddress(
   return contextAddress(named, context);
 }
 
-/** True if `openArchive` reads a store or several archives, and not one recorder. */
+/** True if `openArchive` reads a store or several archives, rather than one recorder. */
 export function isStoreNamed(options: Readonly<Record<string, unknown>>, context: CommandContext): boolean {
   if (textsOf(options['store']).length + textsOf(options['recorder']).length > 1) return true;
   const url = recorderOf(options, context.environment);
@@ -109,8 +109,8 @@ export function isStoreNamed(options: Readonly<Record<string, unknown>>, context
 }
 
 /**
- * Returns the options of the context: of the named context or, in a kubectl plugin, of kubectl's current context.
- * Undefined if the command uses no context.
+ * Returns the options for the named context or, in a kubectl plugin, for kubectl's current context. Undefined if the
+ * command uses no context.
  */
 function contextOptions(
   options: Readonly<Record<string, unknown>>,
@@ -197,7 +197,7 @@ async function answers(base: string): Promise<boolean> {
   return probe?.ok === true;
 }
 
-/** Returns the note of the user's demo; undefined if there is no demo. */
+/** Returns the content of the demo's file; undefined if no demo exists. */
 export async function readDemoNote(
   environment: ReadonlyMap<string, string>,
 ): Promise<z.infer<typeof DEMO_NOTE> | undefined> {

@@ -1,6 +1,7 @@
 /**
  * The only module of `src/cli` that writes to stdout and stderr. Text from recorders, stores, tailscaled and
- * kubeconfigs is untrusted. Unfiltered, such text could move the cursor, set the clipboard, or imitate other lines.
+ * kubeconfigs is untrusted. Without filtering, such text could move the cursor, set the clipboard, or imitate other
+ * lines.
  */
 import type { Writable } from 'node:stream';
 import type { CommandContext } from '../config/command-context.ts';
@@ -8,14 +9,17 @@ import { safeLine, safeLines, UNSAFE_CHARACTERS } from '../safe-text.ts';
 import { cellWidth } from '../terminal/cell-width.ts';
 
 /**
- * Writes text. Only line feeds and tabs control the terminal; other control characters become `�`. Pass each field of a
- * record through {@link plain} first, so that a field cannot start a new line.
+ * Writes text. Writes text. Line feeds and tabs are kept; other control characters are replaced by `�`. Pass each field
+ * of a record through {@link plain} first, so that a field cannot start a new line.
  */
 export function print(stream: Writable, text: string): Promise<void> {
   return write(stream, safeLines(text));
 }
 
-/** Writes one JSON value and a line feed. Control characters of terminals are escaped, so the value stays the same. */
+/**
+ * Writes one JSON value and a line feed. Control characters are written as JSON escapes, which does not change the
+ * value.
+ */
 export function printJson(stream: Writable, value: unknown, indent?: number): Promise<void> {
   const json = JSON.stringify(value, undefined, indent) ?? 'null';
   return write(
@@ -41,7 +45,7 @@ export function printRaw(stream: Writable, data: string | Uint8Array): Promise<v
   return write(stream, data);
 }
 
-/** Writes, and waits for a slow reader. A reader that closes the pipe (`| head`) is not an error. */
+/** Writes text, and waits until a slow reader has read it. A reader that closes the pipe (`| head`) is not an error. */
 async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
   if (stream.write(data) || stream.destroyed) return;
   await new Promise<void>((resolve) => {
@@ -53,14 +57,15 @@ async function write(stream: Writable, data: string | Uint8Array): Promise<void>
 export interface Table {
   readonly header: readonly string[];
   readonly rows: readonly (readonly string[])[];
-  /** Returns the SGR colour of a cell, for example 31, or undefined. Default: no colours. */
+  /** Returns the SGR code for the colour of a cell, for example 31, or undefined. Default: no colours. */
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
   /**
-   * Columns of the terminal. The widest cells are truncated until the table fits. The last column is truncated first
-   * to 30 % of the width, and further only if the other columns have their minimum width. Default: no limit.
+   * Width of the terminal, in columns. If the table is wider, cells are truncated: first the last column down to 30 %
+   * of the width, then the widest other columns down to their minimum, and finally the last column again. Default: no
+   * limit.
    */
   readonly width?: number | undefined;
-  /** Numbers of the columns that may be truncated. */
+  /** Indexes of the columns that may be truncated. */
   readonly cut?: ReadonlySet<number>;
 }
 
@@ -72,7 +77,7 @@ export function printTable(stream: Writable, table: Table): Promise<void> {
   return write(stream, formatTable(table));
 }
 
-/** Writes a table through the pager of an interactive user, if there is one. */
+/** Writes a table through a pager if the output is a terminal and a pager is configured. */
 export async function printPagedTable({ stdout, page }: CommandContext, table: Table): Promise<void> {
   const text = formatTable(table);
   if (stdout.isTTY !== true || page === undefined || !(await page(text))) await write(stdout, text);
@@ -101,7 +106,10 @@ const LEAST_WIDTH = 6;
 /** Share of the terminal that the last column keeps while other columns can be truncated. */
 const LAST_SHARE = 0.3;
 
-/** Reduces columns in `cut` until all columns fit: the last column to its share, then the widest of the others. */
+/**
+ * Reduces the widths of the columns in `cut` until the table fits: first the last column to its share, then the widest
+ * of the others.
+ */
 function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
   const gaps = 2 * (widths.length - 1);
   const last = widths.length - 1;
@@ -164,7 +172,7 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(1)} ${units[unit] ?? ''}`;
 }
 
-/** Returns one line of text without characters that control a terminal or are invisible. */
+/** Returns text as one line, without invisible characters and without characters that control a terminal. */
 export function plain(text: string): string {
   return safeLine(text);
 }

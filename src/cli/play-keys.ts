@@ -1,6 +1,6 @@
 /**
  * Interactive playback: pause, seek, speed, go to a time, find. Recorded output passes the filter before it reaches the
- * user's terminal. The last row shows the position during a pause, or the text that the user types.
+ * user's terminal. During a pause, the last row shows the position, or the input of the user.
  */
 import type { Readable, Writable } from 'node:stream';
 import { stoppedText, clockText, parseClock } from '../screen/clock-text.ts';
@@ -24,7 +24,7 @@ export interface KeyedPlayOptions {
   readonly speed: number;
   /** True if long pauses are shortened. */
   readonly skipsIdle: boolean;
-  /** True: writes unfiltered output. False: only output that is safe for the viewer's terminal. */
+  /** True if output is written unfiltered. Otherwise only output that is safe for the viewer's terminal is written. */
   readonly isRaw: boolean;
   readonly keys: Readable & { setRawMode?(raw: boolean): unknown };
   readonly screen: Writable & { readonly rows?: number };
@@ -44,9 +44,9 @@ const STEPS: ReadonlyMap<string, number> = new Map([
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 /** Maximum number of rows of the command list. */
 const MAX_LISTED = 15;
-/** A jump to a match stops this many seconds after the match, so that the match is visible. */
+/** Time after a match to which a jump seeks, in seconds. The match is then visible. */
 const AFTER_SECONDS = 0.05;
-/** Maximum size of a recording that is read for the notice about invisible characters, in bytes. */
+/** Maximum size of a recording that is checked for invisible characters, in bytes. */
 const MAX_NOTICE_BYTES = 8 * 1024 ** 2;
 const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
 
@@ -57,7 +57,7 @@ export async function playWithKeys(options: KeyedPlayOptions): Promise<void> {
   await player.run();
 }
 
-/** One key press, which may be an escape sequence: `\x1b[D` is one key. */
+/** Matches one key press. A key may send an escape sequence, such as `\x1b[D`. */
 // oxlint-disable-next-line no-control-regex -- keys send controls
 const KEY = /\x1b\[[0-9;]*[A-Za-z]|[^]/gu;
 
@@ -76,14 +76,14 @@ class KeyedPlayer {
   readonly #options: KeyedPlayOptions;
   readonly #playback: Playback;
   #filter: OutputFilter;
-  /** Input of the user after `g`, `/` or `:`. */
+  /** Text that the user types after `g`, `/` or `:`. */
   #typing: Typing | undefined;
   #wanted = '';
   #transcript: Promise<TranscriptDocument> | undefined;
-  /** Commands of the session, in order of time. The list is filled when the transcript is loaded. */
+  /** Commands of the session, in order of time. The list is empty until the transcript is loaded. */
   readonly #entries: JournalCommand[] = [];
   #note = '';
-  /** True while a frame is drawn. The status row is hidden while the user types the number. */
+  /** True while a frame is drawn. The command list hides the status row. */
   #isDrawing = false;
   readonly #over = Promise.withResolvers<void>();
 
@@ -113,7 +113,7 @@ class KeyedPlayer {
       seconds,
       terminal: {
         write: (text) => printRaw(screen, this.#filter.push(text)),
-        // the terminal of the user keeps its size
+        // the size of the user's terminal is not changed
         resize: () => undefined,
         end: () => printRaw(screen, this.#filter.end()),
         reset: async () => {
@@ -160,7 +160,10 @@ class KeyedPlayer {
     }
   }
 
-  /** Returns the notice about invisible characters. Long recordings get none, because they are not read twice. */
+  /**
+   * Returns the notice about invisible characters; undefined for a long recording, because the check reads the
+   * recording a second time.
+   */
   async #hiddenNotice(): Promise<string> {
     if (this.#transcript === undefined && this.#options.cast.bytes > MAX_NOTICE_BYTES) return '';
     const { hidden } = await this.#readTranscript();
@@ -220,7 +223,7 @@ class KeyedPlayer {
     if (next !== undefined) await this.#go(next.at);
   }
 
-  /** Rows of the command list around the current command. */
+  /** Returns the rows of the command list around the current command. */
   #commandRows(): readonly string[] {
     const { position } = this.#playback.state;
     const current = this.#entries.findLastIndex(({ at }) => at <= position + AFTER_SECONDS);

@@ -37,7 +37,8 @@ export async function playRecording(
   const keyed = await openKeyed(id, found, options, context);
   if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
   else await playTimed(id, found, from, options, context);
-  // Print the notices again: the keyboard player clears the screen, and the session may have ended meanwhile.
+  // The notices are printed again, because the keyboard player clears the screen, and because the session may have
+  // stopped meanwhile.
   if (found === undefined || (keyed === undefined && options['follow'] !== true)) return;
   if (!context.signal.aborted) await printNotices(await found.archive.find(found.recording.id), context);
 }
@@ -60,7 +61,7 @@ async function findStored(
   return { archive, recording: await archive.find(id) };
 }
 
-/** Prints missing parts and problems of a recording. Files have no such facts. */
+/** Prints missing parts and problems of a recording. For a local file, both are unknown. */
 async function printNotices(
   recording: ListedRecording | undefined,
   { stderr }: CommandContext,
@@ -69,7 +70,7 @@ async function printNotices(
   for (const notice of statusNotices(recording)) await print(stderr, `tailcast: ${plain(notice)}\n`);
 }
 
-/** Plays without keyboard controls, each event at its time. */
+/** Plays without keyboard controls, and writes each event at its time. */
 async function playTimed(
   id: string,
   found: Stored | undefined,
@@ -132,7 +133,7 @@ async function secondsOf(id: string, found: Stored | undefined): Promise<number 
   return last;
 }
 
-/** With `--fit`, requests the recorded size from the terminal. Otherwise warns if the terminal is too small. */
+/** With `--fit`, asks the terminal to change to the recorded size. Otherwise warns if the terminal is too small. */
 async function fit(
   { columns, rows }: ScreenSize,
   options: Readonly<Record<string, unknown>>,
@@ -280,7 +281,7 @@ async function* outputs(
     const action = read(line);
     if (action?.kind === 'bad') throw new WireError('malformed', 'a line is not an asciicast event');
     if (action?.kind !== 'output') continue;
-    // output before `from` is due immediately, so the screen shows the state at `from`
+    // output before `from` is due immediately, so that the screen reaches the state at `from`
     due = action.seconds < from ? 0 : clock(action.seconds - from);
     yield { due, output: filter.push(action.text) };
   }

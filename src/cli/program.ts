@@ -26,7 +26,7 @@ import { addSessions } from './session-commands.ts';
 import { CLIP_FORMATS, EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
-/** Exit codes of errors other than 1. */
+/** Errors with an exit code other than 1. */
 const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
   ['USAGE', 2],
   ['CONFIG_INVALID', 2],
@@ -34,8 +34,7 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
 ]);
 
 /**
- * Runs one invocation of `tailcast`. An expected failure prints an error message to stderr. Only a defect shows a
- * stack.
+ * Runs one invocation of `tailcast`. Prints a message for an expected failure to stderr. Only defects print a stack.
  *
  * @param args the arguments without `node` and the script
  * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C
@@ -73,7 +72,7 @@ function checkHelp(program: Command, args: readonly string[]): void {
   }
 }
 
-/** Returns the complete command line. Commands with several exit codes write theirs to `outcome`. */
+/** Returns the complete command line. Commands with several exit codes write the exit code to `outcome`. */
 export function createProgram(context: CommandContext, outcome: { code: number }): Command {
   const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
@@ -250,7 +249,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     });
 }
 
-/** Adds `search`. The exit code is that of grep: 0 for a match, 1 without a match. */
+/** Adds `search`. The exit code is like that of grep: 0 for a match, 1 for no match. */
 function addSearch(
   program: Command,
   command: AddCommand,
@@ -269,7 +268,7 @@ function addSearch(
         outcome.code = await searchRecordings(words, options, context);
       } catch (error) {
         if (!(error instanceof TailcastError)) throw error;
-        // a failed search must not look like a search without matches
+        // exit code 2, because a failed search must not look like a search without matches
         await print(context.stderr, formatFailure(error));
         outcome.code = 2;
       }
@@ -277,7 +276,7 @@ function addSearch(
   addIndex(program, context, outcome);
 }
 
-/** Adds `verify`. The exit code shows the verdict. */
+/** Adds `verify`. The exit code depends on the verdict. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   const { environment } = context;
   const { s3Endpoint, s3Region } = RECORDER_SETTINGS;

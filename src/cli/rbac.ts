@@ -5,7 +5,7 @@ import { TailcastError } from '../errors.ts';
 import { impersonationRbac } from '../kube/impersonation-rbac.ts';
 import { print } from './output.ts';
 
-/** Kubernetes names of objects: RFC 1123 labels joined by dots. */
+/** Valid name of a Kubernetes object: RFC 1123 labels, joined by dots. */
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
 /** @throws TailcastError `USAGE` for an invalid Kubernetes name */

@@ -32,7 +32,7 @@ const FAILURE = z.object({
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
 
 /**
- * Returns the archive without a request; each call sends one to the recorder.
+ * Returns the archive without sending a request. Each call of a method sends a request to the recorder.
  *
  * @throws TailcastError `USAGE` if `base` is not an HTTP address; the archive's calls throw `RECORDER_UNREACHABLE`
  */
@@ -70,7 +70,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   return archive;
 }
 
-/** Sources of a recording in the read API. */
+/** Sources of an export that read a recording from the read API. */
 function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): ExportSources {
   const path = `recordings/${encodeURIComponent(recording.id)}`;
   /** Returns undefined for 404. Retries while the recorder prepares the document. */
@@ -136,10 +136,7 @@ type ListedPart = z.infer<typeof LISTED>;
 const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nullish() });
 const PAGE_SIZE = 500;
 
-/**
- * Returns the content of a recorder, for an archive of several places. Open sessions are not continued at this
- * recorder.
- */
+/** Returns the content of a recorder, for a joined archive of several stores and recorders. */
 export function remoteOfRecorder(
   base: string,
   signal: AbortSignal,
@@ -168,7 +165,8 @@ function describeListed(
   signal: AbortSignal,
 ): DescribedPart {
   const { part: place, problem: _, ...about } = listed;
-  // the joined archive reports missing parts, because another place may have them
+  // missing parts are not reported here, because another store or recorder may have them; the joined archive reports
+  // them
   const { state, problem } = place ?? listed;
   const recording = { ...about, state, ...(problem === undefined ? {} : { problem }) };
   const path = `recordings/${encodeURIComponent(recording.id)}`;
@@ -284,7 +282,7 @@ async function failureOf(response: Response, base: string): Promise<TailcastErro
   const body = (await response.text().catch(() => '')).slice(0, MAX_FAILURE);
   const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(body)).data ?? {};
   const cause = details?.causes?.find(({ reason }) => reason === 'TailcastCode')?.message;
-  // text of another server, for example the page of a proxy, must not control the terminal
+  // the response may come from another server, for example a proxy, and its text must not control the terminal
   const detail = message === undefined ? undefined : plain(message);
   if (status === 400) return new TailcastError('USAGE', detail?.replace(/^wrong usage: /, ''));
   if (cause === 'ACCESS_REQUEST_UNKNOWN') return new TailcastError(cause, detail);
@@ -333,7 +331,7 @@ function asUnreachable(error: unknown, base: string, signal: AbortSignal | undef
   return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${errorText(cause)}`, { cause: error });
 }
 
-/** @param problem why the recorder at `base` cannot be used */
+/** @param problem reason why the recorder at `base` cannot be used */
 export function unreachable(base: string, problem: string): TailcastError {
   return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${problem}`);
 }

@@ -1,8 +1,8 @@
 /**
- * Returns a function from the recorded time of an event, in seconds, to its due time in seconds after the start of
- * playback. Events with an earlier time than their predecessor are due immediately. Pure: no timers.
+ * Returns a function that converts the recorded time of an event to its due time, in seconds after the start of
+ * playback. An event with an earlier time than the event before it is due immediately. Pure: no timers.
  *
- * @param options.speed factor, 2 = twice as fast
+ * @param options.speed factor: 2 plays twice as fast
  * @param options.idleLimitSeconds maximum length of a pause; undefined keeps all pauses
  */
 export function createReplayClock(options: {

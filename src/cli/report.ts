@@ -1,4 +1,4 @@
-/** `tailcast report`: access on request in the signed log of a recorder. */
+/** `tailcast report`: lists access requests and their use, from the signed log of a recorder. */
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
@@ -53,7 +53,7 @@ interface ReportRow {
   readonly approvers: string;
   readonly granted: string;
   readonly ended: string;
-  /** Recorded API requests with this access. */
+  /** Number of recorded API requests that used this access. */
   readonly calls: number;
   /** Sessions among them. */
   readonly sessions: number;
@@ -93,7 +93,7 @@ export async function printReport(
 interface Use {
   calls: number;
   sessions: number;
-  /** False if an event has no proof. */
+  /** False if an event has no valid signature. */
   isVerified: boolean;
 }
 
@@ -199,7 +199,7 @@ const COLUMNS = [
   'trust',
 ] as const satisfies readonly (keyof ReportRow)[];
 
-/** Spreadsheets run a cell that begins with one of these characters. */
+/** Spreadsheets execute a cell that starts with one of these characters as a formula. */
 const FORMULA = /^[=+\-@\t\r]/;
 
 function toCsv(rows: readonly ReportRow[]): string {

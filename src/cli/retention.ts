@@ -1,6 +1,7 @@
 /**
- * `tailcast retention`: prints the removals of a policy, and manages holds, which need the evidence key of a recorder.
- * Only recorders remove recordings, because removals need an entry in their evidence log.
+ * `tailcast retention`: prints which recordings a retention policy would remove, and manages holds. Changes of holds
+ * need the evidence key of a recorder. Only recorders remove recordings, because each removal needs an entry in their
+ * evidence log.
  */
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -44,7 +45,8 @@ export async function manageRetention(
 }
 
 /**
- * Returns the signer of the named keys. @throws TailcastError `USAGE` if a change needs a key and the options name none
+ * Returns a signer with the keys in the options. @throws TailcastError `USAGE` if a change needs a key and the options
+ * name none
  */
 async function signerOf(
   { evidenceKey, recorderKeys }: Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'>,
@@ -95,7 +97,7 @@ async function manage(
 }
 
 /**
- * Resolves ids, prefixes of ids and `latest`. The id of a removed recording stays valid, so that its hold can be
+ * Resolves ids, prefixes of ids and `latest`. The id of a removed recording is also accepted, so that its hold can be
  * released.
  */
 async function idsOf(

@@ -13,10 +13,12 @@ import {
   type SettingValues,
 } from '../config/settings.ts';
 
-/** Variables of the command-line tools, in addition to the settings. */
+/** Environment variables of the command-line tools, in addition to those of the settings. */
 const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
 
-/** Adds one option per setting, plus `--config`. The help lists defaults and variables. */
+/**
+ * Adds one option per setting, plus `--config`. The help lists the default and the environment variable of each option.
+ */
 export function addSettingOptions(command: Command, table: SettingTable): Command {
   command.option(
     '--config <file>',
@@ -60,7 +62,7 @@ export function readRoleSettings<Table extends SettingTable>(
   return readSettings(table, sources, checks);
 }
 
-/** Reads the configuration file. An unusable file is reported with the other problems. */
+/** Reads the configuration file. Problems with the file are reported together with other problems. */
 function readFileOf(path: string | undefined): Pick<SettingSources, 'file' | 'problems'> {
   if (path === undefined) return { file: undefined };
   try {

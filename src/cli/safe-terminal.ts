@@ -3,19 +3,17 @@
  *
  * The user of the recorded shell controls its output. Raw output could set the clipboard (OSC 52), change the title,
  * hide links, or send queries whose responses the terminal types into the viewer's shell. This filter passes text, and
- * the cursor movements, colours and screen modes on a fixed list of ECMA-48 control sequences. It drops control
- * strings, device queries, window operations, and escapes that are not on the list. It buffers a partial sequence until
- * the sequence is complete, so that a chunk boundary cannot smuggle one through. An unterminated control string at the
- * end of the session is shown as text, as in every other view.
+ * a fixed list of ECMA-48 control sequences for cursor movements, colours and screen modes. It drops control strings,
+ * device queries, window operations, and escapes that are not on the list. It buffers an incomplete sequence until the
+ * sequence is complete, so that a chunk boundary cannot hide a sequence from the filter. An unterminated control string
+ * at the end of the session is shown as text, as in every other view.
  */
 import { MAX_SIZE } from '../terminal/size.ts';
 import { ControlFilter } from '../terminal/control-filter.ts';
 
-/** Final bytes of control sequences (CSI … X) that only move, erase, colour or scroll. */
+/** Final bytes of control sequences that only move the cursor, erase, set colours or scroll. */
 const SAFE_CSI_FINALS = new Set('@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu');
-/**
- * Single-character escapes that are harmless: save/restore cursor, index, keypad modes, charset (with one more byte).
- */
+/** Harmless escapes: save and restore the cursor, index, keypad modes, and charsets (with one more byte). */
 const SAFE_ESCAPES = new Set('78DEMH=>c');
 const CHARSET_ESCAPES = new Set('()*+-./');
 /**
@@ -60,7 +58,8 @@ export const TERMINAL_RESET = '\x1b[?2026l\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[r\x1b
 function isSafe(name: string, parameters: string): boolean {
   const isPrivate = name.startsWith('?');
   const final = isPrivate ? name.slice(1) : name;
-  // Intermediates and other private markers change the meaning of a final byte.
+  // Sequences with intermediates or other private prefixes are dropped, because these change the meaning of the final
+  // byte.
   if (!SAFE_CSI_FINALS.has(final)) return false;
   if (final !== 'h' && final !== 'l') return !isPrivate;
   const modes = parameters.split(';');

@@ -54,7 +54,7 @@ const FOUND = z.object({
     }),
   ),
   next: z.string().optional(),
-  // restricted viewers get only the state of the index
+  // for restricted viewers, the response contains only the state of the index
   index: INDEX.partial().required({ state: true }),
 });
 type Found = z.infer<typeof FOUND>;
@@ -65,7 +65,7 @@ const PAGE_SIZE = 50;
 /**
  * Prints matching sessions with their matches, newest first. With `--json`, one JSON object per line.
  *
- * @returns the exit code of grep: 0 for a match, 1 for none; an exception is 2
+ * @returns the exit code as in grep: 0 for a match, 1 for no match; the caller returns 2 for an exception
  * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`
  */
 export async function searchRecordings(
@@ -103,7 +103,10 @@ export async function searchRecordings(
   return 1;
 }
 
-/** Returns lines about an empty result: the searched recordings, text that is not indexed, and the nearest query. */
+/**
+ * Returns lines that explain an empty result: the number of searched recordings, text that is not indexed, and a
+ * similar query.
+ */
 async function explainNoMatch(
   query: Query,
   base: string,
@@ -129,7 +132,7 @@ async function explainNoMatch(
   return lines;
 }
 
-/** True if a session in the index has a redacted value. */
+/** True if the index contains a session with a redacted value. */
 async function hasRedacted(base: string, signal: AbortSignal): Promise<boolean> {
   const { sessions } = await askSearch(base, { q: 'secret', limit: String(PAGE_SIZE) }, signal);
   return sessions.some(
@@ -141,7 +144,7 @@ async function hasRedacted(base: string, signal: AbortSignal): Promise<boolean> 
 /**
  * Requests one page of search results.
  *
- * @param ask query parameters
+ * @param ask parameters of the request
  * @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE`
  */
 export async function askSearch(
@@ -240,7 +243,7 @@ const FAULTS: ReadonlyMap<string, string> = new Map([
 const POLL_MS = 1000;
 const MAX_LINE = 65_536;
 
-/** Parses the query locally, so that a syntax error needs no recorder. */
+/** Parses the query locally, so that a syntax error is reported without a request. */
 function checkQuery(query: string): Query {
   try {
     return parseQuery(query, 0);

@@ -18,7 +18,9 @@ const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   pause: 'pause output and input of a running session, for at most 5 minutes',
   resume: 'resume a paused session',
 };
-/** Time after the end of every session, in seconds: all recorded output then appears immediately. */
+/**
+ * Start time after the end of every session, in seconds. All output that is already recorded then appears immediately.
+ */
 const NOW = '3600000';
 
 /** Adds the commands. */
@@ -76,7 +78,7 @@ async function moderate(
   return { id, over };
 }
 
-/** Finds the session, and returns the requests about its control. */
+/** Finds the session, and returns functions that send requests to control it. */
 async function openOrders(
   given: string,
   options: Readonly<Record<string, unknown>>,
@@ -84,7 +86,7 @@ async function openOrders(
 ): Promise<{
   readonly id: string;
   readonly orders: () => Promise<{ readonly isModerated: boolean }>;
-  /** Resolves when the gateway confirmed the order. */
+  /** Sends an order. Resolves after the gateway has confirmed it. */
   readonly post: (action: OrderAction, query?: Readonly<Record<string, string>>) => Promise<void>;
 }> {
   const { recorderOrContextAddress } = await import('./open-archive.ts');

@@ -1,10 +1,10 @@
-/** Sentences about wrong arguments, in place of those of the argument parser. */
+/** Messages about wrong arguments, which replace the messages of the argument parser. */
 import type { CommanderError } from 'commander';
 import { TailcastError } from '../errors.ts';
 import { formatFailure } from './failure-text.ts';
 import { print } from './output.ts';
 
-/** Patterns of the parser's messages, and the sentences with the matched groups. */
+/** Patterns of the parser's messages, and the replacements, which use the matched groups. */
 const SENTENCES: readonly (readonly [RegExp, string])[] = [
   [/^unknown option '(.+?)'/, 'there is no option $1'],
   [/^unknown command '(.+?)'/, 'there is no command $1'],
@@ -30,7 +30,10 @@ function usageText(message: string): string {
   return (found === undefined ? text : text.replace(...found)).replace(/\.$/, '');
 }
 
-/** Prints an error of the argument parser, which has printed any help already. @returns the exit code */
+/**
+ * Prints an error of the argument parser. The parser itself has already printed the help, if requested. @returns the
+ * exit code
+ */
 export async function reportUsage(
   { exitCode, code, message }: CommanderError,
   stderr: Parameters<typeof print>[0],

@@ -59,7 +59,7 @@ export async function verifyArchive(
   });
   const joint = ids.length === 0 ? all : onlyAbout(all, ids);
   const target = options['saveCheckpoint'];
-  // a checkpoint of a damaged or foreign log would hide the problem in later runs
+  // no checkpoint is written for a damaged or foreign log, because it would hide the problem in later runs
   if (typeof target === 'string') {
     const heads = all.reports.flatMap((report) => report.heads);
     if (all.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
@@ -71,12 +71,15 @@ export async function verifyArchive(
   return EXIT_CODES[joint.verdict];
 }
 
-/** Separates stores from recording ids. Without a store, uses the store of the environment or the demo. */
+/**
+ * Separates the arguments into stores and recording ids. Without a store, uses the store of the environment or the
+ * demo.
+ */
 export async function splitWords(
   words: readonly string[],
   environment: ReadonlyMap<string, string>,
 ): Promise<{ readonly stores: readonly string[]; readonly ids: readonly string[] }> {
-  // an id has no slash, and a short id is a directory only if a user created one
+  // ids contain no slash; an argument without a slash is a store only if such a directory exists
   const isStore = async (word: string): Promise<boolean> =>
     word.includes('/') || (await stat(word).catch(() => undefined)) !== undefined;
   const marked = await Promise.all(words.map(async (word) => ({ word, isOne: await isStore(word) })));
@@ -109,7 +112,7 @@ async function resolveIds(
   return ids;
 }
 
-/** Restricts the findings to the sessions of these recordings and the logs, and computes their verdict. */
+/** Keeps only findings about the sessions of these recordings and about the logs, and computes the verdict. */
 function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
   const { findings, isUncertain } = selectSessions(
     ids,
@@ -141,7 +144,7 @@ async function printRecordings(
 
 type Configs = readonly { readonly store: string }[];
 
-/** The report of one store, or an object with the reports of several stores. */
+/** Returns the report of one store, or an object with the reports of several stores. */
 function asJson({ verdict, ok, findings, reports }: JointReport, configs: Configs): unknown {
   const report = reports.map(({ parts: _parts, sessions: _sessions, isOurs: _isOurs, ...report }) => report);
   const [only] = report;
