@@ -1,5 +1,6 @@
 /**
- * Many programs write at full speed to slow clients. Pending output must stay within the total limits.
+ * Many programs write at full speed to slow clients. The benchmark checks that pending output stays within the total
+ * limits.
  *
  *   node bench/floods.ts [--sessions 300] [--seconds 60]
  *
@@ -33,9 +34,9 @@ interface Sample {
 const MIB = 1024 ** 2;
 const READ_BYTES = 4 * 1024;
 const READ_EVERY_MS = 100;
-/** Maximum time until disconnected clients are noticed. */
+/** Maximum time until the process detects disconnected clients. */
 const SETTLE_S = 20;
-/** Allowance for bytes that were read before the limit was reached, and bytes in transfer to or from the file. */
+/** Tolerance for bytes that were read before the limit was reached, and for bytes in transfer to or from the file. */
 const SLACK_BYTES = 256 * 1024;
 
 if (process.send === undefined) process.exitCode = await main();

@@ -17,8 +17,9 @@
  * - `--gc`: prints the duration of the gateways' garbage collections
  * - `--node=<flag>`: passes a flag to the gateways' Node
  *
- * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers drift on a shared
- * machine, so only ratios of medians over interleaved rounds count. Results are written after all cases have run.
+ * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers change over time on
+ * a shared machine, so the results are ratios of medians over interleaved rounds. Results are written after all cases
+ * have run.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -63,7 +64,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** The counterparts of these peers also take part. */
+/** Peers that these peers are compared with also take part. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)
@@ -123,7 +124,7 @@ async function main(): Promise<void> {
         cases.push(result.result);
         console.log(printable(result.result));
       } catch (error) {
-        // results of the other cases are useful, but a run with a wrong response must fail
+        // the results of the other cases are still printed, but a run with a wrong response must fail
         console.error(error);
         failed[benchmark.name] = error instanceof Error ? error.message : String(error);
         process.exitCode = 1;
@@ -179,7 +180,7 @@ function conclude(results: RunResults, startedAt: Date): void {
   console.log(`written: ${folder}/results.md`);
 }
 
-/** Peers of a case. In a comparison with another checkout, only peers that can differ take part. */
+/** Returns the peers of a case. In a comparison of two checkouts, only peers that can differ take part. */
 function peersOf(benchmark: BenchCase): readonly PeerName[] {
   const peers = benchmark.peers.filter((name) => only?.includes(name) !== false);
   if (before === undefined) return peers;

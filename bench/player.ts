@@ -32,7 +32,9 @@ const GIGABYTES = Number(args.get('gigabytes') ?? 1);
 const RECORDINGS = Number(args.get('recordings') ?? 100_000);
 const NODE = 'nBENCH1CNTRL';
 const START_MS = Date.UTC(2026, 0, 1);
-/** Newest recordings with a full screen of 200 columns and 60 rows, for the largest thumbnails. */
+/**
+ * Number of the newest recordings that fill a screen of 200 columns and 60 rows, and so have the largest thumbnails.
+ */
 const FULL_SCREENS = 60;
 const SEEKS = 40;
 const LAPTOP = { viewport: { width: 1366, height: 768 } };
@@ -142,7 +144,7 @@ async function heapOf(page: Page): Promise<number> {
   return (await session.send('Runtime.getHeapUsage')).usedSize / 1024 ** 2;
 }
 
-/** The median of five new browser contexts. */
+/** Returns the median over five new browser contexts. */
 async function firstPicture(recorder: RunningRecorder, id: string): Promise<number> {
   const took: number[] = [];
   for (let count = 0; count < 5; count += 1) {
@@ -192,7 +194,7 @@ async function firstRows(recorder: RunningRecorder): Promise<number> {
   return took;
 }
 
-/** Opens the list until the recorder has built all its thumbnails, and then counts the requests of a new page. */
+/** Reloads the list until the recorder has built all thumbnails, and then counts the requests of a new page. */
 async function measureThumbnails(recorder: RunningRecorder): Promise<void> {
   for (let isComplete = false; !isComplete;) {
     const { page, answers } = await openThumbnails(recorder);
@@ -274,7 +276,7 @@ async function openPage(from: Browser): Promise<Page> {
   return context.newPage();
 }
 
-/** Polls each frame, because the page's policy blocks playwright's own function. */
+/** Polls on each animation frame, because the page's Content-Security-Policy blocks Playwright's `waitForFunction`. */
 async function until(page: Page, condition: string): Promise<void> {
   await page.evaluate(`new Promise((done) => {
     const look = () => (${condition} ? done() : requestAnimationFrame(look));
@@ -317,7 +319,7 @@ function keyAt(number: number): string {
   return `${new Date(START_MS + number * 60_000).toISOString().replace('Z', '000000Z')}`;
 }
 
-/** Coloured lines of a busy log that covers 90 minutes. */
+/** Returns coloured lines of a busy log that covers 90 minutes. */
 function writeLong(directory: string): { id: string; seconds: number; bytes: { lines: number } } {
   mkdirSync(join(directory, NODE), { recursive: true });
   const file = openSync(join(directory, NODE, `${keyAt(0)}.cast`), 'w');

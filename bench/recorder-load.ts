@@ -1,5 +1,5 @@
 /**
- * Sessions that upload in the way of the reference's gateway (Tailscale's API-server proxy), in their own process:
+ * Sessions that upload with the protocol of Tailscale's API-server proxy (*the reference*), in a separate process:
  * `node recorder-load.ts <json>`. Prints one JSON line.
  *
  * `flood`: every session sends at full speed for a fixed time and then stops. `idle`: every session sends one short
@@ -17,13 +17,13 @@ export interface RecorderLoad {
 }
 
 export interface RecorderLoadResult {
-  /** Acknowledged (durable) bytes at the end of the measured time, and its duration. */
+  /** Acknowledged (durable) bytes at the end of the measured time, and the duration of the measurement. */
   readonly bytes: number;
   readonly seconds: number;
   /** Bytes of all sessions, and the time until the last session was stored. */
   readonly storedBytes: number;
   readonly storedSeconds: number;
-  /** Time from sending a line to its acknowledgement; 0 for a flood. */
+  /** Time between sending a line and its acknowledgement; 0 for a flood. */
   readonly p50Ms: number;
   readonly p99Ms: number;
 }

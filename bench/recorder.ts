@@ -1,6 +1,7 @@
 /**
- * Measures a recorder on a directory. Throughput: durable bytes of 64 flooding sessions, compared with `dd` and one
- * fsync on the same disk in the same rounds. Latency: acknowledgements of 300 quiet sessions.
+ * Measures a recorder on a directory. Throughput is the rate of durable bytes of 64 sessions at full speed. In each
+ * round it is compared with `dd conv=fsync` on the same disk. Latency is the delay of acknowledgements in 300 quiet
+ * sessions.
  *
  *   node bench/recorder.ts [--quick]
  *
@@ -29,7 +30,7 @@ export interface RecorderSample {
   /** Durable bytes per second, in MB: while the sessions flood, and until the last session is stored. */
   readonly durableMbps: number;
   readonly storedMbps: number;
-  /** CPU time of the recorder per MB, including the storing of sessions. */
+  /** CPU time of the recorder per MB, including the time to store the sessions. */
   readonly cpuMsPerMb: number;
   /**
    * Resident memory of the recorder: median over the second quarter and over the last quarter of the flood, and the

@@ -1,6 +1,6 @@
 /**
- * Compares the CPU time of a recorder with 200 rules about output and of one without rules, on a flood of text, in
- * paired rounds. Exits with code 1 if the ratio is above the goal.
+ * Compares the CPU time of two recorders that receive the same flood of text in paired rounds: one with 200 rules about
+ * output, one without rules. Exits with code 1 if the ratio is above the goal.
  *
  *   node bench/rules.ts [--rounds 5 --megabytes 64]
  */
@@ -67,7 +67,7 @@ async function serve(count: number): Promise<void> {
   process.stdin.resume();
 }
 
-/** Events with lines of a program's log, all different. */
+/** Returns events with distinct lines of a program's log. */
 function chunk(session: number, index: number): string {
   const events = Array.from({ length: 100 }, (_, line) => {
     const at = index * 100 + line;
@@ -94,7 +94,7 @@ async function upload(url: string, session: number, bytes: number): Promise<void
   http.close();
 }
 
-/** Returns the CPU time in milliseconds of a recorder for the load, until everything is indexed. */
+/** Returns the CPU time that a recorder needs to receive and index the load, in milliseconds. */
 async function measure(count: number, bytes: number): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'tcbench-'));
   const self = fileURLToPath(import.meta.url);
@@ -129,7 +129,9 @@ async function indexed(url: string, sessions: number): Promise<void> {
   }
 }
 
-/** Waits until the last rule has marked every session. A rule that was switched off would make the figure worthless. */
+/**
+ * Waits until the last rule has marked every session. A rule that was switched off would make the result meaningless.
+ */
 async function requireTags(url: string): Promise<void> {
   for (let wait = 0; wait < 10_000; wait += CHECK_MS) {
     const found = (await (await fetch(new URL(`/api/v1/recordings?limit=100`, url))).json()) as {
@@ -144,7 +146,7 @@ async function requireTags(url: string): Promise<void> {
   throw new Error('the last rule did not mark every session');
 }
 
-/** Returns the number of sessions that are over. */
+/** Returns the number of finished sessions. */
 async function stored(url: string): Promise<number> {
   const list = (await (await fetch(new URL('/api/v1/recordings?limit=100', url))).json()) as {
     readonly recordings: readonly { readonly state: string }[];
@@ -152,7 +154,7 @@ async function stored(url: string): Promise<number> {
   return list.recordings.filter(({ state }) => state !== 'running').length;
 }
 
-/** User and system time of a process and its running and finished children. */
+/** Returns the user and system time of a process and of its running and finished children. */
 function cpuMs(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');

@@ -23,7 +23,7 @@ export interface ArchiveShape {
 /** Returns a number from 0 (inclusive) to 1 (exclusive). */
 type Random = () => number;
 
-/** Words for queries, grouped by their frequency. */
+/** Words for queries, by frequency. */
 export interface Vocabulary {
   readonly common: readonly string[];
   readonly rare: readonly string[];
@@ -33,7 +33,10 @@ const NODES = 4;
 const USERS = 2000;
 const NAMESPACES = 60;
 const PODS = 5000;
-/** One in this many sessions is interactive, with echoed input. In the others, a program prints all output at once. */
+/**
+ * One of this number of sessions is interactive, with echoed input. In the other sessions, a program prints all output
+ * at once.
+ */
 const TYPED = 4;
 const MAX_SESSION = 3_000_000;
 const SYLLABLES =
@@ -125,7 +128,7 @@ export class SearchArchive {
       key: this.key(number),
       resizeOrder: 'columnsFirst',
       live: undefined,
-      // otherwise every session of an existing index would seem to have changed
+      // the version must equal that of the list, otherwise every session of an existing index would count as changed
       version: listedVersion(this.#listed(number)),
       pieces: [
         {
@@ -251,7 +254,7 @@ function pick<T>(list: readonly T[], at: number): T {
   return list[Math.min(list.length - 1, Math.floor(at * list.length))] as T;
 }
 
-/** Returns a rank in the distribution of names and words: rank 1 has a tenth of all occurrences. */
+/** Returns a random rank in the distribution of names and words. Rank 1 has a tenth of all occurrences. */
 function zipf(at: number, ranks: number): number {
   return Math.min(ranks - 1, Math.floor(ranks ** at) - 1);
 }

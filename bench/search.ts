@@ -8,8 +8,8 @@
  * The indexer, its processes and its files are real; only the store is generated. `--keep` keeps the index and the
  * measurements of its build (`built.json`) in the folder. The next run reads both and measures everything else.
  * `--build` builds and keeps the index, and runs no queries. Exits with 1 if a goal is missed. `--engine=opensearch`
- * starts an OpenSearch with one node on this machine (needs Maven and Java). Its CPU time is not part of the
- * writer's, and the goals are those of the index in files.
+ * starts an OpenSearch with one node on this machine (needs Maven and Java). The CPU time of the writer does not
+ * include OpenSearch, and the goals are the same as for the index in files.
  */
 import { spawnSync } from 'node:child_process';
 import {
@@ -203,7 +203,7 @@ async function startedBy<T>(start: () => Promise<T>): Promise<readonly [T, reado
 interface Building extends AsyncDisposable {
   readonly indexer: Indexer;
   readonly pids: () => readonly number[];
-  /** Extends the store to this number of sessions, the newest last. */
+  /** Extends the store to this number of sessions, in order of their start. */
   grow(until: number): void;
 }
 
@@ -248,12 +248,15 @@ const BUILT = z.object({
   /** Number of indexed sessions. */
   indexed: z.number(),
   castBytes: z.number(),
-  /** CPU time of the writer: for reading and writing, and for merging each month. */
+  /** CPU time of the writer, for reading and writing, and for the merges of the months. */
   cpuSeconds: z.number(),
   tidyCpuSeconds: z.number(),
   wallSeconds: z.number(),
   indexBytes: z.number(),
-  /** Memory of the writer in MB: the maximum of all, of the second half, and of the quarter before. */
+  /**
+   * Memory of the writer in MB: the maximum of the complete build, of its second half, and of the quarter before that
+   * half.
+   */
   rss: z.object({ most: z.number(), late: z.number(), early: z.number() }),
 });
 type Built = z.infer<typeof BUILT>;
@@ -288,7 +291,7 @@ function judgeBuild({ castBytes, cpuSeconds, tidyCpuSeconds, wallSeconds, indexB
   );
 }
 
-/** Merges the months, like an idle indexer. @returns seconds of CPU */
+/** Merges the months, like an idle indexer. @returns CPU time in seconds */
 async function tidy(): Promise<number> {
   const [writer, pids] = await startedBy(() => startIndexClient({ ...place, mayWrite: true }));
   const before = usageOf(pids)?.cpuSeconds ?? 0;
@@ -305,8 +308,8 @@ async function backfill(sessions: number): Promise<Built> {
 }
 
 /**
- * The recorder's event loop, which must stay responsive while the index is built. In this benchmark it also generates
- * the archive.
+ * Delay of the recorder's event loop, which must stay responsive during the build. In this benchmark, the same event
+ * loop also generates the archive.
  */
 async function judgeLoop(loop: LoopDelay): Promise<void> {
   const { own, idle } = await loop.stop();
@@ -495,7 +498,7 @@ async function whileIndexing(from: number): Promise<number> {
   await building.indexer.settled();
   const before = usageOf(building.pids())?.cpuSeconds ?? 0;
   const start = performance.now();
-  // new recordings arrive faster than they are indexed while queries run
+  // during the queries, new recordings arrive faster than they can be indexed
   let next = from;
   async function feedMore(): Promise<void> {
     const { backlog } = await building.indexer.progress();
@@ -557,7 +560,7 @@ function checkRoom(): void {
     `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ` +
       `${((bavail * bsize) / 1e9).toFixed(0)} GB`,
   );
-  // The factors were measured, and include the merges of FTS5.
+  // The factors are measured values that include the merges of FTS5.
   const wanted = existsSync(BUILT_FILE) ? 0 : TEXT_BYTES * 2.2 + SESSIONS * 6000;
   if (bavail * bsize < wanted) throw new Error(`the index may need ${(wanted / 1e9).toFixed(0)} GB`);
 }

@@ -1,7 +1,7 @@
 /**
- * Stored bytes per byte of output. Each content goes through a `RecordingSession`, as in a gateway, to a recorder,
- * which stores it in each format. Prints a table of stored bytes (cast, exact bytes and sidecar) per displayed byte; no
- * time is measured.
+ * Measures the number of stored bytes per byte of output. A `RecordingSession`, as in a gateway, sends each kind of
+ * output to a recorder, which stores it in each format. Prints a table of stored bytes (cast, exact bytes and sidecar)
+ * per displayed byte; no time is measured.
  *
  *   node bench/stored.ts [--megabytes 50]
  */
@@ -22,7 +22,7 @@ import { EventBatch } from '../src/recording/event-batch.ts';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
-/** Size of a read in the gateway. */
+/** Size of a read of the gateway, in bytes. */
 const CHUNK_BYTES = 64 * 1024;
 const CHUNK_MS = 1;
 const CASTS = join(import.meta.dirname, '../test/fixtures/casts');
@@ -30,7 +30,7 @@ const CASTS = join(import.meta.dirname, '../test/fixtures/casts');
 interface Content {
   readonly name: string;
   readonly tty: boolean;
-  /** Milliseconds since the start, and the output. */
+  /** Times in milliseconds since the start, with the output. */
   readonly chunks: readonly (readonly [number, Uint8Array])[];
 }
 
@@ -55,7 +55,7 @@ function bulk(name: string, piece: (index: number) => Uint8Array): Content {
   return { name, tty: false, chunks };
 }
 
-/** Returns lines of a program's log, all different. */
+/** Returns distinct lines of a program's log. */
 function log(index: number): Uint8Array {
   const lines: string[] = [];
   for (let line = 0, bytes = 0; bytes < CHUNK_BYTES; line += 1) {
@@ -117,7 +117,7 @@ function storedIn(directory: string): number {
   return ours.reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
 }
 
-/** The program of Node, as `kubectl cp` copies it. */
+/** The executable of Node, as an example of a file that `kubectl cp` copies. */
 const program = readFileSync(process.execPath);
 const contents = [
   ...readdirSync(CASTS).toSorted().map(castContent),

@@ -1,8 +1,9 @@
 /**
  * Checks that response times reveal nothing to a restricted viewer about hidden recordings. Pairs of requests alternate
- * on one connection. For each pair it prints the medians, and how often the first response is slower. No information:
- * 50 %, or Welch's t within ±2.6. Exits with 1 if a t is outside ±{@link TELLS}. With 5000 rounds each comparison has
- * 10,000 requests. Search requests wait for time steps, and take half an hour.
+ * on one connection. For each pair, the benchmark prints the medians, and the percentage of rounds in which the first
+ * response is slower. The times reveal nothing if the percentage is about 50, or if Welch's t is within ±2.6. Exits
+ * with 1 if a t is outside ±{@link TELLS}. With 5000 rounds each comparison has 10,000 requests. The search requests
+ * take half an hour, because their responses are delayed to time steps.
  *
  *   node bench/viewer-timing.ts [hidden recordings] [rounds]
  */
@@ -16,7 +17,7 @@ import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
 
 const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);
 const VISIBLE = 20;
-/** Limit beyond which a difference is significant; random noise practically never exceeds it. */
+/** Limit of Welch's t above which the benchmark fails. Random noise practically never exceeds it. */
 const TELLS = 4.5;
 
 function cast(user: string, command: string): string {
@@ -59,7 +60,7 @@ const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 /**
  * Welch's t of two samples: the difference of their means in standard errors.
  *
- * @returns a value that random noise moves beyond ±2.6 once in a hundred times
+ * @returns a value that exceeds ±2.6 because of random noise in one of a hundred cases
  */
 function welch(left: readonly number[], right: readonly number[]): number {
   const mean = (values: readonly number[]): number =>
@@ -142,7 +143,7 @@ await compare(
 );
 await using indexed = await startWith(hidden, true);
 const searched = (word: string): Question => ({ of: indexed, path: `/api/v1/search?q=${word}` });
-// wait for the index, because responses before it prove nothing
+// wait until the index is complete, because response times before that are not comparable
 while (!(await indexIsReady(indexed))) await new Promise((resolve) => setTimeout(resolve, 200));
 await compare('a search for a word on hidden screens, and for one on none', searched('x'), searched('y'));
 await compare('a search for a hidden user, and for none', searched('user:root'), searched('user:nobody'));

@@ -1,4 +1,4 @@
-/** All cases in the order in which they run. Add new cases here. */
+/** All cases in the order in which they run. Every case must be in this list. */
 import type { BenchCase } from '../harness/case.ts';
 import { EXEC_CASES } from './exec.ts';
 import { HTTP_CASES } from './http.ts';

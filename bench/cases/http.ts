@@ -3,7 +3,10 @@ import { CONNECTIONS, EVENTS, MEGABYTES, REQUESTS, type BenchCase, type Scale } 
 import type { Answer } from '../programs/plan.ts';
 
 const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
-/** A small request counts while every connection of its level and of lower levels is in use. */
+/**
+ * Time before the measurement of small requests starts, in milliseconds. All connections of the case are in use by
+ * then.
+ */
 const RAMP_MS = 200;
 
 const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
@@ -29,7 +32,7 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   }),
 }));
 
-/** The gate's work for callers with and without rules of access on request. */
+/** Measures the gate for callers with and without rules of access on request. */
 const accessGets: BenchCase = {
   name: 'get-access',
   title: 'GET of 2 KB, 32 connections, without and with rules of access on request',
@@ -46,7 +49,7 @@ const accessGets: BenchCase = {
   }),
 };
 
-/** The choice of the cluster, without the setting `clusters`, with one cluster and with 200. */
+/** Measures the choice of the cluster: without the setting `clusters`, with one cluster, and with 200 clusters. */
 const clusterGets: BenchCase = {
   ...accessGets,
   name: 'get-clusters',

@@ -1,6 +1,5 @@
 /**
- * Cases with a real API server and real streaming of a node, which are slower than the upstream server of the
- * benchmark.
+ * Cases with a real API server and a real node, which are both slower than the upstream server of the benchmark.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -31,7 +30,7 @@ function realCase(
   };
 }
 
-/** Calls `make` once and reuses the response: the direct response of the API server. */
+/** Calls `make` once, and reuses the response, which came directly from the API server. */
 function onceOf<T>(make: (bench: Bench) => Promise<T>): (bench: Bench) => Promise<T> {
   const made = new WeakMap<Bench, Promise<T>>();
   return (bench) => {

@@ -1,10 +1,10 @@
-/** Cases with several kinds of load at the same time, and before and after load. */
+/** Cases with several kinds of load at the same time, and cases that measure a process before and after load. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { KEYS, STARTS, type BenchCase, type Scale } from '../harness/case.ts';
 import type { LoadPlan } from '../programs/plan.ts';
 
 const LOAD_TIMEOUT_MS = 90_000;
-/** Longer than the measurement; the measurement stops the load. */
+/** Duration of the background load. It is longer than the measurement, which stops the load. */
 const UNTIL_STOPPED_MS = 80_000;
 
 /**
@@ -97,7 +97,7 @@ const clustersIdle: BenchCase = {
   atRest: true,
   rounds: () => 3,
   peers: ['tailcast-cluster', 'tailcast-clusters'],
-  // meanwhile, the gateway has checked the health of each cluster
+  // the delay lets the gateway check the health of each cluster before the measurement
   async run(_peer, _bench, _scale, onSteady) {
     await delay(REST_MS);
     onSteady();

@@ -1,4 +1,4 @@
-/** One run of the benchmarks, with the processes that every case needs. They start at their first use. */
+/** One run of the benchmarks, with the processes that all cases share. Each process starts at its first use. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -24,11 +24,11 @@ export interface Bench {
   say(line: string): void;
 }
 
-/** Programs of this checkout, or of the checkout for comparison. */
+/** The compiled programs of this checkout, or of the checkout for comparison. */
 export type Version = 'here' | 'before';
 
 export interface BenchOptions {
-  /** A folder for CPU profiles of gateways and recorders; they cost some speed. */
+  /** A folder for CPU profiles of gateways and recorders. Profiling makes these slightly slower. */
   readonly profiles?: string | undefined;
   /** Another checkout, with its own packages installed, to compare with. */
   readonly before?: string | undefined;
@@ -60,7 +60,8 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const DAY_MS = 86_400_000;
 
 /**
- * Compiles, and starts upstream and load generator. Stop the rig in the end.
+ * Compiles the programs, and starts the upstream server and the load generator. The caller must stop the returned
+ * object.
  * @throws Error with the compiler's messages
  */
 export async function openBench(
@@ -136,7 +137,7 @@ function compile(checkout: string): string {
   });
   if (built.error !== undefined) throw new Error(`${checkout}: ${built.error.message}`);
   if (built.status !== 0) throw new Error(`${built.stdout}${built.stderr}`);
-  // a program reads its version from the parent directory
+  // the programs read their version from `package.json` in the parent directory
   copyFileSync(join(checkout, 'package.json'), join(programs, 'package.json'));
   return programs;
 }

@@ -1,4 +1,4 @@
-/** The shape of a benchmark case. */
+/** Types of a benchmark case. */
 import type { LoadPlan, LoadResult } from '../programs/plan.ts';
 import type { Peer, PeerName } from '../peers/peer.ts';
 import type { Bench } from './bench.ts';
@@ -13,7 +13,7 @@ export interface BenchCase {
   readonly name: string;
   /** Heading of the results. */
   readonly title: string;
-  /** Unit that is counted per second and per unit of CPU. */
+  /** Units for the rate and for the CPU time. */
   readonly unit: Unit;
   /** Peers in the order of the table. An unavailable peer is skipped with a printed reason. */
   readonly peers: readonly PeerName[];
@@ -34,13 +34,13 @@ export interface BenchCase {
    * discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Number and name of the open connections, by which the memory is divided. */
+  /** Number and name of the open connections. The memory is divided by this number. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if it needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
   /** Load from the load generator. */
   readonly plan?: (scale: Scale) => LoadPlan;
-  /** Load from another source. */
+  /** Load that the case itself creates. */
   readonly run?: (peer: Peer, bench: Bench, scale: Scale, onSteady: () => void) => Promise<LoadResult>;
 }
 
@@ -51,7 +51,7 @@ export interface Unit {
   readonly size: number;
   /** Unit of the CPU time, for example `us CPU/request`. */
   readonly cpu: string;
-  /** Length of the time unit of `cpu`, in seconds. */
+  /** Duration of one unit of CPU time in `cpu`, in seconds. */
   readonly cpuSeconds: number;
 }
 

@@ -4,7 +4,7 @@ export interface Collections {
   /** Collections of the young generation. */
   readonly scavenges: number;
   readonly scavengeMs: number;
-  /** Number of full collections; their time includes incremental marking. */
+  /** Number and time of full collections. The time includes incremental marking. */
   readonly markCompacts: number;
   readonly markCompactMs: number;
   /** Duration of the longest collection of either kind. */

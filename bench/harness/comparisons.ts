@@ -9,7 +9,7 @@ export interface PeerComparison {
   readonly figures: readonly { readonly figure: ComparedFigure; readonly comparison: Comparison }[];
 }
 
-/** Proxies that a proxy is compared with, if they take part. */
+/** For each proxy, the proxies that it is compared with, if they take part. */
 const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   tailcast: ['direct', 'tls-hop', 'go', 'go-h2', 'reference'],
   'tls-hop': ['direct'],
@@ -30,7 +30,7 @@ export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly Peer
       const other = rowOf(against);
       if (other === undefined) return [];
       const figures = COMPARED.flatMap((figure) => {
-        // the rate of a constant load has no meaning
+        // the rate of a constant load is the same for all peers
         const comparison = constantLoad && figure === 'rate' ? undefined : compareRows(row, other, figure);
         return comparison === undefined ? [] : [{ figure, comparison }];
       });

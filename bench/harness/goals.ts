@@ -7,14 +7,14 @@ export interface Goal {
   readonly text: string;
   /** True if a quick run lacks the data for this goal. */
   readonly onlyFull?: boolean;
-  /** Returns the figures in words, and whether they meet the goal; undefined without measurements. */
+  /** Returns the measured values as text, and the verdict; undefined without measurements. */
   readonly look: (results: RunResults) => Verdict | undefined;
 }
 
 export interface Verdict {
   readonly figures: string;
   readonly met: boolean;
-  /** False if other rounds could have the opposite result. The ratio; undefined if no rounds can be compared. */
+  /** False if other rounds could have the opposite result; undefined if no rounds can be compared. */
   readonly certain?: boolean | undefined;
 }
 
@@ -94,7 +94,7 @@ function bound(
   };
 }
 
-/** A bound on how much one peer adds to another. */
+/** A limit for the difference between two peers. */
 function added(
   text: string,
   caseName: string,
@@ -146,7 +146,7 @@ function check(
 const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
 const TRANSPORTS = ['spdy', 'websocket'] as const;
 
-/** Names of facts in goals. */
+/** Names of figures that do not belong to a case, as goals use them. */
 export const IDLE_MEMORY = 'memory of an idle gateway';
 
 export const GOALS: readonly Goal[] = [

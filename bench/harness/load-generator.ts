@@ -1,4 +1,7 @@
-/** The load generator's process: one plan at a time, a time limit on each, and a new process after a plan that hung. */
+/**
+ * Controls the process of the load generator. It runs one plan at a time with a time limit, and is replaced by a new
+ * process if a plan hangs.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { LoadMessage, LoadPlan, LoadResult, Target } from '../programs/plan.ts';
@@ -39,7 +42,7 @@ export class LoadGenerator {
         if ('steady' in message) return onSteady();
         done();
         if ('result' in message) return resolve(message.result);
-        // connections of a failed plan must not disturb the next one
+        // a failed plan also ends the process, because its connections would disturb the next plan
         this.stop();
         reject(new Error(message.error));
       };

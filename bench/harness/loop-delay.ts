@@ -1,6 +1,6 @@
 /**
- * Delay of this process's event loop, compared with an idle thread. The idle thread shows the part of the delay that
- * comes from a busy machine.
+ * Delay of this process's event loop, compared with an idle thread. The delay of the idle thread is caused by the load
+ * of the machine only.
  */
 import { once } from 'node:events';
 import { monitorEventLoopDelay, type Histogram } from 'node:perf_hooks';

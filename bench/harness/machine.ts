@@ -1,4 +1,4 @@
-/** Machine and versions of a run. */
+/** Describes the machine and the versions of the programs in a run. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { cpus, release, totalmem } from 'node:os';

@@ -58,7 +58,7 @@ export async function measureCase(
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that no peer always follows the same one
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // on the benchmark's own upstream a failure repeats in every round
+      // with the benchmark's own upstream server, a failure would repeat in every round
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
@@ -150,7 +150,7 @@ async function measureOnce(
   const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
   if (recordings !== undefined) await atLeast(recordings, stored + owed);
   const used = meter.stop();
-  // otherwise the recorder's remaining work would slow down the next proxy
+  // wait for the recorder, because its remaining work would slow down the next proxy
   if (recordings !== undefined) await restOf(recordings);
   const recorderUsed = recorderMeter?.stop();
   const recorderCpu =
@@ -195,14 +195,14 @@ function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Met
   };
 }
 
-/** Share of a finished session that may not have reached the disk. */
+/** Maximum share of a finished session's output that may be missing on the disk. */
 const STILL_ON_THE_WAY = 0.1;
 const LOOK_MS = 50;
 const MAX_LOOKS = 180;
 /** Spool directory of the recorder. */
 const spoolOf = (folder: string): string => `${folder}.spool`;
 
-/** True if the recorder must have the output that passed the peer. */
+/** True if the recorder must have received the output that the peer forwarded. */
 function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }
@@ -218,7 +218,7 @@ async function restOf(folder: string): Promise<number> {
     last = bytes;
     await delay(LOOK_MS);
   }
-  // a session that was cut may continue for a while, so the recorder keeps it open for that time
+  // the recorder keeps an interrupted session open for a while, because the session may continue
   return last;
 }
 
@@ -232,7 +232,7 @@ async function atLeast(folder: string, bytes: number): Promise<void> {
 }
 
 function sizeOf(folder: string): number {
-  // an older checkout keeps its spool in the store
+  // recorders of older checkouts keep the spool in the store
   if (!existsSync(folder)) return 0;
   let bytes = 0;
   for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
@@ -287,7 +287,7 @@ function summarize(
   return { peer, rate, loadCpu, ...(Object.fromEntries(present) as Partial<Row>), rounds: roundsOf(rounds) };
 }
 
-/** Returns the complete rounds, which can be compared with another peer's. */
+/** Returns the values of each round, for comparison with the same rounds of another peer. Failed rounds are null. */
 function roundsOf(samples: readonly (Sample | undefined)[]): NonNullable<Row['rounds']> {
   const series = COMPARED.map(
     (figure) => [figure, samples.map((sample) => sample?.[figure] ?? null)] as const,

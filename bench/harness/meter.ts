@@ -2,15 +2,15 @@
 import { resetPeak, usageOf } from './usage.ts';
 
 export interface Meter {
-  /** Called when all connections are open and in use. CPU time counts from here. */
+  /** Called when all connections are open and in use. The measurement of CPU time starts here. */
   readonly steady: () => void;
   readonly stop: () => Metered | undefined;
 }
 
 export interface Metered {
-  /** Time since the steady state, or since the beginning if the steady state was not reached. */
+  /** Time since the steady state, or since the start if the load did not reach a steady state. */
   readonly cpuSeconds: number;
-  /** Share of the busiest process in the CPU time. */
+  /** Share of the CPU time that the busiest process used. */
   readonly busiest: number;
   readonly peakRssBytes: number;
   /** Memory in the steady state, and its growth since the start. */
@@ -19,7 +19,7 @@ export interface Metered {
 }
 
 /**
- * Starts a measurement. `stop` returns undefined without processes.
+ * Starts a measurement. Starts the measurement. `stop` returns undefined if there are no processes.
  * @param sinceStart CPU time counts from the start of the processes
  */
 export function startMeter(pids: readonly number[], sinceStart = false): Meter {

@@ -14,7 +14,7 @@ export interface RunResults {
   readonly facts: readonly Fact[];
 }
 
-/** A figure that belongs to no case. */
+/** A figure that does not belong to a case. */
 export interface Fact {
   readonly name: string;
   readonly value: number;
@@ -49,7 +49,7 @@ export interface Row {
   readonly peer: PeerName;
   /** In `unit.rate`. */
   readonly rate: Spread;
-  /** In `unit.cpu`; undefined for the direct connection. */
+  /** CPU time in the unit `unit.cpu`; undefined for the direct connection. */
   readonly cpu?: Spread;
   /** CPU time of the recorder that stores its sessions. */
   readonly recorderCpu?: Spread;
@@ -58,14 +58,14 @@ export interface Row {
   readonly peakRssMb?: Spread;
   /** Memory of the process divided by the number of open connections. */
   readonly memoryKb?: Spread;
-  /** Memory per connection, without the memory of the process before the first connection. */
+  /** Memory per connection, excluding the memory that the process used before the first connection. */
   readonly memoryAddedKb?: Spread;
   /** Memory after all load has stopped, and its growth. */
   readonly restMb?: Spread;
   readonly restAddedMb?: Spread;
   /** CPU seconds of the load generator per second of load. */
   readonly loadCpu: Spread;
-  /** Values of every round that can be compared; null for a failed round. */
+  /** Value of each round, for comparisons; null for a failed round. */
   readonly rounds?: Readonly<Partial<Record<ComparedFigure, Rounds>>>;
   /** Number of failed rounds, and the last error. */
   readonly failed?: string;

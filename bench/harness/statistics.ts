@@ -18,20 +18,20 @@ export function spreadOf(values: readonly (number | undefined)[]): Spread | unde
   return { median: (middle + below) / 2, lowest, highest };
 }
 
-/** Ratio of one proxy's result to another's in the same rounds. */
+/** Ratio of the results of two proxies in the same rounds. */
 export interface Comparison {
   /** Geometric mean over rounds. */
   readonly ratio: number;
   /** Bounds of the 95 % confidence interval. */
   readonly low: number;
   readonly high: number;
-  /** Number of rounds that both peers have. */
+  /** Number of rounds in which both peers were measured. */
   readonly rounds: number;
   /** `unclear` if 1 is between `low` and `high`. */
   readonly verdict: 'above' | 'below' | 'unclear';
 }
 
-/** Figures by round; null or undefined: not measured. */
+/** Values by round; null or undefined if the round was not measured. */
 export type Rounds = readonly (number | null | undefined)[];
 
 /** Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom. */

@@ -10,7 +10,7 @@ export interface Usage {
   readonly peakRssBytes: number;
 }
 
-/** Linux counts CPU time in hundredths of a second there (`getconf CLK_TCK`). */
+/** Linux reports CPU time in hundredths of a second in `/proc` (`getconf CLK_TCK`). */
 const TICKS_PER_SECOND = 100;
 
 /** Returns the sum over processes. Undefined without processes, or on an OS without `/proc`. */
@@ -53,7 +53,7 @@ export function readsOf(pid: number): { readonly diskBytes: number; readonly rea
   return { diskBytes: count('read_bytes'), reads: count('syscr') };
 }
 
-/** Resets the peak of memory (proc(5), clear_refs). */
+/** Resets the peak of the resident memory (proc(5), clear_refs). */
 export function resetPeak(pids: readonly number[]): void {
   for (const pid of pids) {
     try {

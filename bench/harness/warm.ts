@@ -1,6 +1,7 @@
 /**
- * Loads a program with a JIT compiler until its speed is stable. On two busy processors this takes V8 many seconds,
- * because compiler threads wait for the processors. Earlier results would measure the compiler.
+ * Warms up a program with a JIT compiler: runs load until its speed is stable. On two busy processors this takes V8
+ * many seconds, because compiler threads wait for the processors. Measurements before that would include the work of
+ * the compiler.
  */
 
 /** Minimum duration of one turn; a shorter load is repeated. */
@@ -25,7 +26,9 @@ export function isSettled(rates: readonly number[]): boolean {
   return earlier.length > 0 && Math.max(...last) <= Math.max(...earlier) * FASTER;
 }
 
-/** Speed-up of the fastest period over the first, and whether further periods would add little. */
+/**
+ * Result of a warm-up: how much faster the fastest period was than the first one, and whether the speed became stable.
+ */
 export interface Warmth {
   readonly seconds: number;
   readonly gain: number;

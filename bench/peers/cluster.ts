@@ -1,4 +1,6 @@
-/** A real API server with a node. It starts once per run, with the same kinds of peers in front of it. */
+/**
+ * A real API server with a node. It starts once per run. The same kinds of peers as in other cases run in front of it.
+ */
 import { writeFileSync } from 'node:fs';
 import { get } from 'node:https';
 import { join } from 'node:path';
@@ -12,7 +14,7 @@ import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
 import { startTlsHop } from './tls-hop.ts';
 
-/** Names of pods that only sleep. Sessions use the first pod. */
+/** Names of pods whose containers only sleep. Sessions use the first pod. */
 export const PODS: readonly string[] = [
   'shell',
   ...Array.from({ length: 19 }, (_, index) => `web-${String(index).padStart(2, '0')}`),

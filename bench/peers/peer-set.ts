@@ -1,4 +1,4 @@
-/** The peers of a run. Each starts at its first use. */
+/** The peers of a run. Each peer starts at its first use. */
 import type { Bench } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';
@@ -18,7 +18,7 @@ export class PeerSet {
   }
 
   /**
-   * Returns the available proxies among those named, and starts missing ones at the same time.
+   * Returns the available proxies of a list. Proxies that do not run yet are started concurrently.
    * @param own for a case that starts its own proxies, which are not kept for other cases
    */
   async take(

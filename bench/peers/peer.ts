@@ -2,7 +2,7 @@
 import type { Target } from '../programs/plan.ts';
 import type { RunningRecorder } from '../harness/bench.ts';
 
-/** Gateway and recorder of the checkout of `--before`. */
+/** Gateway and recorder of the checkout that `--before` names. */
 export type BeforeName = `before${'' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
 
 export type PeerName =
@@ -18,7 +18,7 @@ export type PeerName =
   | 'tailcast-durable-first'
   /** tailcast, for a caller with rules of access on request. */
   | 'tailcast-access'
-  /** With one cluster and with 200 clusters of the setting `clusters`. */
+  /** tailcast with the setting `clusters`: with one cluster, and with 200 clusters. */
   | 'tailcast-cluster'
   | 'tailcast-clusters'
   /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
@@ -35,11 +35,11 @@ export type PeerName =
 export interface Peer {
   readonly name: PeerName;
   readonly target: Target;
-  /** Processes whose CPU time and memory count; none for the direct connection. */
+  /** Processes whose CPU time and memory are measured; empty for the direct connection. */
   readonly pids: () => readonly number[];
   /** Recorder of its sessions. */
   readonly recorder?: RunningRecorder;
-  /** Restarts the proxy with an empty state; undefined if that makes no difference. */
+  /** Restarts the proxy with an empty state; undefined if the proxy has no state that affects results. */
   readonly restart?: (onStopped?: () => void) => Promise<Peer>;
   /** Time of the last restart, by `performance.now()`. */
   readonly startedAtMs?: number;

@@ -1,7 +1,7 @@
 /**
- * The reference's API-server proxy (Tailscale's, from its Go module) as it runs behind `serve`: connections arrive at
- * a loopback port with a PROXY header that names a tailnet node. It works without TLS and without a tailnet, so it
- * has less to do than the other peers. Two nodes are the callers: the sessions of one node must be recorded.
+ * The reference's API-server proxy (Tailscale's, from its Go module) as it runs behind `serve`: connections arrive at a
+ * loopback port with a PROXY header that names a tailnet node. It runs without TLS and without a tailnet, so it does
+ * less work than the other peers. Two nodes are the callers: the sessions of one node must be recorded.
  */
 import { connect } from 'node:net';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -36,7 +36,10 @@ interface Running {
 const running = new WeakMap<Bench, Running>();
 const tailnets = new WeakMap<Bench, Promise<Tailnet>>();
 
-/** Only one runs at a time, because it has a fixed port. Another API server replaces the previous one. */
+/**
+ * Only one instance runs at a time, because it has a fixed port. A peer for another API server stops the previous
+ * instance.
+ */
 export async function startReference(
   name: ReferenceName,
   bench: Bench,

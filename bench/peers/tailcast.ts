@@ -7,7 +7,7 @@ import type { Peer, PeerName } from './peer.ts';
 
 interface Variant {
   readonly recorded: boolean;
-  /** No TLS in front. */
+  /** True if clients connect without TLS. */
   readonly plain: boolean;
   /** True for `--recorder-window 0`. */
   readonly durableFirst: boolean;
@@ -41,7 +41,7 @@ export function isTailcast(name: PeerName): name is TailcastName {
   return Object.hasOwn(VARIANTS, name);
 }
 
-/** The fixed identity is only for this machine. */
+/** PROXY header with a loopback address. The gateway's fixed identity applies only to callers on this machine. */
 const PROXY_HEADER = 'PROXY TCP4 127.0.0.1 127.0.0.1 40000 443\r\n';
 
 export async function startTailcast(

@@ -31,8 +31,9 @@ export function open(target: Target, alpn: 'http/1.1' | 'h2'): Promise<Socket> {
 }
 
 /**
- * Opens a number of connections sequentially. Several processes then accept about equal numbers from one socket. With
- * simultaneous connections, the first process to wake up accepts most (of 32 at once 18 to 30, sequentially 16 to 20).
+ * Opens a number of connections sequentially. If several processes accept from one socket, each then gets about the
+ * same number of connections. With simultaneous connections, the first process to wake up accepts most (of 32 at once
+ * 18 to 30, sequentially 16 to 20).
  */
 export async function openAll(
   target: Target,

@@ -14,7 +14,7 @@ export const POST_BYTES = 1024 * 1024;
 /** One event of a watch. */
 export const EVENT_BYTES = 500;
 
-/** Makes one block, always the same for a kind of content. */
+/** Returns the block for a kind of content, which is always the same. */
 export function createBlock(content: Content): Buffer {
   const random = createRandom(content.length);
   if (content === 'binary')
@@ -25,7 +25,7 @@ export function createBlock(content: Content): Buffer {
     text += Array.from({ length: 1000 }, (_, offset) => line(index + offset, random)).join('');
   }
   const bytes = Buffer.from(text);
-  // filled up with dots, so that no character is cut
+  // the rest of the block is filled with dots, so that the block does not end inside a character
   let end = BLOCK_BYTES;
   while (((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
   return Buffer.concat([bytes.subarray(0, end), Buffer.alloc(BLOCK_BYTES - end, '.')]);

@@ -12,7 +12,7 @@ export const LINE_BYTES = LINES_BLOCK.length / LINES_PER_BLOCK;
 
 export const PROMPT = Buffer.from('/ # ');
 
-/** A screen: cursor home, the time (20 digits), then output like that of `top`. */
+/** One screen: a sequence that moves the cursor home, the time (20 digits), and output like that of `top`. */
 export const REDRAW_BYTES = 4096;
 export const SCREEN_TIME_START = 3;
 export const SCREEN_TIME_END = 23;

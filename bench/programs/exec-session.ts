@@ -19,7 +19,7 @@ const STREAMS = 4;
 const CANCEL = 5;
 const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 
-/** A session from the view of a program. */
+/** A session as a program in the container sees it. */
 export interface Session {
   readonly socket: Duplex;
   /** The frame that carries `bytes` as output. */
@@ -33,7 +33,7 @@ export interface Session {
 export interface SessionRequest {
   /** Value of `Sec-WebSocket-Key`; empty for SPDY. */
   readonly webSocketKey: string;
-  /** Bytes behind the head of the request. */
+  /** Bytes that followed the headers of the request. */
   readonly rest: Buffer;
 }
 

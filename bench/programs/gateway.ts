@@ -22,11 +22,11 @@ export interface GatewayProgram {
   readonly recorder?: string;
   /** True for `--recorder-window 0`. */
   readonly durableFirst?: boolean;
-  /** True for a PROXY header on every connection and no TLS, as behind `tailscale serve`. */
+  /** True if every connection starts with a PROXY header and has no TLS, as behind `tailscale serve`. */
   readonly plain?: boolean;
   /** True for a caller with rules of access on request. */
   readonly accessRules?: boolean;
-  /** Number of clusters, in a file of the setting `clusters`; undefined: one cluster without that setting. */
+  /** Number of clusters in the file of the setting `clusters`; undefined for one cluster without this setting. */
   readonly clusters?: number;
 }
 

@@ -37,7 +37,7 @@ export async function loadHandshakes(target: Target, plan: HandshakesPlan): Prom
   };
 }
 
-/** Connections that are opened at the same time; more would only wait for each other. */
+/** Number of connections that are opened at the same time. A larger number would not be faster. */
 const OPENING_AT_ONCE = 32;
 
 /**

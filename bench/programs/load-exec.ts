@@ -1,4 +1,4 @@
-/** Client of exec sessions with the protocol of kubectl and without its cost. */
+/** Client of exec sessions that uses kubectl's protocol, but much less CPU time than kubectl. */
 import type { Socket } from 'node:net';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
@@ -171,7 +171,7 @@ async function idle(
   return { units: work.sessions, seconds };
 }
 
-/** Types keys in all shells in turn. The time of a key counts from its due time. */
+/** Types keys in all shells in turn. The latency of a key is measured from its due time. */
 async function echoes(
   target: Target,
   transport: Transport,

@@ -82,7 +82,7 @@ export function createExchange(answer: Answer, token?: string): Exchange {
 
 const ITEMS = '"items":';
 
-/** A list is compared from its items onwards. */
+/** The comparison of a list starts at its items. */
 function knownBody(body: Buffer): BodyCheck {
   const items = body.subarray(0, LIST_HEAD_BYTES).indexOf(ITEMS);
   return items === -1 ? new ContentCheck(body, body.length) : new ListCheck(body.subarray(items));

@@ -1,6 +1,6 @@
 /**
- * HTTP/2 load without Node's HTTP/2 client, which costs more than the measured servers. It sends constant request
- * frames, and checks only the necessary parts of responses. The header table is disabled, so that a status of 200 is
+ * HTTP/2 load without Node's HTTP/2 client, which costs more than the measured servers. It sends the same request
+ * frames each time, and checks only parts of the responses. The header table is disabled, so that a status of 200 is
  * always the byte 0x88 (RFC 7541 appendix A).
  */
 import type { Socket } from 'node:net';
@@ -168,7 +168,10 @@ function windowUpdate(increment: number): Buffer {
   return frame(TYPE.windowUpdate, 0, 0, payload);
 }
 
-/** GET of the small object, as kubectl's headers are; literals without indexing (RFC 7541 §6.2.2), no Huffman code. */
+/**
+ * GET of the small object with the headers of kubectl. The headers are literals without indexing (RFC 7541 §6.2.2) and
+ * without Huffman code.
+ */
 function headerBlock(): Buffer {
   const literal = (name: string, value: string): Buffer =>
     Buffer.concat([Buffer.of(0), text(name), text(value)]);

@@ -28,7 +28,7 @@ function run(target: Target, plan: LoadPlan, onSteady: () => void): Promise<Load
   }
 }
 
-/** Each plan reports its steady state once, except plans of requests without a ramp. */
+/** Each plan reports its steady state once. Plans of requests without a ramp report none. */
 async function together(
   target: Target,
   plans: readonly LoadPlan[],

@@ -22,13 +22,13 @@ export type LoadPlan =
       readonly streams?: number;
       /** Maximum read rate of each connection. */
       readonly bytesPerSecond?: number;
-      /** Time in use before the measurement starts; undefined: the measurement starts after the handshakes. */
+      /** Time under load before the measurement starts. If undefined, the measurement starts after the handshakes. */
       readonly rampMs?: number;
       /** Pause of a connection after each response. */
       readonly pauseMs?: number;
       readonly durationMs: number;
     }
-  /** One TLS handshake, three small requests, and the connection is closed. */
+  /** Short connections: a TLS handshake, three small requests, and the close of the connection. */
   | { readonly kind: 'handshakes'; readonly parallel: number; readonly durationMs: number }
   | { readonly kind: 'watches'; readonly watches: number; readonly durationMs: number }
   | {
@@ -63,7 +63,7 @@ export type ExecWork =
     }
   /** Short lines on a terminal, each in its own frame. */
   | { readonly kind: 'lines'; readonly lines: number }
-  /** A full-screen program that redraws; `sessions` of them. */
+  /** A full-screen program that redraws its screen, in `sessions` sessions. */
   | {
       readonly kind: 'redraw';
       readonly sessions: number;

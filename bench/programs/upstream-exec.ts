@@ -7,7 +7,7 @@ import { serveSession, type Session } from './exec-session.ts';
 /** Maximum size of a read from a container in a Kubernetes server, and of one frame. */
 const FRAME_BYTES = 32 * 1024;
 
-/** Accepts the upgrade and runs its command. `rest`: bytes after the request's head. */
+/** Accepts the upgrade and runs the command. `rest` contains the bytes after the headers of the request. */
 export function serveExec(socket: TLSSocket, head: string, rest: Buffer): void {
   const [line = ''] = head.split('\r\n');
   const query = new URLSearchParams(line.slice(line.indexOf('?') + 1, line.lastIndexOf(' ')));

@@ -1,6 +1,6 @@
 /**
- * The API server of the benchmarks: TLS, as little work per request as possible, and output that every client can
- * compare byte by byte. Parses HTTP/1.1 itself, because only the load generator sends requests; HTTP/2 uses Node's
+ * The API server of the benchmarks, with TLS. It does little work per request, and its output is known, so that clients
+ * can compare every byte. Parses HTTP/1.1 itself, because only the load generator sends requests; HTTP/2 uses Node's
  * server.
  *
  * node upstream.js <cert> <key>      prints {"port":…}
@@ -41,7 +41,7 @@ const postAnswer = Buffer.from(
 
 interface List {
   readonly head: Buffer;
-  /** Bodies that are sent in turn. */
+  /** Response bodies, which are sent in turn. */
   readonly pieces: readonly Buffer[];
   readonly count: number;
   readonly tail: string;

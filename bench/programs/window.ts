@@ -1,4 +1,4 @@
-/** The measured time span. Earlier work, such as handshakes, does not count. */
+/** The measured time span. It excludes earlier work such as handshakes. */
 export interface Window {
   readonly isOver: () => boolean;
   /** Call this after the last response. */
@@ -6,7 +6,7 @@ export interface Window {
 }
 
 /**
- * Starts after `rampMs`, and ends after the responses to all requests of the span.
+ * The span starts after `rampMs`, and ends when all requests of the span have got their responses.
  *
  * @param onBegin resets the counters, and reports the steady state; not called without a ramp
  */

@@ -1,10 +1,10 @@
-/** Content of the soak's API server. A number determines it, so that both ends can check it. */
+/** Content of the soak's API server. A number determines the content, so that both ends can check it. */
 
 /** A program in a pod with known output. */
 export const SHELL = 'soak-shell';
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 export const WATCH_PATH = '/api/v1/namespaces/default/pods?watch=true';
-/** Output per write: it splits lines and characters of several bytes. */
+/** Size of a write. Writes of this size split lines and multi-byte characters. */
 export const PIECE_BYTES = 61;
 export const PIECE_MS = 250;
 export const EVENT_MS = 1000;

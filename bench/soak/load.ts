@@ -14,7 +14,7 @@ export interface LoadPlan {
   readonly requestsPerSecond: number;
   /** New TLS connections per second, closed after one request or during it. */
   readonly connectionsPerSecond: number;
-  /** Time in which all shells and watches are opened. */
+  /** Duration over which the opening of shells and watches is spread. */
   readonly rampMs: number;
 }
 
@@ -111,7 +111,7 @@ function runWatch(watch: number): void {
 
 const requestAgent = new Agent({ ca, keepAlive: true, maxSockets: 32 });
 
-/** Number of pending requests. A slow machine cannot keep the rate, which the report shows. */
+/** Number of pending requests. It is limited, so a slow machine does not reach the rate; the report shows this. */
 let waiting = 0;
 const MAX_WAITING = 500;
 
@@ -136,7 +136,7 @@ function runRequest(agent: Agent): void {
   });
 }
 
-/** Every third connection is closed during its request, the others after it. */
+/** Every third connection is closed during its request, the others after the response. */
 function runConnection(): void {
   count.connections += 1;
   if (count.connections % 3 !== 0) return runRequest(new Agent({ ca, keepAlive: false }));

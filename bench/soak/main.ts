@@ -47,7 +47,7 @@ const problem = (what: string): void => {
 
 process.exit(await main(readOptions()));
 
-/** An interrupted soak leaves no process and no folder behind. */
+/** An interrupted run also stops its processes and removes its folder. */
 async function main(options: Options): Promise<number> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-soak-'));
   await using stack = new AsyncDisposableStack();
@@ -123,7 +123,7 @@ async function soak(options: Options, directory: string, stack: AsyncDisposableS
   return problems.length === 0 ? 0 : 1;
 }
 
-/** Samples until the time is over. */
+/** Takes samples until the end of the run. */
 async function watch(
   { minutes }: Options,
   roles: readonly Role[],
@@ -135,7 +135,7 @@ async function watch(
   while (performance.now() < endMs) {
     await pause(SAMPLE_MS);
     for (const role of roles) {
-      // The process of the index has no handler for the signal, which would end it.
+      // The signal is not sent to the index process, because it has no handler and would exit.
       for (const pid of familyOf(role.child.pid ?? 0)) if (handlesUsr2(pid)) process.kill(pid, 'SIGUSR2');
     }
     await pause(COLLECT_MS);

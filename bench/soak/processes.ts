@@ -1,4 +1,4 @@
-/** The processes of a soak, and the files they need. */
+/** The processes of a soak test, and the files that they need. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -17,8 +17,8 @@ const here = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 const DAY_MS = 86_400_000;
 const MOST_RAMP_MS = 20_000;
 /**
- * Preload script: the process collects garbage on a signal. Otherwise the heap contains a minute of garbage. Workers
- * get the same option from their primary.
+ * Preload script: the process collects garbage on a signal. Without it, the measured heap contains the garbage of about
+ * a minute. Worker processes inherit the option.
  */
 const COLLECTABLE = [
   '--expose-gc',

@@ -1,7 +1,7 @@
 /** Resource usage of the tested processes over time, and its trend. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Sum over all processes of a role. */
+/** Resource usage of a role, summed over its processes. */
 export interface Sample {
   readonly seconds: number;
   readonly rssBytes: number;
@@ -36,7 +36,7 @@ const ALLOWED: Readonly<Record<Quantity, { readonly share: number; readonly leas
   rssBytes: { share: 0.1, least: 24 * 1024 ** 2 },
   heapBytes: { share: 0.15, least: 12 * 1024 ** 2 },
   externalBytes: { share: 0.15, least: 12 * 1024 ** 2 },
-  // shells start and stop, each with several file descriptors
+  // the number varies, because shells start and stop, and each has several file descriptors
   fds: { share: 0.08, least: 40 },
   handles: { share: 0.03, least: 30 },
 };
@@ -60,8 +60,9 @@ export function metricOf(text: string, name: string): number | undefined {
 }
 
 /**
- * Evaluates the second half of a run. A heap oscillates with the collector, so the minimum of every few samples counts.
- * The slope is the median of the slopes between all pairs (Theil–Sen), which outliers do not affect.
+ * Evaluates the second half of a run. The size of a heap oscillates with garbage collections, so the minimum of every
+ * few samples is used. The slope is the median of the slopes between all pairs (Theil–Sen), which outliers do not
+ * affect.
  */
 export function trendsOf(samples: readonly Sample[]): readonly Trend[] {
   const half = samples.slice(Math.floor(samples.length / 2));

@@ -20,13 +20,13 @@ export interface UpstreamPlan {
   readonly key: string;
 }
 
-/** Observed actions of a shell. */
+/** State of a shell, as the API server saw it. */
 export interface ShellSent {
   readonly kind: 'shell';
   readonly shell: number;
   readonly bytes: number;
   readonly sha256: string;
-  /** True after all of it was written. */
+  /** True after the complete output was written. */
   readonly whole: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** A recorder with archives in a directory and in a bucket: readers get the plain bytes. */
+/** Recorders that store archives in a directory and in a bucket. Readers get the bytes of the plain casts. */
 import { randomBytes } from 'node:crypto';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ afterEach(async () => {
   rig = undefined;
 });
 
-/** Frames of lines that are all different, some of which do not compress. */
+/** Frames of distinct lines. Some lines cannot be compressed. */
 const LINES = Array.from(
   { length: 9_000 },
   (_, at) =>
@@ -34,7 +34,7 @@ async function castOf(from: Rig, id: string, headers = {}): Promise<string> {
   return (await from.get(`/api/v1/recordings/${id}/cast`, headers)).body;
 }
 
-/** Returns the findings that are faults. */
+/** Returns only findings that are faults. */
 async function faultsOf(
   store: RecordingStore,
 ): Promise<readonly { readonly code: string; readonly message: string }[]> {

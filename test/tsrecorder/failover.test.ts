@@ -18,7 +18,7 @@ const STREAM = '{"kind":"stream","name":"stderr"}\n';
 const EXIT = '{"kind":"exit","code":3}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":6}\n';
 const PREAMBLE = HEADER + SESSION;
-/** A session line by line; its cast is the same without object lines, after the stored header. */
+/** The lines of an upload. The stored cast consists of its own header and of the lines that are events. */
 const LINES = [
   HEADER,
   SESSION,
@@ -37,7 +37,7 @@ const LINES = [
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
 
-/** Its journal after the first line: each object line, and its position in the cast. */
+/** The journal of the session after its first line: each annotation with its position in the cast. */
 const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] => {
   if (index === 0 || line.startsWith('[')) return [];
   const before = LINES.slice(1, index).filter((earlier) => earlier.startsWith('['));
@@ -60,7 +60,7 @@ async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
 
 const lengthOf = (lines: readonly string[]): number => lines.join('').length;
 
-/** Lines `[from, to)` of the session as its `number`th upload; `from` 0 for the first. */
+/** Opens upload number `number` of the session, which starts with line `from`; `from` is 0 for the first upload. */
 function openPart(rig: Rig, number: number, from: number): Upload {
   const offset = lengthOf(LINES.slice(0, from));
   const preamble = from === 0 ? '' : PREAMBLE;
@@ -75,7 +75,7 @@ function openPart(rig: Rig, number: number, from: number): Upload {
   return upload;
 }
 
-/** Uploads lines `[from, to)`, waits for their acknowledgement, and disconnects unless they are the last. */
+/** Uploads lines `[from, to)` and waits for their acknowledgement. Disconnects unless they are the last lines. */
 async function uploadPart(rig: Rig, number: number, from: number, to: number): Promise<void> {
   const upload = openPart(rig, number, from);
   if (to > from) upload.write(LINES.slice(from, to).join(''));
@@ -167,9 +167,10 @@ describe('a session that goes on at another recorder', () => {
     const [one, two, three] = replicas.rigs as [Rig, Rig, Rig];
     await uploadPart(one, 1, 0, 5);
     await uploadPart(two, 2, 4, 9);
-    // no bytes of the second recorder were acknowledged to the gateway
+    // the third part starts with the same line as the second, because the gateway got no acknowledgement from the
+    // second recorder
     await uploadPart(three, 3, 4, 10);
-    // the first recorder restarts and lacks bytes of the others
+    // the session returns to the first recorder, which does not have the lines of the other recorders
     await uploadPart(one, 4, 9, LINES.length);
     const recording = await until(async () => {
       const [only, ...others] = await three.list();
@@ -255,7 +256,7 @@ describe('a session that goes on at another recorder', () => {
 });
 
 describe('a session that was over when its recorder was lost', () => {
-  /** Uploads everything, gets its acknowledgement, but never the confirmation that it is stored. */
+  /** Uploads everything. All bytes are acknowledged, but the recorder never confirms that the recording is stored. */
   async function bringAll(rig: Rig): Promise<void> {
     const upload = openPart(rig, 1, 0);
     upload.write(LINES.join(''));
@@ -324,7 +325,7 @@ describe('a session that was over when its recorder was lost', () => {
     await one.recorder.close();
     const spool = join(one.directory, '.spool-0');
     const notes = (await readdir(spool)).find((name) => name.endsWith('.notes'))!;
-    // the last write before the recording is stored
+    // this is the last write before the recording is stored
     await appendFile(join(spool, notes), encodeEnd(CAST.length));
     const again = await one.restart();
     await uploadPart(two, 2, LINES.length - 1, LINES.length);

@@ -1,5 +1,5 @@
 /**
- * Objects that an attacker without a key writes to the store: they hide no recording, and no recording includes them.
+ * An attacker without a key writes objects to the store. They must not hide a recording or become a part of one.
  */
 import { mkdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -35,7 +35,10 @@ async function put(rig: Rig, name: string, content: string): Promise<void> {
   await writeFile(path, content);
 }
 
-/** Writes an unsigned recording at `time` with a copy of the sidecar of `of`. @returns its id */
+/**
+ * Writes an unsigned recording with the given time, and with a changed copy of another recording's sidecar. @returns
+ * its id
+ */
 async function forge(rig: Rig, of: Recording, time: string, text: string, part: object): Promise<string> {
   const sidecar = JSON.parse(await readFile(join(rig.directory, of.key.replace(/cast$/, 'json')), 'utf8'));
   const cast = `${STORED_HEADER}[1,"o","${text}"]\n`;

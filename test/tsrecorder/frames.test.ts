@@ -38,7 +38,7 @@ interface Place {
   readonly frames: number;
 }
 
-/** Both forms of a recording, and the positions at which they are complete. */
+/** Encodes an upload as frames and as lines. `places` are the positions after each complete item in both forms. */
 function bothOf(items: readonly Item[]): {
   readonly frames: Buffer;
   readonly lines: Buffer;
@@ -120,7 +120,7 @@ describe('a recorder that is sent frames', () => {
       expect(ack).toEqual({ ack: whole.lines, ...(whole.frames === 0 ? {} : { frames: whole.frames }) });
       first.close();
       await first.over;
-      // continues from an acknowledgement that is older than the durable bytes, as if the last one was lost
+      // continues from an earlier acknowledgement, as if the last acknowledgement had been lost
       const from = PLACES[sent % (PLACES.indexOf(whole) + 1)]!;
       const second = openUpload(rig.recorder, fieldsOf(name, from, 2));
       expect((await second.headers)['tailcast-offset']).toBe(String(whole.lines));
@@ -129,7 +129,7 @@ describe('a recorder that is sent frames', () => {
       await second.over;
       expect(second.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
     };
-    // in the header, which is long, not every position
+    // the header is long, so only a few positions inside it are tested
     const cuts = Array.from({ length: FRAMES.length + 1 }, (_byte, index) => index).filter(
       (sent) => sent < 8 || sent > PLACES[1]!.frames - 3,
     );
@@ -161,7 +161,7 @@ describe('a recorder that is sent frames', () => {
       upload.end();
       await upload.over;
       expect(upload.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
-      // the session is finished: all data is acknowledged on arrival, and none of it is stored again
+      // the session is finished, so the recorder acknowledges all data immediately, and stores nothing again
       const again = openUpload(rig.recorder, fieldsOf(`s-${index}`, PLACES[3]!, 3));
       again.write(FRAMES.subarray(PLACES[3]!.frames));
       again.end();
@@ -372,7 +372,7 @@ describe('a gateway and its recorders', () => {
     const { port } = rig.recorder.address;
     await rig.recorder.close();
     await upload.lost;
-    // no recorder accepts it any more, so the rest is only on disk
+    // no recorder accepts the upload any more, so the remaining output is only on disk
     const rest = upload.createBatch();
     for (const item of ITEMS.slice(3)) put(rest, item);
     upload.leave(rest.takePieces());

@@ -16,7 +16,7 @@ const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), 'recorder-process.
 interface Killed {
   readonly directory: string;
   readonly spool: string;
-  /** Names of the spooled sessions without suffix, oldest first. */
+  /** Returns the names of the spooled sessions without suffixes, oldest first. */
   readonly sessions: readonly string[];
   readonly acked: number;
 }
@@ -67,7 +67,7 @@ async function copyWhole(from: string, to: string): Promise<void> {
   await cp(from, to, { recursive: true, filter: (path) => !path.endsWith('/owner') });
 }
 
-/** End of the log in the store. */
+/** Returns the tail of the evidence log in the store. */
 async function tailOf(directory: string): Promise<string> {
   const folder = join(directory, '.evidence', 'tails');
   const [name = ''] = await readdir(folder).catch(() => []);

@@ -1,6 +1,6 @@
 /**
- * A recorder process for tests that kill it: `node recorder-process.ts <directory> [<port> <grace ms> <mark ms>]`.
- * Prints its URL.
+ * A recorder process that tests can kill: `node recorder-process.ts <directory> [<port> <grace ms> <mark ms>]`. Prints
+ * its URL.
  */
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createRecorder } from '../../src/compose/recorder-parts.ts';

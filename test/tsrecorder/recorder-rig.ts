@@ -60,7 +60,7 @@ export interface Answer {
 /** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
-  // the key of a recorder with the default spool
+  // the path of the key in the default spool directory
   const evidenceKey = join(`${root}.spool`, 'evidence', 'key.pem');
   if (options.spoolDirectory !== undefined) await mkdir(dirname(evidenceKey), { recursive: true });
   const recorder = await createRecorder({
@@ -152,12 +152,12 @@ export function openUpload(
 ): Upload {
   if (Object.keys(headers).length === 0) return openPost(recorder);
   if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
-  // a recorder accepts the position in frames
+  // the position in frames is set to the offset of the lines, which the recorder accepts
   const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
 
-/** Encodes complete lines as frames after a preamble. An incomplete line waits for the rest. */
+/** Encodes complete lines as frames after a preamble. An incomplete line is buffered until its rest arrives. */
 function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
   let preambleLeft = preambleBytes;
   let rest: Buffer = Buffer.alloc(0);
@@ -172,12 +172,12 @@ function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
   };
 }
 
-/** The same without the position in frames. */
+/** Returns an acknowledgement without the position in frames. */
 function withoutFrames({ ack, error, order }: Ack): Ack {
   return { ack, ...(error === undefined ? {} : { error }), ...(order === undefined ? {} : { order }) };
 }
 
-/** Response data of both protocols. */
+/** Parses the response data of both protocols. */
 function createAnswer(onlyLines = false) {
   const acks: Ack[] = [];
   const waiting = new Set<() => void>();
@@ -224,7 +224,7 @@ function createAnswer(onlyLines = false) {
   };
 }
 
-/** `POST /v2/record`, prior knowledge. */
+/** Opens `POST /v2/record` over HTTP/2 with prior knowledge. */
 function openPost({ url }: Pick<RunningRecorder, 'url'>): Upload {
   const session = connect(url);
   session.on('error', () => undefined);
@@ -247,7 +247,7 @@ function openPost({ url }: Pick<RunningRecorder, 'url'>): Upload {
   };
 }
 
-/** `GET /v2/record` with an upgrade. Written data waits for the 101 response. */
+/** Opens `GET /v2/record` with an upgrade. Written data waits for the 101 response. */
 function openUpgrade(
   { url }: Pick<RunningRecorder, 'url'>,
   headers: Record<string, string>,
@@ -313,7 +313,7 @@ export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: 
   return upload;
 }
 
-/** Polls until `probe` returns a value; for states without an event. */
+/** Polls until `probe` returns a value. Used for states whose changes cause no event. */
 export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
   for (;;) {
     const found = await probe();

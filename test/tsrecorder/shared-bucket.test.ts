@@ -71,7 +71,7 @@ async function begin(
 const names = (bucket: MemoryBucket, prefix: string): string[] =>
   [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
 
-/** Copied bytes of casts that a signed statement covers. Other bytes are not taken over. */
+/** Returns the copied bytes that a signed statement covers. A takeover uses only these bytes. */
 const copied = (bucket: MemoryBucket): string =>
   names(bucket, '.open/')
     .filter((name) => name.endsWith('/proof'))
@@ -115,7 +115,7 @@ describe('recorders that share a bucket', () => {
 
   it('copy long sessions in segments, each byte about once', async () => {
     await using site = await createSite();
-    // a recorder that lost its lease on a busy machine would copy everything again
+    // a long lease, because a recorder that loses its lease on a busy machine copies everything again
     const one = await site.recorder({ timing: { ...FAST, leaseMs: 60_000 } });
     const upload = await begin(one, HEADER);
     const line = `[1,"o","${'x'.repeat(400_000)}"]\n`;
@@ -150,7 +150,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
     expect(await castOf(two, recording.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
     expect(names(site.bucket, 'nGATE1CNTRL/').some((name) => name.endsWith('.notes'))).toBe(true);
-    // the name of the lost recorder is forgotten, too
+    // the lease of the lost recorder is removed, too
     await until(async () => (names(site.bucket, '.recorders/').length === 1 ? true : undefined));
   });
 
@@ -227,7 +227,7 @@ describe('recorders that share a bucket', () => {
     const one = await site.recorder({}, 'first');
     await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
     await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
-    // its disk has more than the bucket
+    // from here on, the disk of the recorder has more output than the bucket
     site.bucket.before = (request) => {
       if (request === 'put') throw new Error('the network is gone');
     };

@@ -9,7 +9,7 @@ import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from '.
 const BODY = `${HEADER}[1,"o","x"]\n`;
 const TIMING = { storeRetryMs: 20, maxStoreRetryMs: 40, listRefreshMs: 0, resumeGraceMs: 100 };
 
-/** A recorder that was stopped while a session was open. @returns path of its spool, without suffix */
+/** Stops a recorder while a session is open. @returns path of its spool, without suffix */
 async function stopped(rig: Rig): Promise<string> {
   const upload = openUpload(rig.recorder, { 'tailcast-session': 'one' });
   upload.write(BODY);
@@ -24,7 +24,7 @@ describe('a spool that cannot be read', () => {
     await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
     const spool = await stopped(rig);
     await rename(`${spool}.cast`, `${spool}.aside`);
-    // every user fails to open it
+    // a link to itself cannot be opened, not even by root
     await symlink(`${spool}.cast`, `${spool}.cast`);
     const registry = new Registry();
     await using again = await rig.restart({ registry, timing: TIMING });
@@ -38,7 +38,7 @@ describe('a spool that cannot be read', () => {
     expect(await registry.getSingleMetricAsString('tailcast_recorder_sessions')).toContain(
       'state="unreadable"} 1',
     );
-    // atomically, because a recorder must not find a spool without its cast
+    // the file is replaced atomically, because the recorder must never find a spool without its cast
     await rename(`${spool}.aside`, `${spool}.cast`);
     const recovered = await until(async () =>
       (await again.list()).find(({ state }) => state === 'interrupted'),

@@ -1,4 +1,4 @@
-/** A recorder for a viewer, who may change between requests. */
+/** A recorder with one viewer. The test can change the viewer between requests. */
 import { onTestFinished } from 'vitest';
 import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
 import { createRig, request, type Answer } from './recorder-rig.ts';
@@ -9,7 +9,7 @@ export const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user:
 export async function openViewedRecorder(rules: readonly string[]) {
   let viewer = CAROL;
   const rig = await createRig({
-    // the identity belongs to the connection, and each request has its own
+    // each request uses a new connection, because the recorder identifies the viewer per connection
     identifyViewer: async () => viewer,
     viewers: rules.map(parseViewRule),
     trustedGateways: ['tag:k8s-gateway'],

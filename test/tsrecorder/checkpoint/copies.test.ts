@@ -53,7 +53,7 @@ it('a segment is written again while it is small, and left alone once it is larg
   expect(await grow(1)).toEqual([segment(0), 'proof']);
   expect(await grow(10)).toEqual([segment(MEBIBYTE), 'proof']);
   expect(await grow(0)).toEqual([]);
-  // more than one copy may contain
+  // the new output exceeds the maximum size of one copy
   expect(await grow(5 * MEBIBYTE)).toEqual([segment(MEBIBYTE), segment(5 * MEBIBYTE), 'proof']);
   const whole = [...bucket.objects].filter(([name]) => name.includes('/cast-'));
   expect(whole.reduce((sum, [, { content }]) => sum + content.length, 0)).toBe(castBytes);
@@ -74,7 +74,7 @@ it('the copies under an earlier name stay until there are signed ones under the 
   const session = await recorder.begin('one');
   await recorder.copies.update();
   const before = recorder.lease.name;
-  // another recorder thought that this one was lost
+  // another recorder treats this one as lost, and claims its lease
   const other = await site.recorder(1);
   await other.look();
   await other.lease.claim(before);

@@ -1,4 +1,4 @@
-/** A person with write access to the shared bucket, and without any key, attacks the takeover of sessions. */
+/** An attacker with write access to the shared bucket, and without any key, attacks the takeover of sessions. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -212,7 +212,7 @@ interface World {
     isEnded: boolean;
     copied: number;
   }[];
-  /** The first recorder was killed. */
+  /** True if the first recorder was killed. */
   isKilled: boolean;
 }
 
@@ -240,7 +240,7 @@ async function copy(world: World, at: 0 | 1): Promise<void> {
     if (each.at === at && !each.isEnded) each.copied = each.session.cast().length;
 }
 
-/** One step of the recorders. Failures because of the attacker are retried later. */
+/** Runs one step of a recorder. Steps that fail because of the attacker are retried later. */
 async function step(world: World, random: Random): Promise<void> {
   const { site, recorders, sessions } = world;
   const at = world.isKilled ? 1 : (random.below(2) as 0 | 1);
@@ -308,7 +308,7 @@ async function checkNoForgery({ site, recorders, sessions }: World): Promise<voi
       const isMadeUp = !sessions.some(({ session }) => session.id() === id);
       if (isMadeUp) expect(trust, `${id} never happened`).not.toBe('verified');
       if (/forge/.test(cast) && trust === undefined)
-        // a recording of a running session at another recorder is unfinished and never verified
+        // while a session runs, its recording at another recorder is unfinished and not verified
         expect(recordings.find((each) => each.id === id)?.state).toBe('running');
     }
   }
@@ -339,7 +339,7 @@ describe('a takeover while somebody without a key writes to the bucket', () => {
     await settle(world);
     await checkNoForgery(world);
     const { recorders, sessions, site, isKilled } = world;
-    // whatever happens to the copies, a running recorder stores its sessions under their ids
+    // a running recorder stores its sessions under their ids, even if the attacker changes the copies
     for (const each of sessions.filter(({ at }) => at === 1 || !isKilled)) {
       await each.session.end();
       each.isEnded = true;

@@ -106,7 +106,7 @@ describe('a lease on the sessions of a shared bucket', () => {
       nowMs += LEASE_MS / 4;
     }
     expect(await own.read()).toMatchObject({ live: new Set([own.name]), lost: new Set([lost.name]) });
-    // A deleted lease does not make an earlier one new.
+    // After a lease was deleted, an older copy of it must not count as a new lease.
     await bucket.remove(RECORDERS_FOLDER + lost.name);
     await own.renew();
     await own.read();

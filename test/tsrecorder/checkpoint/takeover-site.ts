@@ -1,4 +1,4 @@
-/** Recorders on one bucket in memory, without their timers: each step is called by the test, and time is a number. */
+/** Recorders with one bucket in memory and without timers. The test calls each step, and sets the time. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -31,10 +31,10 @@ import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts
 export const LEASE_MS = 1000;
 const NEVER_MS = 2 ** 30;
 
-/** A session from the view of its gateway. */
+/** A session as its gateway sees it. */
 export interface SiteSession {
   readonly token: string;
-  /** The correct cast up to the last acknowledgement. */
+  /** The expected cast up to the last acknowledgement. */
   readonly cast: () => string;
   write(line: string): Promise<void>;
   end(): Promise<void>;

@@ -71,7 +71,7 @@ describe('a session that a lost recorder left', () => {
     const { site, name } = await createLoss();
     const [first, second] = [await site.recorder(1), await site.recorder(2)];
     await first.look();
-    // both recorders noticed the loss, and the second one claims later
+    // both recorders detected the loss, but the second one has already claimed the sessions
     await second.lease.claim(name);
     site.wait(LEASE_MS / 2);
     await first.look();
@@ -167,7 +167,10 @@ describe('a session that a lost recorder left', () => {
 describe('an older copy of everything that a lost recorder had in the bucket', () => {
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
-  /** The other recorder has read the log of the lost one. Then an attacker replaces the log by an older copy. */
+  /**
+   * Creates a site in which an attacker replaces the log of a lost recorder by an older copy. With `seen`, the other
+   * recorder has read the newer log before.
+   */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const site = createTakeoverSite();
     const { bucket } = site;
@@ -182,7 +185,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     await lost.copies.update();
     await lost.begin('another');
     await lost.evidence.publish();
-    // it reads the logs of other recorders at its start
+    // a recorder reads the logs of other recorders at its start
     const witness = seen ? await site.recorder(1) : undefined;
     await witness?.evidence.publish();
     for (const name of bucket.objects.keys()) {

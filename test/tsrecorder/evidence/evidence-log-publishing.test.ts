@@ -39,7 +39,7 @@ async function createBench() {
     onTestFinished(() => log.close());
     return log;
   };
-  /** Entries of a log in the store. */
+  /** Returns the entries of a log in the store. */
   const published = async (log: string): Promise<readonly string[]> => {
     const found: string[] = [];
     for (const name of await store.listDocuments(segmentPrefix(log))) {
@@ -141,7 +141,7 @@ describe('an evidence log', () => {
     await copyFile(path, `${path}.before`);
     await first.publish();
     await first.close();
-    // as if the response had not been stored
+    // restores the state before the response of the store was saved
     await copyFile(`${path}.before`, path);
     const again = await bench.open('a');
     await expect.poll(() => again.unpublished).toBe(0);
@@ -157,7 +157,7 @@ describe('an evidence log', () => {
     await copyFile(path, join(bench.root, 'copy'));
     first.append(removed('x'));
     await first.publish();
-    // a recorder with a copy of the spool; it cannot list the store at its start, and publishes another entry
+    // a second recorder has a copy of the spool, cannot list the store at its start, and publishes a different entry
     const blind = await bench.open('copy', {
       store: { ...bench.store, listDocuments: async () => Promise.reject(new Error('down')) },
       publishMs: 1_000_000,

@@ -120,7 +120,7 @@ it('the mark of a rule replaces a forged document with its name', async () => {
 });
 
 describe('many documents', () => {
-  /** A store in memory with these documents. */
+  /** Creates a store in memory with these documents. */
   function memoryStore(texts: ReadonlyMap<string, string>) {
     const reads: string[] = [];
     return {

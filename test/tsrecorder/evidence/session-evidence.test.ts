@@ -50,7 +50,7 @@ describe('evidence of a recorder', () => {
     const upload = openUpload(rig.recorder);
     upload.write(BODY);
     await upload.ack(({ ack }) => ack === BODY.length);
-    // in the store, so the session is known after the loss of the machine
+    // the entry is in the store, so that the session is known even if the machine is lost
     const starts = (await logLines(rig.directory)).filter((line) => line.includes('"kind":"start"'));
     expect(starts).toHaveLength(1);
     expect(starts[0]).toContain((await rig.list())[0]!.id);

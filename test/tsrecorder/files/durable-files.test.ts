@@ -101,7 +101,7 @@ describe('durable files', () => {
     expect(await readdir(directory)).toEqual(['source']);
   });
 
-  // a file with a different content on each read
+  // simulates a file whose content differs on each read
   it.runIf(process.platform === 'linux')('take no name when a copy is not what was copied', async () => {
     const noLinks = async (): Promise<never> => {
       throw Object.assign(new Error('cross-device link'), { code: 'EXDEV' });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createGroupCommit, type Committable } from '../../../src/tsrecorder/intake/group-commit.ts';
 
-/** A member whose commits end on request, and that logs their start. */
+/** Creates a member that logs the start of each commit. The test ends the commit with `release`. */
 function createMember(log: string[], name: string): Committable & { release(): void } {
   let release = (): void => undefined;
   return {
@@ -56,7 +56,7 @@ describe('a group commit', () => {
     now += takesMs;
     member.release();
     await turn();
-    // one second remains; another request decides again
+    // one second of the delay remains, and another request sets the delay again
     now = 4000 + pauseMs;
     group.schedule(member, 1, false);
     await turn();

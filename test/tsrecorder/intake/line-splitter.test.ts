@@ -4,7 +4,7 @@ import { LineSplitter, type UploadPiece } from '../../../src/tsrecorder/intake/l
 
 const LIMITS = { maxLineBytes: 1000, maxObjectBytes: 1000 };
 
-/** Joins the pieces of an upload, independent of their boundaries. */
+/** Joins the pieces of an upload, so that tests do not depend on the boundaries of pieces. */
 function fold(pieces: readonly UploadPiece[]): {
   cast: string;
   objects: string[];

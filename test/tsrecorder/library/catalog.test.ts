@@ -5,7 +5,7 @@ import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/cat
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
-/** A catalogue that has listed the store of a recorder, and will not do so again. */
+/** Creates a catalogue that lists the store of a recorder once, and never again. */
 async function listedOnce(rig: Rig): Promise<Catalog> {
   const store = await createDiskStore(rig.directory, { readOnly: true });
   const catalog = createCatalog({ store, live: () => [], refreshMs: 1e9, maxCached: 10, now: () => 0 });

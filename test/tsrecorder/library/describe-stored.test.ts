@@ -8,7 +8,7 @@ import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts
 
 const KEY = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:50.123456789Z' };
 
-/** A store with one recording of another writer. Before it is read, `beforeRead` is called. */
+/** Creates a store with one recording of another writer. `beforeRead` is called before the recording is read. */
 async function storeOfOne(): Promise<{
   readonly store: RecordingStore;
   readonly hooks: { beforeRead: () => void };

@@ -41,9 +41,9 @@ interface Made {
   readonly kind: 'exec' | 'attach';
   readonly seconds: number | undefined;
   readonly state: 'completed' | 'interrupted' | 'damaged';
-  /** `none`: a session with one upload. */
+  /** Session of the upload; `none` for a session with only this upload. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
-  /** State of the index entry: current, missing, outdated, or left of a removed session. */
+  /** State of the index entry: current, missing, outdated, or a leftover of a removed session. */
   readonly indexed: 'now' | 'not' | 'before' | 'gone';
   readonly where: 'store' | 'live';
 }
@@ -53,7 +53,7 @@ const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
 const name = (...names: string[]): fc.Arbitrary<string> => fc.constantFrom(...names);
 const made: fc.Arbitrary<Made> = fc.record({
   nodeId: name('nA', 'nB'),
-  // several in a millisecond, and more in one than the index can number
+  // several uploads in one millisecond, sometimes more than the index can number
   at: fc.oneof(
     fc.integer({ min: 0, max: 60 }).map((n) => n * 100_000),
     fc.integer({ min: 0, max: 99 }),
@@ -205,7 +205,7 @@ function uploadOf(one: Made, number: number): Upload {
   return { key, made: { ...one, at: number }, recording, mark, sidecar };
 }
 
-/** Unique keys: no two start at the same nanosecond. */
+/** Returns uploads with unique keys: at each node, all start times differ. */
 function uploadsOf(all: readonly Made[]): readonly Upload[] {
   const seen = new Set<string>();
   return all.flatMap((one, number) => {
@@ -275,8 +275,8 @@ async function pages(
 }
 
 /**
- * Two catalogues of one archive: one with an index that lacks some entries, and one without an index. `read` counts the
- * reads.
+ * Creates two catalogues of one archive. One has an index without some entries, the other has no index. `read` counts
+ * the reads.
  */
 async function withBoth(
   all: readonly Made[],
@@ -308,7 +308,7 @@ async function withBoth(
       }
       const entry = await (indexed === 'gone' ? everything : names).find(id);
       const listing = entry === undefined ? undefined : sessionListing(entry);
-      // as the indexer does it
+      // updates the index in the same way as the indexer
       if (indexed === 'not' || indexed === 'before' || listing === undefined) pending.add(id);
       if (entry === undefined || listing === undefined || indexed === 'not') continue;
       const former = { namespace: 'prod', pod: 'web-1', container: 'app' };
@@ -390,7 +390,7 @@ describe('a list that comes from an index', () => {
               continue;
             }
             await expect(names.list({ ...query, sort }, seenBy)).rejects.toMatchObject({ code: 'USAGE' });
-            // the list is newest first, and sorting is stable
+            // the expected order is a stable sort of the list, which is newest first
             const newest = (await pages(names, query, seenBy)).flat();
             const value = ({ durationSeconds = -1, bytes }: Recording): number =>
               sort === 'longest' ? durationSeconds : bytes;

@@ -8,7 +8,9 @@ import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 const ID = 'nA_2026-02-03T04:05:06Z';
 const SCOPE = ['user:alice@example.com'];
 
-/** A store with one recording in this state; undefined: it was removed after the listing. */
+/**
+ * Creates a store with one recording in the given state; undefined for a recording that was removed after the listing.
+ */
 function uploadsWith(state: Recording['state'] | undefined): MergedUploads {
   const recording = { id: ID, state, source: { user: 'alice@example.com', tags: [] } };
   const candidate = {

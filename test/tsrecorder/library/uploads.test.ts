@@ -26,7 +26,7 @@ import { turnsDuring } from '../../support/loop-turns.ts';
 
 const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
 
-/** Times that are written in full and trimmed, several of them in one moment. */
+/** Recordings whose times are written with and without trailing zeros. Several recordings have the same time. */
 const recording = fc
   .record({
     nodeId: fc.constantFrom('nA', 'nB', 'n_A'),
@@ -43,7 +43,7 @@ const recording = fc
   });
 const recordings = fc.uniqueArray(recording, { selector: ({ key }) => recordingId(key), maxLength: 40 });
 
-/** Describes a recording as the part in its name. */
+/** Describes a recording as a part of the given session. */
 const described = ({ key }: StoredRecording, session: string): DescribedPart => {
   const recording: Recording = {
     id: recordingId(key),
@@ -67,7 +67,7 @@ const described = ({ key }: StoredRecording, session: string): DescribedPart => 
   };
 };
 async function* fromNothing(): AsyncGenerator<Uint8Array> {
-  // the recordings are empty
+  // yields nothing, because the recordings are empty
 }
 
 const candidateOf = (stored: StoredRecording): Candidate => {
@@ -94,7 +94,7 @@ describe('the sessions of a page', () => {
         async (all, live, to, from, limit) => {
           const stored = all.toSorted(newestStored);
           const uploads = stored.map(candidateOf);
-          // a running session always has an upload, and its mark in the store if it has one
+          // running sessions; some also have a stored upload, and then the same session mark
           const beside = live.slice(0, 5).map((one) => {
             const id = recordingId(one.key);
             const there = all.find(({ key }) => recordingId(key) === id);

@@ -9,7 +9,7 @@ import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/cost
 import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
 
 const COSTLY = costlyCast(
-  // no slice of this is cheap for an emulator that clamps parameters
+  // this program is costly even for an emulator that limits parameters
   COSTLY_PROGRAMS.find(([name]) => name === 'overwrites a long line')?.[1] ?? '',
   withLargeScreen(HEADER),
 );
@@ -46,7 +46,7 @@ describe('a play index', () => {
   });
 });
 
-/** Recordings of one node. @returns their ids */
+/** Stores recordings of one node. @returns their ids */
 async function put(rig: Rig, node: string, casts: readonly string[]): Promise<readonly string[]> {
   await mkdir(join(rig.directory, node), { recursive: true });
   return Promise.all(

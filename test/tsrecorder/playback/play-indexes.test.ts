@@ -234,7 +234,7 @@ describe('the play indexes of a process', () => {
   async function open(options: Partial<PlayIndexOptions> = {}): Promise<{
     readonly indexes: PlayIndexes;
     readonly entries: readonly [CatalogEntry, CatalogEntry];
-    /** Stored files, without the versions of recordings. */
+    /** Names of the stored index files, without the versions of the recordings. */
     readonly kept: () => Promise<readonly string[]>;
     readonly directory: string;
     [Symbol.asyncDispose](): Promise<void>;
@@ -287,7 +287,7 @@ describe('the play indexes of a process', () => {
     await using roomy = await open();
     for (const entry of roomy.entries) await made(roomy.indexes, entry);
     expect(await roomy.kept()).toEqual(ids.flatMap(filesOf));
-    // no space for one index; the newest index stays
+    // the limit is smaller than one index, but the newest index is kept
     await using narrow = await open({ maxBytes: 1 });
     await made(narrow.indexes, narrow.entries[0]);
     expect(await narrow.kept()).toEqual(filesOf(ids[0]));
@@ -307,7 +307,7 @@ describe('the play indexes of a process', () => {
       const seconds = isFirst ? 1000 : 2000;
       await utimes(join(all.directory, name), seconds, seconds);
     }
-    // a request for the older one makes it the newer one
+    // a request for the older index makes it the most recently used one
     await made(all.indexes, all.entries[0]);
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({
@@ -331,7 +331,7 @@ describe('the play indexes of a process', () => {
     const named = (id: string): CatalogEntry => ({ ...first, recording: { ...first.recording, id } });
     const listed = ['nX_1', 'nX_2', 'nX_3', 'nX_4'].map(named);
     expect(await all.indexes.thumbnails(listed)).toEqual(new Map());
-    // one build runs and one is queued, so there is space for a viewer
+    // thumbnails use only one running and one queued build, so a viewer's request still fits into the queue
     expect(await all.indexes.find(named('nX_played'))).toEqual({ progress: 0 });
     await expect(all.indexes.find(named('nX_other'))).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
     go.resolve([]);
@@ -390,7 +390,7 @@ describe('the play indexes of a process', () => {
 
   it('cover complete steps of a running session, and keyframes stay valid when it grows and when it ends', async () => {
     await using all = await open({ maxBytes: 1024 ** 3 });
-    // input is not rendered, so it takes no time
+    // the recording consists mostly of input, which is fast to index because it is not rendered
     const typed = 'x'.repeat(60_000);
     const lines = Array.from(
       { length: Math.ceil(GROWING_STEP_BYTES / typed.length) + 2 },
@@ -419,7 +419,7 @@ describe('the play indexes of a process', () => {
     const last = index.frames.length - 1;
     const screen = (await all.indexes.frame(running, last)).toString();
     expect(screen).toContain(`second ${index.frames[last]!.at}`);
-    // no request needed an index of the rest
+    // keyframes of the old part are valid without an index of the new part
     expect((await all.indexes.frame(entryOf(undefined, 2 * bytes.length), last)).toString()).toBe(screen);
     expect((await all.indexes.frame(entryOf('whole'), last)).toString()).toBe(screen);
     const whole = await made(all.indexes, entryOf('whole'));
@@ -526,7 +526,7 @@ async function findFolder(root: string, usual: string): Promise<string> {
   return found === undefined ? usual : join(root, found);
 }
 
-/** Requests until the index is built. */
+/** Repeats the request until the index is built. */
 async function settled(ask: () => Promise<{ status: number; body: string }>): Promise<string> {
   let body = '';
   await expect

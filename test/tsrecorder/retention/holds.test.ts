@@ -58,7 +58,7 @@ async function heldRig() {
   return { rig, store, signer, held, other, statement: statement! };
 }
 
-/** Starts a session in a recorder, and interrupts it. @returns a function that continues it in a second recording */
+/** Starts and interrupts a session. @returns a function that continues the session in a second recording */
 async function interruptedIn(rig: Rig, store: RecordingStore): Promise<() => Promise<void>> {
   const session = { 'tailcast-session': 'one' };
   const body = `${HEADER}[1,"o","first"]\n`;
@@ -82,7 +82,7 @@ async function interruptedIn(rig: Rig, store: RecordingStore): Promise<() => Pro
   };
 }
 
-/** Recordings that remain after the removal of the other one. */
+/** Waits until the recording `gone` is removed, and returns the remaining recordings. */
 async function leftIn(rig: Rig, gone: string): Promise<readonly string[]> {
   await until(async () => ((await rig.list()).some(({ id }) => id === gone) ? undefined : true));
   return (await rig.list()).map(({ id }) => id);
@@ -211,7 +211,7 @@ describe('a hold', () => {
     await store.removeDocument(`.holds/${held}`);
     const registry = new Registry();
     const spoolDirectory = `${rig.directory}.spool2`;
-    // The log of the second recorder is not new when retention runs.
+    // The second recorder restarts, so that its log is not new when retention runs.
     const second = await createRig({ spoolDirectory }, rig.directory);
     await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
     const again = await second.restart({ ...expiring(registry), spoolDirectory });
