@@ -35,9 +35,9 @@ const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
 /**
- * Handles WebSocket on `socket` after its 101. Responds to pings and close frames. After a malformed frame, closes the
- * connection with status 1002. `onFrame` is called for data frames. `onEnd` is called for the client's close frame or
- * the end of the socket, whichever comes first.
+ * Handles the WebSocket connection on `socket` after the 101 response. Responds to pings and close frames. After a
+ * malformed frame, closes the connection with status 1002. `onFrame` is called for data frames. `onEnd` is called for
+ * the client's close frame or the end of the socket, whichever comes first.
  */
 export function serveWebSocket(
   socket: Duplex,

@@ -1,5 +1,5 @@
-// Builds `demo/` into `<dist>/demo`, next to the build of `src/`: node scripts/build-demo.mjs <dist>. tsc checks the
-// types of `demo/` but cannot emit it there, because its imports of `../src/` must become imports of `../`.
+// Builds `demo/` into `<dist>/demo`, next to the build of `src/`. Usage: `node scripts/build-demo.mjs <dist>`. This
+// script is necessary because imports of `../src/` must become imports of `../` in the result, which tsc cannot do.
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

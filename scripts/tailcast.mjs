@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+
 // Entry point of the installed command. With a supported Node version, the command runs in this process. With an older
 // version, this file starts the command with the Node version of the project, forwards signals, and exits with the
 // command's exit code.

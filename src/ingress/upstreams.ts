@@ -36,8 +36,8 @@ export interface ServiceAnswer {
 
 export interface Upstreams {
   /**
-   * Sends a request. Rejects if there is no response. A request without a body is repeated once over another
-   * connection in two cases: if its method is safe and its keep-alive connection was closed, or if the Service reports
+   * Sends a request. Rejects if there is no response. A request without a body may be repeated once over another
+   * connection. This happens if its method is safe and its keep-alive connection was closed, or if the Service reports
    * over HTTP/2 that it has not processed the request. The signal also aborts the response.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;

@@ -62,7 +62,7 @@ export function accountRefusal(status: number, body: unknown): string | undefine
 
 const MAX_SENTENCE_LENGTH = 512;
 
-/** Go's `%q`: quotes and backslashes within the text are escaped. */
+/** Text in Go's format `%q`, in which quotes and backslashes are escaped. */
 const QUOTED = String.raw`"(?:[^"\\]|\\.)*"`;
 /**
  * The verb is `impersonate`, or with constrained impersonation for example `impersonate-on:user-info:create`.

@@ -8,8 +8,8 @@
  *
  * A target has up to two parts. The *judged* part names the Kubernetes resource. Encoded slashes, percent signs, `;`
  * and empty segments are refused in it, because no valid name contains them. The *app* part follows
- * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy: encoded slashes, double
- * slashes and `;` are allowed, and only dot segments that could leave the app part are refused.
+ * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy. It may contain encoded
+ * slashes, double slashes and `;`. Only dot segments that could leave the app part are refused.
  */
 import { TailcastError } from '../errors.ts';
 

@@ -14,7 +14,7 @@ export type RawHeaders = readonly string[];
  * - `credential`, `cookie`: credentials of the client for the API server
  * - `impersonation`: `Impersonate*`
  * - `identity`: identity headers of other proxies: `X-Remote*`, `Tailscale*`
- * - `forwarded`: origin headers of other proxies
+ * - `forwarded`: headers in which other proxies describe the client, such as `X-Forwarded-For`
  * - `subprotocol`: may contain a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
  * - `auditId`: removed, because the API server would trust the client's value

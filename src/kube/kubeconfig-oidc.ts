@@ -23,7 +23,7 @@ export interface OidcCredentialOptions {
   readonly userName: string;
   /** Milliseconds since 1970. */
   readonly wallClock: () => number;
-  /** Maximum time of a refresh. Default 30 s. */
+  /** Maximum duration of a refresh, in milliseconds. Default 30 s. */
   readonly timeoutMs?: number;
 }
 

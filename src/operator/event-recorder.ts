@@ -1,4 +1,7 @@
-/** Kubernetes Events about resources, which `kubectl describe` shows. Repeated events are counted. */
+/**
+ * Kubernetes Events about resources, which `kubectl describe` shows. A repeated event increases the count of the
+ * existing Event.
+ */
 import { BoundedMap } from '../bounded-map.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';

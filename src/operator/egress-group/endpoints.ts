@@ -40,7 +40,7 @@ export interface GroupPod extends GatedPod {
   readonly report: Report | undefined;
 }
 
-/** @param secret its state Secret */
+/** @param secret state Secret of the pod */
 export function readPod(object: KubeObject, secret: KubeObject | undefined): GroupPod {
   const pod = readGatedPod(object, GATE);
   const text = secret === undefined ? undefined : secretData(secret).get(SERVICES_KEY);
@@ -165,8 +165,9 @@ export function slicesOf(
 }
 
 /**
- * True if the next pod of the roll-out may be replaced: this pod has applied the rules of every Service, and is in the
- * EndpointSlices of all Services that it can serve. A target that cannot be resolved does not delay the roll-out.
+ * True if a pod has taken over, so that the roll-out may replace the next pod. The pod must have applied the rules of
+ * every Service, and must be in the EndpointSlices of all Services that it can serve. A target that cannot be resolved
+ * does not delay the roll-out.
  */
 export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (

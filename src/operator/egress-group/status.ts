@@ -60,7 +60,7 @@ function readiness(
     : { ready: true, reason: 'ReadyToRouteTraffic', message };
 }
 
-/** @param nowIso RFC 3339 with seconds. */
+/** @param nowIso current time in RFC 3339 with seconds */
 export function nextConditions(
   before: readonly Condition[],
   verdicts: MemberVerdicts,

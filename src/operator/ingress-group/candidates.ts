@@ -27,7 +27,7 @@ import type { ServeMode } from './plan.ts';
 
 /** Settings of the operator for ingress groups. */
 export interface IngressGroupChoices {
-  /** True if LoadBalancers without a class belong to the operator. */
+  /** True if the operator serves LoadBalancer Services that name no class. */
   readonly servesUnclassed: boolean;
   /** ProxyClass of groups that name no class; empty if there is no default. */
   readonly defaultClass: string;

@@ -1,7 +1,7 @@
 /**
  * Objects for a certificate that all nodes of a group share: a Secret, which the first node fills, and a Role and
- * RoleBinding for this Secret. containerboot and the reference (Tailscale's operator) define the names and labels.
- * Pure.
+ * RoleBinding for this Secret. The names and labels are those of containerboot and the reference (Tailscale's
+ * operator). Pure.
  */
 import { labelValue, type DesiredObject, type KubeObject } from '../kube-object.ts';
 import type { NodeGroup } from '../workload/workload.ts';

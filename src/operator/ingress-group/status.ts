@@ -67,7 +67,7 @@ export interface MemberStatus {
  *
  * @param verdicts undefined to clear the conditions
  * @param shown addresses for the status; undefined to keep the present ones
- * @param nowIso RFC 3339 with seconds
+ * @param nowIso current time in RFC 3339 with seconds
  */
 export function nextMemberStatus(
   member: GroupMember,

@@ -54,7 +54,7 @@ const proxyClassSchema = z.object({
 
 export type ProxyClass = z.infer<typeof proxyClassSchema>;
 
-/** Condition that proxies wait for. */
+/** Condition of a valid ProxyClass. Proxies that use the class wait for this condition. */
 export const READY = 'ProxyClassReady';
 
 /**

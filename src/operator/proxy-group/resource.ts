@@ -49,17 +49,17 @@ export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
 }
 
-/** True for groups of gateways to this API server. */
+/** True for groups of type kube-apiserver, whose nodes are gateways for this API server. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
 }
 
-/** True for groups through which Services lead to the tailnet. */
+/** True for groups of type egress, through which Services connect to the tailnet. */
 export function isEgressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'egress';
 }
 
-/** True for groups that expose Services and Ingresses to the tailnet. */
+/** True for groups of type ingress, which expose Services and Ingresses to the tailnet. */
 export function isIngressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'ingress';
 }

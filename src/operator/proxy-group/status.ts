@@ -48,7 +48,7 @@ export function notServed({ spec }: ProxyGroup): GroupVerdict {
   return { ready: false, reason: 'ProxyGroupNotServed', message };
 }
 
-/** @param nowIso RFC 3339 with seconds. */
+/** @param nowIso current time in RFC 3339 with seconds */
 export function withNotServed({ status, metadata, spec }: ProxyGroup, nowIso: string): readonly Condition[] {
   return withCondition(
     status.conditions,
@@ -153,7 +153,7 @@ export function verdictsOf(seen: Seen): Verdicts {
  * Returns the new status, or undefined for no change.
  *
  * @param observed observed state; undefined to keep devices and URL
- * @param nowIso RFC 3339 with seconds
+ * @param nowIso current time in RFC 3339 with seconds
  */
 export function nextStatus(
   { metadata, status }: ProxyGroup,

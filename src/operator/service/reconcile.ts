@@ -47,7 +47,7 @@ import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 
 /** Settings of the operator for Services. */
 export interface ServiceChoices {
-  /** True if LoadBalancers without a class belong to the operator. */
+  /** True if the operator serves LoadBalancer Services that name no class. */
   readonly servesUnclassed: boolean;
   /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;

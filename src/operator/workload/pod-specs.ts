@@ -122,8 +122,8 @@ export interface TailscaleContainer {
 
 /**
  * tailscaled in userspace mode as a sidecar. The tailscale container starts before the tailcast container and stops
- * after it, so that sessions can drain. tailscaled logs in once with the auth key in its state Secret. The container
- * then removes the key from the Secret.
+ * after it, so that sessions can drain. The first login of tailscaled uses the auth key in its state Secret. The
+ * container then removes the key from the Secret.
  */
 export function tailscaleContainer(
   { hostname, serve, healthPort, extra }: TailscaleContainer,

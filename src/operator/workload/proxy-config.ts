@@ -42,9 +42,9 @@ export interface ConfigChoices {
 }
 
 /**
- * Returns the files by name. containerboot selects the file with the highest supported version, and reads it again
- * after changes. tailscaled advertises a route until it reads a list without this route, so the configuration always
- * contains the list.
+ * Returns the files by name. The program containerboot selects the file with the highest supported version, and reads
+ * it again after changes. A configuration always contains the list of routes, because tailscaled advertises a route
+ * until it reads a list without it.
  *
  * @param authKey undefined after the node has joined
  */

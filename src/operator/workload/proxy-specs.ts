@@ -1,7 +1,7 @@
 /**
- * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. tailscaled runs in
- * kernel mode if it forwards packets, and otherwise in userspace mode. Names, labels and variables are those of the
- * reference (Tailscale's operator), so that its objects can be adopted. Pure.
+ * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. If the proxy
+ * forwards packets, tailscaled runs in kernel mode, and otherwise in userspace mode. Names, labels and variables are
+ * those of the reference (Tailscale's operator), so that its objects can be adopted. Pure.
  */
 import type {
   V1Container,

@@ -31,7 +31,7 @@ export interface ShownDevice {
 /**
  * Returns the conditions with one of them updated. Its transition time changes only with its status.
  *
- * @param nowIso RFC 3339 with seconds
+ * @param nowIso current time in RFC 3339 with seconds
  */
 export function withCondition(
   conditions: readonly Condition[],

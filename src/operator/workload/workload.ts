@@ -59,8 +59,8 @@ export interface NodeGroup {
 }
 
 /**
- * Maximum length of a StatefulSet's name. The StatefulSet controller writes the name with a hyphen and a hash of 10
- * characters into the label `controller-revision-hash` of each pod, and a label has at most 63 characters.
+ * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters to the
+ * name, and writes the result to the label `controller-revision-hash` of each pod. A label has at most 63 characters.
  */
 export const MAX_GROUP_NAME = 52;
 
