@@ -1,4 +1,4 @@
-/** Compares store and index in steps, so that uploads continue while a million recordings are compared. */
+/** Compares store and index in small steps, so that even a million recordings do not block the event loop. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { listedVersion } from '../library/describe-stored.ts';
 import { indexOfId, newestStored } from '../library/uploads.ts';
@@ -23,7 +23,7 @@ export async function compareWithStore(
 ): Promise<Compared> {
   const turns = createLoopTurns(signal);
   const newest = await sortInTurns(listed, newestStored, turns);
-  /** 1 for each listed recording whose version is in the index. */
+  /** For each listed recording: 1 if its version is in the index, otherwise 0. */
   const isIndexed = new Uint8Array(newest.length);
   const unlisted: string[] = [];
   for await (const page of indexedPages(index, 'ids')) {
@@ -47,7 +47,10 @@ export async function compareWithStore(
   return { missing, unlisted };
 }
 
-/** Returns true if an indexed version may belong to the listed recording, which may have been joined with others. */
+/**
+ * Returns true if the indexed version may be the current one. The version of a session with several recordings depends
+ * on all of them.
+ */
 function isOf(version: string, listed: string | undefined): boolean {
   return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);
 }

@@ -1,4 +1,4 @@
-/** Interface of search engines. The embedded engine responds synchronously, a server asynchronously. */
+/** Interface of search engines. The embedded engine returns results synchronously, and a server returns promises. */
 import type { Query } from '../../search/query.ts';
 import type {
   Facets,
@@ -27,11 +27,11 @@ export interface CompleteSession {
 /** Writing part of a search engine. */
 export interface WritingEngine {
   /**
-   * Returns the indexed version of a session, or undefined. Called before the session is read, so that a later reader
-   * wins.
+   * Returns the indexed version of a session, or undefined. Called before the session is read. If two recorders write
+   * the session, the one that called later wins.
    */
   version(id: string): Answered<string | undefined>;
-  /** Adds a session. It replaces its older version at the next flush. Add each session once per flush. */
+  /** Adds a session. The next flush writes it and removes its older version. Add each session once per flush. */
   add(session: CompleteSession): Answered<void>;
   /** Writes the added sessions. @returns their number */
   flush(): Answered<number>;

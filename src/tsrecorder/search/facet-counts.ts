@@ -1,14 +1,17 @@
 /** Counts the values of facets. Pure. */
 import type { Facets, FacetValue } from '../../search/search-index.ts';
 
-/** Maximum number of counted sessions, the newest ones. */
+/** Maximum number of counted sessions. The newest ones are counted. */
 export const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 
 /** Values of a session by facet. */
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
-/** Counts matching sessions, newest first. One session above the maximum marks the counts as incomplete. */
+/**
+ * Counts matching sessions, newest first. Stops at one session more than the maximum, and marks the counts as
+ * incomplete.
+ */
 export function countFacets(sessions: Iterable<Faceted>): Facets {
   const counts = new Map<string, Map<string, number>>();
   let counted = 0;

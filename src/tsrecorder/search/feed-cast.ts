@@ -5,7 +5,10 @@ import type { IndexClient } from './index-client.ts';
 import type { Followed } from './live-waits.ts';
 import type { WorkDone } from './messages.ts';
 
-/** Size of a piece, in bytes: large enough to be fast, and small enough that a costly piece does not delay others. */
+/**
+ * Size of a piece, in bytes. It is large enough to be fast, and small enough that a costly piece does not delay other
+ * sessions.
+ */
 const FEED_BYTES = 65_536;
 
 /** Sends bytes `[start, end)` of a cast, as fast as the process reads them. */
@@ -39,7 +42,8 @@ export async function* piecesOf(
 }
 
 /**
- * Sends new bytes of a running session up to `end`, unless it is too costly. @returns the last piece, if there is one
+ * Sends the new bytes of a running session up to `end`, unless the session is too costly to index. @returns the last
+ * piece, if there is one
  */
 export async function feedGrowth(
   index: IndexClient,

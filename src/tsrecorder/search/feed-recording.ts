@@ -10,7 +10,7 @@ import type { ReadingSteps } from './long-recordings.ts';
 import type { Effort } from './messages.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 
-/** A recording that the process started to read. */
+/** A recording that the index writer process has started to read. */
 export interface ReadingJob {
   readonly index: IndexClient;
   readonly id: string;
@@ -21,7 +21,7 @@ export interface ReadingJob {
   readonly effort: Effort;
   /** Called before the process gets the end of the recording. */
   readonly beforeFinish: () => Promise<void>;
-  /** Called with the matching rules before the session counts as indexed. */
+  /** Called with the matching alert rules before the session is marked as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
   readonly metrics: Pick<SearchMetrics, 'unreadable'>;
   readonly log: Logger;
@@ -31,7 +31,10 @@ export interface ReadingJob {
 export async function* feedRecording(job: ReadingJob): ReadingSteps {
   const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = job;
   let isOpen = true;
-  /** True while an error would come from the index, such as a full disk, and not from the recording. */
+  /**
+   * True while an error means that the index failed, for example because of a full disk. Otherwise the recording is
+   * unreadable.
+   */
   let isWriting = false;
   try {
     const last = yield* feed(job);
@@ -39,18 +42,19 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
     isWriting = true;
     await beforeFinish();
     isWriting = false;
-    // Most recordings are short, and each message costs the writer time, so the last piece is part of `finish`.
+    // Send the last piece in `finish`: most recordings have only one piece, and each message costs time.
     const done = await index.ask('finish', { key, ...(last === undefined ? {} : { bytes: last }) });
     isOpen = false;
     yield done.work;
     if (done.isStopped && effort === 'quick') return 'costly';
     if (done.isStopped) log.warn({ recording: id }, 'a recording costs too much to index completely');
-    // Durable before the next flush. After a crash in between, the recording is read again.
+    // Make the matches durable before the next flush. After a crash before the flush, the recording is read again.
     await matched?.(entry.recording, done.matches);
     return 'read';
   } catch (error) {
     if (index.isStopped || !isOpen || isWriting) throw error;
-    // The store failed, not the index. The next comparison finds the recording again.
+    // The store failed or the recording is unreadable; the index works. The next comparison of store and index finds
+    // the recording again.
     metrics.unreadable();
     log.warn(
       { error: errorText(error), recording: id },
@@ -62,7 +66,7 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
   }
 }
 
-/** Sends a cast except its last piece. @returns the last piece, or `costly` if a quick reading stopped */
+/** Sends all pieces of a cast except the last one. @returns the last piece, or `costly` if a quick reading stopped */
 async function* feed({
   index,
   key,

@@ -11,7 +11,7 @@ export interface IndexClient {
   readonly isStopped: boolean;
   /** Process id. */
   readonly pid: number;
-  /** Kills the process, which is the only way to interrupt SQLite. */
+  /** Kills the process. SQLite cannot be interrupted in another way. */
   kill(): void;
   /** Stops the process after its pending requests. */
   close(): Promise<void>;
@@ -41,7 +41,7 @@ export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal):
   try {
     if (child.pid !== undefined) setPriority(child.pid, NICE);
   } catch {
-    // The OS does not allow it.
+    // The OS does not allow a lower priority.
   }
   const kill = (): void => client.kill();
   signal?.addEventListener('abort', kill, { once: true });

@@ -11,7 +11,7 @@ import type { Answer, Ask, Effort, IndexOperation, WorkDone } from './messages.t
 
 /** Maximum length of a line of a cast, in bytes. Longer lines are skipped. */
 const MAX_LINE = 16 * 1024 ** 2;
-/** Work limit of a quick reading: twice the work of shells and most full-screen programs. */
+/** Work limit of a quick reading. Sessions of shells and most full-screen programs need at most half of it. */
 const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
 
 /** Header of a cast without a terminal. */
@@ -123,7 +123,7 @@ interface OpenEngine {
   readonly close: () => void;
 }
 
-/** Loads only the engine in use, because some builds of Node lack node:sqlite. */
+/** Load only the configured engine, because some builds of Node.js do not include node:sqlite. */
 async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
   if ('server' in ask) {
     const { openServerEngine } = await import('./opensearch/engine.ts');
@@ -140,7 +140,7 @@ class FedRecording {
   readonly effort: Effort;
   isFirst = true;
   readonly #budget: WorkBudget;
-  /** Reader of the output after the index stopped reading, with a budget of its own. */
+  /** Reads the output for rules after the budget of the index is exhausted. It has its own budget. */
   #lines: CastText | undefined;
   readonly #unrendered = new WorkBudget();
   readonly #cast: CastText;
@@ -191,7 +191,7 @@ class FedRecording {
     return this.#cast.isPartial || this.#cut.isPartial || this.#skipped;
   }
 
-  /** Adds the number of hidden characters, which only the text reveals. */
+  /** Adds the number of hidden characters, which is known only after the text was read. */
   describe(names: SessionNames): SessionNames {
     return this.doc.text === 'off' ? names : { ...names, hidden: this.#cast.hidden };
   }
@@ -207,8 +207,7 @@ class FedRecording {
   }
 
   /**
-   * Decodes all complete lines at once if they are ASCII, as nearly every cast is. @returns offset of the remaining
-   * bytes
+   * Decodes all complete lines at once if they are ASCII. Nearly all casts are. @returns offset of the remaining bytes
    */
   #asciiLines(bytes: Uint8Array): number {
     let start = 0;
@@ -231,7 +230,8 @@ class FedRecording {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();
     this.#lines?.flush();
-    // A program may never end a control string, to hide its text while the session runs.
+    // Match unfinished control strings too: a program could hide text from the rules in a control string that it never
+    // ends.
     const { pendingString } = this.#lines ?? this.#cast;
     if (pendingString.text !== '') this.watch.output(pendingString);
     this.#cut.flush();
@@ -273,7 +273,7 @@ class FedRecording {
     if (this.#cast.isExhausted && this.watch.readsOutput) this.#readUnrendered(line);
   }
 
-  /** Reads output for the patterns of rules after the index stopped reading: as lines, without a screen. */
+  /** Reads output as plain lines for the patterns of rules, after the budget of the index is exhausted. */
   #readUnrendered(line: string): void {
     if (this.#lines === undefined) {
       const onLine = (row: PatternLine): void => this.watch.output(row);

@@ -4,7 +4,9 @@ import type { IndexPlace } from './messages.ts';
 export interface IndexPlaces {
   readonly current: IndexPlace;
   readonly next: IndexPlace;
-  /** Completes an interrupted swap. @returns `building` if the build of a new index was interrupted */
+  /**
+   * Completes an interrupted replacement of the index. @returns `building` if the build of a new index was interrupted
+   */
   prepare(): Promise<'building' | 'ready'>;
   /** Replaces the current index by the next one. Both must be closed. */
   swap(): Promise<void>;

@@ -8,7 +8,7 @@ setFlagsFromString('--heap-growing-percent=20');
 
 let operations: IndexHandlers | undefined;
 
-/** Runs operations one after another: SQLite is synchronous, and writes at a server need an order. */
+/** Runs operations one after another, because SQLite is synchronous and writes to a server need an order. */
 const inTurn = createSequence();
 
 process.on('message', (request: IndexRequest) => {
@@ -22,12 +22,12 @@ process.on('disconnect', () => {
     operations = undefined;
   });
 });
-// The recorder handles Ctrl-C and stops its processes.
+// Ignore Ctrl-C, because the recorder handles it and stops its processes.
 process.on('SIGINT', () => undefined);
 
 async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
   try {
-    // NOTE: loaded here, so that a load error becomes the response.
+    // NOTE: load the module here, so that the recorder gets a load error as the response.
     operations ??= (await import('./index-operations.ts')).createIndexHandlers();
     send({ number, value: await call(operations, operation, ask) });
   } catch (error) {

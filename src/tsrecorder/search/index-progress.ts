@@ -20,7 +20,7 @@ export interface IndexerOptions {
   readonly trusted?: string;
   /** Starts the writer process, until `signal` aborts. @throws Error with a sentence */
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
-  /** Called with the matching rules before a session counts as indexed. */
+  /** Called with the matching alert rules before a session is marked as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
@@ -38,7 +38,7 @@ export interface IndexProgress extends IndexStatus {
   readonly state: 'ready' | 'building' | 'unavailable';
   /** Number of stored recordings that are not in the index. */
   readonly backlog: number;
-  /** Age of the oldest durable byte of a running session that is not indexed. */
+  /** Age of the oldest durable byte of a running session that is not in the index. */
   readonly lagSeconds: number;
   /** Reason why the index is unavailable. */
   readonly problem?: string;
@@ -49,7 +49,7 @@ export interface Indexer {
   stored(id: string, owner?: string): void;
   /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
   pending(): PendingIds | undefined;
-  /** Reports removed recordings, which are also erased from the index. */
+  /** Reports removed recordings. They are then erased from the index. */
   removed(ids: readonly string[]): void;
   progress(): Promise<IndexProgress>;
   /** Resolves when the index is up to date. */

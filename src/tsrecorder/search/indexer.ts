@@ -1,8 +1,7 @@
 /**
- * Keeps the index up to date with the store: it indexes new recordings when they are stored, running sessions with a
- * delay of one second, and all other recordings from the newest to the oldest, and it erases removed recordings. There
- * is no persistent queue: pending work is the difference between store and index. Recording never waits for the
- * indexer.
+ * Keeps the index up to date with the store. It indexes new recordings when they are stored, running sessions with a
+ * delay of one second, and all other recordings newest first. It erases removed recordings from the index. There is no
+ * persistent queue: pending work is the difference between store and index. Recording never waits for the indexer.
  */
 import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/with-timeout.ts';
@@ -27,20 +26,26 @@ import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
-/** Maximum number of running sessions that are followed. Others are indexed when they end. */
+/** Maximum number of sessions that are indexed while they run. Other sessions are indexed when they end. */
 const MAX_LIVE = 500;
-/** Ticks between two checks of a session that may have ended. A session of several uploads may grow for hours. */
+/**
+ * Interval between two checks whether a stored session still grows, in units of `liveMs`. A session with several
+ * uploads may grow for hours.
+ */
 const GROWING_TICKS = 10;
-/** Interval in which an idle indexer checks that its index was not replaced. */
+/** Interval at which an idle indexer checks that its index was not replaced. */
 const CHECK_MS = 10_000;
 /** Maximum time for the current step when the indexer closes; then its process is killed. */
 const CLOSE_MS = 2000;
 /** Maximum number of recordings, and of bytes of their casts, per flush. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
-/** Maximum size of a recording for a quick reading. Longer recordings are read in pieces, between others. */
+/**
+ * Maximum size of a recording for a quick reading. Longer recordings are read in pieces, alternating with other
+ * recordings.
+ */
 const MAX_QUICK_BYTES = 4 * 1024 ** 2;
-/** Work units for running sessions before stored recordings have their turn: about 100 ms. */
+/** Work units that running sessions may use before stored recordings are indexed again: about 100 ms. */
 const FOLLOW_WORK = 25e6;
 
 /** Starts the indexer of a recorder. */
@@ -50,7 +55,7 @@ export function startIndexer(options: IndexerOptions): Indexer {
 
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
-  /** New recordings, which are indexed before the backlog. */
+  /** New recordings. They are indexed before those of the last comparison. */
   readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
@@ -58,13 +63,13 @@ class StoreIndexer implements Indexer {
   #followWork = 0;
   /** All recordings whose current version is not in the index, including unreadable and growing ones. */
   readonly #pending = new PendingRecordings();
-  /** Recordings that are indexed for searches and not for lists. */
+  /** Recordings that searches find in the index, and that lists read from the store. */
   readonly #apart = new Set<string>();
   /** Stored recordings that may still grow, with the time of their next check. */
   readonly #growing = new Map<string, { readonly at: number; readonly owner: string }>();
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
-  /** Recordings that were read and not written yet. */
+  /** Recordings that were read and that the next flush writes. */
   readonly #read = new Set<string>();
   #readBytes = 0;
   /** Recording that is being read. */
@@ -150,7 +155,7 @@ class StoreIndexer implements Indexer {
   #noteWaits(): void {
     const running = new Set<string>();
     for (const recording of this.#options.live()) {
-      // Further sessions are not followed.
+      // Further sessions are indexed when they end.
       if (running.size >= MAX_LIVE) break;
       if (recording.isOpen()) running.add(recordingId(recording.key));
     }
@@ -239,13 +244,13 @@ class StoreIndexer implements Indexer {
     }
     if (this.#fresh.size > 0 || this.#removals.size > 0) return;
     this.#idle.resolve();
-    // One step at a time, so that running sessions wait at most for one step.
+    // Do one step at a time, so that running sessions wait for one step at most.
     if (await index.ask('tidy', null)) return;
     await this.#wake.promise;
     this.#wake = Promise.withResolvers();
   }
 
-  /** Writes the recordings that were read. Their later bytes are another version. */
+  /** Writes the recordings that were read to the index. Bytes that are stored later belong to another version. */
   async #flush(index: IndexClient): Promise<void> {
     if (this.#read.size === 0) return;
     await index.ask('flush', null);
@@ -265,7 +270,10 @@ class StoreIndexer implements Indexer {
     return this.#keys;
   }
 
-  /** Reads a stored recording, one piece per step. `costly`: too long or too costly for a quick reading. */
+  /**
+   * Reads a stored recording, one piece per step. The result is `costly` if the recording is too long or too costly for
+   * a quick reading.
+   */
   async *#indexStored(
     index: IndexClient,
     id: string,
@@ -278,15 +286,15 @@ class StoreIndexer implements Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // This part was stored before the first part of its session.
+    // This id is a later part that was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
     }
     const key = this.#newKey();
     const listing = sessionListing(entry);
-    // NOTE: after a restart, later uploads of the session are checked once more, because they are not sessions of their
-    // own.
+    // NOTE: the index contains only the first upload of a session. After a restart, later uploads are therefore checked
+    // again.
     if (listing === undefined) this.#keepApart([id, entry.recording.id]);
     const doc = {
       names: sessionNames(entry.recording),
@@ -316,7 +324,8 @@ class StoreIndexer implements Indexer {
       this.#removals.add(id);
       return 'read';
     }
-    // The recording was just stored and is still described as running. No further event follows.
+    // The recording was just stored, and the catalogue still describes it as running. Check again later, because no
+    // further event follows.
     if (entry.version === undefined || entry.live !== undefined) {
       const at = this.#options.now() + GROWING_TICKS * this.#options.liveMs;
       this.#growing.set(id, { at, owner: recordedOwner(entry.recording) });
@@ -325,7 +334,7 @@ class StoreIndexer implements Indexer {
     return entry;
   }
 
-  /** Reads the next recording with the quick limit, or postpones it. */
+  /** Reads the next recording with the limit of a quick reading, or postpones it. */
   async #indexNext(index: IndexClient, id: string): Promise<void> {
     let owner = '';
     const steps = this.#indexStored(index, id, 'quick', (found) => {
@@ -346,7 +355,7 @@ class StoreIndexer implements Indexer {
     if (id !== undefined) this.#read.add(id);
   }
 
-  /** Marks recordings that lists still read from the store. */
+  /** Marks recordings that lists must read from the store. */
   #keepApart(ids: readonly string[]): void {
     for (const id of ids) {
       this.#apart.add(id);
@@ -366,7 +375,7 @@ class StoreIndexer implements Indexer {
     const before = this.#followWork;
     for (const [id, { recording }] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
       if (this.#followWork - before > FOLLOW_WORK) {
-        // The other recordings follow soon.
+        // Wake up the loop for the other recordings.
         this.#wake.resolve();
         return;
       }
@@ -396,7 +405,7 @@ class StoreIndexer implements Indexer {
     };
     const rest = text === 'off' ? undefined : await feedGrowth(index, known, end, charge);
     known.fed = end;
-    // Start and id of the session, also for a later part of it.
+    // Use start and id of the session even if the recording is a later part.
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
     const names = sessionNames(session);
@@ -443,7 +452,8 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
     const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: read before and after the store is listed, because a recording can move into the store meanwhile.
+    // NOTE: read the live recordings before and after the store is listed, because a recording can move into the store
+    // meanwhile.
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);

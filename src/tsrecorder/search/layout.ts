@@ -4,14 +4,14 @@ import type { IndexedText } from '../../search/moments.ts';
 /** Layout version of the embedded index. Each version has its own folder. */
 export const LAYOUT = 'v7';
 
-/** Layout version of indices at a server. */
+/** Layout version of indices on an OpenSearch server. */
 export const LAYOUT_OF_SERVER = 'v5';
 
 /**
- * End of the version of a session in an index: all settings that decide the indexed content, in addition to the
- * recording.
+ * Returns the part of a session's version that depends on settings. A change of these settings changes the indexed
+ * content.
  *
- * @param trusted identifies the trusted keys; default: an index of several recorders
+ * @param trusted identifies the trusted keys; undefined for an index that several recorders share
  */
 export function indexRevision(text: IndexedText, trusted?: string): string {
   return `.${EXTRACTOR}.${text}${trusted === undefined ? '' : `.${trusted}`}`;

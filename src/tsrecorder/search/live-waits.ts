@@ -1,13 +1,16 @@
-/** Measures how long durable bytes of running sessions wait to be indexed, also while the index is unavailable. */
+/**
+ * Measures how long durable bytes of running sessions wait until they are indexed. Times while the index is unavailable
+ * count too.
+ */
 import { castBytes } from '../library/replay.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 
-/** A running session that is followed. */
+/** A session that is indexed while it runs. */
 export interface Followed {
   readonly key: number;
   readonly entry: CatalogEntry;
   fed: number;
-  /** True if the rest is read after the session ended. */
+  /** True if the remaining bytes are indexed only after the session has ended. */
   isDone: boolean;
   /** Time at which the oldest unindexed byte was seen. */
   waitingSince: number | undefined;
@@ -15,7 +18,7 @@ export interface Followed {
 
 /** Waiting times of one indexer. */
 export class LiveWaits {
-  /** Times of sessions that are not followed yet. */
+  /** Start of the waiting time of each running session whose indexing has not started. */
   readonly #unread = new Map<string, number>();
 
   /**
@@ -32,14 +35,14 @@ export class LiveWaits {
     }
   }
 
-  /** Starts following a session. @returns the time since which it waits */
+  /** Starts indexing a running session. @returns the time since which it waits */
   begin(id: string): number | undefined {
     const since = this.#unread.get(id);
     this.#unread.delete(id);
     return since;
   }
 
-  /** Resets sessions that are read again from their start. */
+  /** Resets sessions that will be read again from their start. */
   drop(followed: ReadonlyMap<string, Followed>): void {
     for (const [id, { waitingSince }] of followed)
       if (waitingSince !== undefined) this.#unread.set(id, waitingSince);

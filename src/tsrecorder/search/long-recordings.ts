@@ -1,9 +1,9 @@
 /** Recordings that are too long or too costly for a quick reading. The index reads them in pieces. */
 import { FairQueue } from '../../async/fair-queue.ts';
 
-/** Result of reading a recording. `later`: it cannot be read now. */
+/** Result of reading a recording. `later`: the recording cannot be read now. */
 export type Reading = 'read' | 'later' | 'costly';
-/** A reading whose steps return their work in units. */
+/** Reads a recording in steps. Each step yields its work units. */
 export type ReadingSteps = AsyncGenerator<number, Reading>;
 
 interface Job {
@@ -11,25 +11,25 @@ interface Job {
   readonly steps: ReadingSteps;
 }
 
-/** Share of the work for these recordings while others wait. */
+/** Share of the work for long recordings while short ones wait. */
 const SHARE = 0.1;
-/** Number of recordings that are read at once, each of another user. */
+/** Number of recordings that are read concurrently. Each belongs to a different user. */
 const MAX_JOBS = 8;
 
 /** Long recordings of one indexer. */
 export class LongRecordings {
   readonly #queue = new FairQueue<string>();
-  /** Jobs by recorded user. */
+  /** Jobs by user of the recording. */
   readonly #jobs = new Map<string, Job>();
-  /** Work units that may be used while others wait. */
+  /** Work units that long recordings may use while short ones wait. */
   #credit = 0;
 
-  /** True if recordings are left. */
+  /** True if there are long recordings to read. */
   get hasMore(): boolean {
     return this.#queue.size > 0 || this.#jobs.size > 0;
   }
 
-  /** True if a long recording is read next, before short ones. */
+  /** True if the next recording to read is a long one, although short ones wait. */
   get isDue(): boolean {
     return this.hasMore && this.#credit > 0;
   }
@@ -48,13 +48,13 @@ export class LongRecordings {
     this.#queue.add(id, owner);
   }
 
-  /** Adds the work units of a quick reading to the credit. */
+  /** Adds a share of the work units of a quick reading to the credit. */
   earn(work: number): void {
     if (this.hasMore) this.#credit += work * SHARE;
   }
 
   /**
-   * Reads one piece, for the user whose recordings cost least so far.
+   * Reads one piece of a recording of the user with the least work so far.
    *
    * @param read starts reading a recording
    * @returns the recording if it is complete

@@ -20,8 +20,8 @@ import type { ServerIndex } from './opensearch/server-index.ts';
 export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
 /**
- * Work limit of a recording. `quick` is enough for nearly all recordings, so that costly ones do not delay them. `full`
- * is the limit of a transcript.
+ * Work limit of a recording. `quick` is enough for nearly all recordings. Costly recordings stop at this limit, so that
+ * they do not delay others. `full` is the limit that also applies to transcripts.
  */
 export type Effort = 'quick' | 'full';
 
@@ -29,9 +29,9 @@ export type Effort = 'quick' | 'full';
 export interface WorkDone {
   /** Work units since the last response. */
   readonly work: number;
-  /** True if the budget is exhausted. The rest is read as written, without a screen. */
+  /** True if the budget is exhausted. The remaining output is then read as plain lines, without terminal emulation. */
   readonly isStopped: boolean;
-  /** True if nothing more is read. */
+  /** True if the process reads no more of the recording. */
   readonly isDone: boolean;
 }
 
@@ -50,15 +50,17 @@ export interface IndexOperations {
   }): 'begun' | 'same';
   /** Sends bytes of its cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
-  /** Indexes the bytes sent so far of a running session, and these bytes, if any. @returns newly matching rules */
+  /**
+   * Indexes the sent bytes of a running session, and the bytes in this request, if any. @returns newly matching rules
+   */
   commit(ask: {
     readonly key: number;
     readonly names: SessionNames;
     readonly bytes?: Uint8Array;
   }): WorkDone & { readonly matches: readonly RuleMatch[] };
   /**
-   * Ends a recording with these bytes, if any. The next flush replaces its older version. A recording that is too
-   * costly for a quick reading is dropped.
+   * Ends a recording, after the bytes in this request, if any. The next flush writes it and removes its older version.
+   * A recording that is too costly for a quick reading is dropped.
    *
    * @returns matching rules
    */
@@ -71,18 +73,21 @@ export interface IndexOperations {
   /** Drops an unfinished recording. */
   drop(ask: { readonly key: number }): null;
   remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
-  /** Merges index segments while idle, one step per request. @returns true if there is more to merge */
+  /**
+   * Called while the indexer is idle: merges index segments, one step per request. @returns true if there is more to
+   * merge
+   */
   tidy(ask: null): boolean;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   /** Returns indexed sessions, from a query process. */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
-  /** Returns true if the text sent matches the indexed text. */
+  /** Returns true if the text of the sent bytes equals the indexed text. */
   compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
   /** @throws Error if another index has replaced the opened one */
   check(ask: null): null;
-  /** Closes the index. The last request. Unfinished work at a server is done after the next start. */
+  /** Closes the index. The last request. Unfinished work on a server is completed after the next start. */
   close(ask: null): null;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {

@@ -1,6 +1,7 @@
 /**
- * Recordings whose current version is not in the index: the rest of the last comparison, which may be a million, and
- * later or current ones. A recording in both groups counts twice, which only makes a list read it from the store.
+ * Recordings whose current version is not in the index. They come from the last comparison of store and index
+ * (*backlog*, up to a million), or were added later. A recording in both groups counts twice. The only effect is that
+ * lists read it from the store.
  */
 import { indexOfId } from '../library/uploads.ts';
 import type { PendingIds } from '../library/session-index.ts';
@@ -9,7 +10,7 @@ import type { StoredRecording } from '../store/store.ts';
 
 export class PendingRecordings implements PendingIds {
   readonly #others = new Set<string>();
-  /** Rest of the last comparison, newest first. */
+  /** Recordings of the last comparison, newest first. */
   #backlog: readonly StoredRecording[] = [];
   #taken = 0;
 
@@ -39,11 +40,11 @@ export class PendingRecordings implements PendingIds {
     this.#others.delete(id);
   }
 
-  /** Takes the newest recording of the backlog, which stays pending. */
+  /** Returns the next recording of the backlog, newest first. The recording stays pending. */
   take(): string | undefined {
     const next = this.#backlog[this.#taken];
     if (next === undefined) {
-      // The array is released before the next comparison.
+      // Free the array before the next comparison.
       this.#backlog = [];
       this.#taken = 0;
       return undefined;

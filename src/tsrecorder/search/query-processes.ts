@@ -1,4 +1,6 @@
-/** Runs queries in processes that can be killed: a few at once, with a fair share for each owner. */
+/**
+ * Runs queries in processes that can be killed. Only a few queries run concurrently, and each owner gets a fair share.
+ */
 import { createLimiter } from '../../async/limiter.ts';
 import { settledWithin, withTimeout } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -24,12 +26,12 @@ export interface QueryProcessesOptions {
   readonly place: IndexPlace;
   /** Maximum number of concurrent queries. */
   readonly maxRunning: number;
-  /** Maximum queries of one owner at a time. Default: `maxRunning`. */
+  /** Maximum number of concurrent queries of one owner. Default: `maxRunning`. */
   readonly maxRunningPerOwner?: number;
   readonly maxWaiting: number;
   /**
-   * Maximum CPU time of a query, in milliseconds; where the OS does not report it, the maximum duration. Above it, the
-   * process is killed.
+   * Maximum CPU time of a query, in milliseconds. If the OS does not report CPU times, this is the maximum duration.
+   * Above the limit, the process is killed.
    */
   readonly maxCpuMs: number;
   /** Maximum duration of a query that has to wait for the CPU or the disk, in milliseconds. */
@@ -44,10 +46,10 @@ export const QUERY_LIMITS = {
   maxCpuMs: 2000,
   timeoutMs: 10_000,
 };
-/** A process has to start first. */
+/** Maximum time for the start of a process, in milliseconds. */
 const START_MS = 10_000;
 
-/** Starts no process before there is a query. */
+/** Processes start with the first queries. */
 export function createQueryProcesses(options: QueryProcessesOptions): QueryProcesses {
   const free: IndexClient[] = [];
   const busy = new Set<IndexClient>();
@@ -102,8 +104,8 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
 }
 
 /**
- * Waits for the result of a query. Limits its CPU time, because the processes run at low priority: on a busy machine, a
- * cheap query can take long.
+ * Waits for the result of a query. Limits CPU time instead of duration: the processes have a low priority, so on a busy
+ * machine even a cheap query can take long.
  */
 async function answerInTime<T>(
   client: IndexClient,
@@ -111,7 +113,7 @@ async function answerInTime<T>(
   limits: QueryProcessesOptions,
 ): Promise<T> {
   const started = performance.now();
-  answer.catch(() => undefined); // it may fail before it is awaited
+  answer.catch(() => undefined); // the promise may reject before it is awaited
   const before = await processCpuMs(client.pid);
   while (!(await settledWithin(limits.maxCpuMs, answer))) {
     const elapsed = performance.now() - started;

@@ -26,7 +26,7 @@ import {
 import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
 
 export interface SearchProgress extends IndexProgress {
-  /** Progress of a new index next to the active one: sessions in it, and total. */
+  /** Progress of a new index that is built next to the active one: number of its sessions, and total number. */
   readonly rebuilding?: { readonly done: number; readonly of: number };
 }
 
@@ -48,7 +48,7 @@ export interface RecorderSearchOptions {
   readonly index: string | Omit<ServerIndex, 'which'>;
   readonly text: IndexedText;
   /**
-   * Identifies the keys that this recorder trusts. With other keys, all recordings are indexed again, because lists
+   * Identifies the keys that this recorder trusts. If the keys change, all recordings are indexed again, because lists
    * contain the trust level.
    */
   readonly trusted?: string;
@@ -62,9 +62,9 @@ export interface RecorderSearchOptions {
   readonly log: Logger;
 }
 
-/** Lists are fast and have many viewers, so they do not wait for searches. */
+/** Limits of lists. Lists are fast and have many viewers, so more of them may run and wait than searches. */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
-/** Interval in which running sessions are read if a rule may end them. */
+/** Interval at which running sessions are read if a rule can end them. */
 const URGENT_MS = 200;
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
@@ -87,7 +87,7 @@ class IndexedSearch implements RecorderSearch {
   #indexer: Indexer;
   #building: Indexer | undefined;
   #built: Promise<void> = Promise.resolve();
-  /** Running queries, and the end of the current swap. New queries wait for it. */
+  /** Running queries. `#swap` resolves when the current index was replaced. New queries wait for `#swap`. */
   readonly #asked = new Set<Promise<unknown>>();
   #swap: Promise<void> | undefined;
   /** Error of the last writer process. */
@@ -190,7 +190,7 @@ class IndexedSearch implements RecorderSearch {
       ...TIMING,
       ...(watch?.isUrgent === true ? { liveMs: URGENT_MS } : {}),
       live,
-      // The store listing of the catalogue, so that catalogue and index know the same recordings.
+      // Use the store listing of the catalogue, so that catalogue and index contain the same recordings.
       store: { list: () => catalog.stored() },
       start: async (signal) => {
         await this.#prepared;
@@ -273,7 +273,7 @@ class IndexedSearch implements RecorderSearch {
       return await asked;
     } catch (error) {
       code = error instanceof TailcastError ? error.code : undefined;
-      // Only queries read this file since its last write, so no writer would notice the damage.
+      // Rebuild the index here, because the writer does not read old files and would not notice the damage.
       if ('directory' in this.#places.current && isDamaged(error)) this.rebuild();
       throw error;
     } finally {

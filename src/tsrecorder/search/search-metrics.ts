@@ -2,7 +2,7 @@
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { createMakers } from '../../observe/metric-makers.ts';
 
-/** Values that are read at scrape time. */
+/** Values that are read when Prometheus scrapes the metrics. */
 export interface WatchedSearch {
   readonly state: string;
   readonly lagSeconds: number;
@@ -14,7 +14,7 @@ export interface WatchedSearch {
 }
 
 export interface SearchMetrics {
-  /** Sets the source of the values. Before the call, there is no index. */
+  /** Sets the source of the values. Before this call, the metrics report that there is no index. */
   watch(progress: () => Promise<WatchedSearch>): void;
   /** Called after a query of a kind, with the error code if it failed. */
   asked(kind: string, seconds: number, code: string | undefined): void;
@@ -26,7 +26,7 @@ export interface SearchMetrics {
 
 const STATES = ['ready', 'building', 'unavailable'] as const;
 const KINDS = ['find', 'within', 'list', 'facets'] as const;
-/** Buckets in seconds, up to the timeout of a query. */
+/** Bucket limits in seconds, up to the timeout of a query. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2];
 
 /** Creates the metrics. @param registry default: a new registry */

@@ -1,4 +1,4 @@
-/** Names of a recording in an index. Pure functions. */
+/** Creates the index fields of a recording that come from its description (*names*). Pure functions. */
 import type { SessionListing, SessionNames } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
@@ -9,7 +9,7 @@ import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 export function sessionNames(recording: Recording): SessionNames {
   const { id, startedAt, source, destination, cluster, kubernetes, kind, state, command } = recording;
   const { durationSeconds, result, trust } = recording;
-  // The time of the key, because lists are in the order of keys. The header may contain another time.
+  // Use the time of the key, because lists are sorted by key. The header may contain another time.
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
     id,
@@ -31,9 +31,10 @@ export function sessionNames(recording: Recording): SessionNames {
 }
 
 /**
- * Returns the listing of a recording in the index.
+ * Returns the list entry of a recording for the index.
  *
- * @returns undefined while the recording grows, or if it depends on the viewer. Lists then read the recording itself
+ * @returns undefined if the recording still grows, or if viewers see different parts of it. Lists then read the
+ *   recording from the store
  */
 export function sessionListing({
   recording,

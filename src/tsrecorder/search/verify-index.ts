@@ -1,5 +1,6 @@
 /**
- * Compares an index with the store: missing sessions, surplus sessions, other versions and other texts. Writes nothing.
+ * Compares an index with the store. Reports missing sessions, surplus sessions, wrong versions and wrong texts. Writes
+ * nothing.
  */
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
@@ -16,7 +17,7 @@ import { indexedPages } from './indexed-ids.ts';
 import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
 
-/** Recordings whose text the verification reads again. */
+/** Recordings whose text is read again and compared with the index. */
 export type VerifiedText = 'none' | 'sample' | 'all';
 
 /** Fault of one session in the index. */
@@ -52,7 +53,7 @@ export interface VerifyIndexOptions {
 const SAMPLE = 200;
 const REPORT_EVERY = 1000;
 
-/** Verifies an index. The last line is missing if the verification was incomplete. */
+/** Verifies an index. If the verification is incomplete, it yields no last line. */
 export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<VerifyLine> {
   const { catalog, pending, signal } = options;
   const index = await options.start();
@@ -76,7 +77,7 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
       if (counts.checked % REPORT_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
-      // The session is running, or was stored or removed during the verification.
+      // Not surplus: the session is running, or was stored or removed during the verification.
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
       counts.faults += 1;
@@ -115,10 +116,10 @@ async function checkOne(
   { catalog, indexedText, trusted }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
-  // The recording was removed during the verification, or still grows.
+  // Skip a recording that was removed during the verification or still grows.
   if (entry?.version === undefined || entry.live !== undefined) return undefined;
   const version = await index.ask('version', { id });
-  // A later upload of a session is not a session of its own.
+  // Skip later uploads, because the index contains only the first upload of a session.
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
   if (version !== `${entry.version}${indexRevision(indexedText, trusted)}`) return 'version';

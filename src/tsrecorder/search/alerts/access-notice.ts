@@ -20,7 +20,7 @@ export const ACCESS_NOTICE = z.object({
   /** Node of the requester. */
   node: text,
   groups: texts,
-  /** Kubernetes user of the access. Empty for the own user of the requester. */
+  /** Kubernetes user of the access. Empty if the requester keeps its own Kubernetes user. */
   user: text,
   writes: z.boolean(),
   cluster: text.exactOptional(),
@@ -31,7 +31,7 @@ export const ACCESS_NOTICE = z.object({
   approvers: texts,
   approvalsMissing: z.number(),
   comment: text,
-  /** The caller who took the step; the requester after an expiry. */
+  /** The caller that caused the step; the requester if the request expired. */
   by: text,
   /** Node that uploaded the event. */
   gateway: text,
@@ -50,12 +50,12 @@ const EVENT = z.object({
   }),
 });
 
-/** A notice, and the names that all recorders give it. */
+/** A notice with the ids that are the same on all recorders. */
 export interface NamedNotice {
   readonly notice: AccessNotice;
-  /** Distinguishes the steps of all requests and gateways. */
+  /** Key that is unique for each step of each request of each gateway. */
   readonly key: string;
-  /** Id like that of a recording. Its time lets retention remove the marks of the notice. */
+  /** Id in the format of recording ids. Retention removes the marks of the notice by the time in this id. */
   readonly session: string;
 }
 

@@ -1,8 +1,8 @@
 /**
  * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
  * create a claim with a given number. After delivery, the recorder writes a mark. If a claim is older than the lease
- * and unchanged, its recorder has failed, and another recorder may create the claim with the next number. There are no
- * locks and no common clock, and alerts do not wait for cleanup.
+ * and unchanged, its recorder has failed, and another recorder may create the claim with the next number. This needs no
+ * locks and no common clock. Alerts do not wait for the cleanup of old claims.
  *
  * Every writer of the store can write these documents. Claims and marks without a trusted signature are ignored, so
  * that only recorders can suppress an alert.
@@ -16,7 +16,7 @@ import type { Alert } from './alert.ts';
 /** Signs claims and marks, and verifies those of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
-  /** @returns the value with a trusted signature, or the reason why the text is invalid */
+  /** @returns the signed value, or the reason why the text is invalid */
   read(text: string): { readonly value: unknown } | { readonly problem: string };
 }
 
@@ -36,9 +36,9 @@ export interface AlertClaimOptions {
   readonly onUnproven?: (name: string, problem: string) => void;
 }
 
-/** Maximum size of a claim or a mark, in bytes. Only the start of larger documents is read. */
+/** Maximum size of a claim or a mark, in bytes. Of larger documents, only the start is read. */
 const MAX_MARK_BYTES = 16 * 1024;
-/** Maximum number of claims for one alert. After that, the recorder sends the alert without a claim. */
+/** Maximum number of claims for one alert. Above this number, the recorder sends the alert without a claim. */
 const MAX_CLAIMS = 64;
 
 const MARK = z.strictObject({
@@ -57,11 +57,11 @@ interface Claim {
   readonly at: number;
 }
 
-/** The claim of one recorder on one alert. Errors of the store pass through. */
+/** The claim of one recorder on one alert. Methods reject with the errors of the store. */
 export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
-  /** Time when each claim was first seen, by nonce. A restored old claim does not count as new. */
+  /** Time when each claim was first seen, by nonce. An old claim that an attacker restores keeps its first time. */
   readonly #seen = new Map<string, number>();
   #held: Claim | undefined;
 
@@ -79,20 +79,20 @@ export class AlertClaim {
     if (await this.isDelivered()) return 'told';
     const made = await this.#claimNext();
     if (made !== 'mine') return made;
-    // The previous recorder may have delivered the alert and released this claim.
+    // Check the mark again: the previous owner may have delivered the alert before it released the claim.
     const isDelivered = await this.isDelivered();
     if (!isDelivered && this.#isValid()) return 'mine';
     await this.release();
     return isDelivered ? 'told' : 'claimed';
   }
 
-  /** Lets another recorder send the alert immediately. */
+  /** Releases the claim, so that another recorder can send the alert immediately. */
   async release(): Promise<void> {
     const held = this.#held;
     this.#held = undefined;
-    // After the lease, the claim may belong to another recorder.
+    // Keep the claim after the lease, because another recorder may have taken over.
     if (held === undefined || this.#options.now() - held.at >= this.#options.leaseMs) return;
-    // In descending order, so that the numbers never have a gap.
+    // Remove the claims in descending order, so that their numbers never have a gap.
     for (let number = held.number; number >= 0; number -= 1)
       await this.#options.store.removeDocument(this.#name(number));
   }
@@ -110,13 +110,13 @@ export class AlertClaim {
     return typeof (await this.#read('told')) === 'object';
   }
 
-  /** True if enough time remains for a message and its mark. */
+  /** True if the rest of the lease is long enough to send the message and write the mark. */
   #isValid(): boolean {
     const { leaseMs, now } = this.#options;
     return this.#held === undefined || now() - this.#held.at < leaseMs / 2;
   }
 
-  /** Creates the next claim, unless another recorder has a valid one. */
+  /** Creates the claim with the next number, unless another recorder has a valid claim. */
   async #claimNext(): Promise<'mine' | 'claimed'> {
     let last: Mark | undefined;
     for (let number = 0; number < MAX_CLAIMS; number += 1) {
@@ -130,13 +130,13 @@ export class AlertClaim {
     return this.#isOfAnother(last) ? 'claimed' : 'mine';
   }
 
-  /** True if another recorder, possibly alive, owns the claim. */
+  /** True if another recorder owns the claim and may still be running. */
   #isOfAnother(claim: Mark | undefined): boolean {
     if (claim === undefined) return false;
     const { recorder, leaseMs, now } = this.#options;
     const seenAt = this.#seen.get(claim.nonce) ?? now();
     this.#seen.set(claim.nonce, seenAt);
-    // An existing claim of this recorder comes from an earlier process, or its removal failed.
+    // A claim of this recorder does not count: it is from an earlier process, or its removal failed.
     return now() - seenAt < leaseMs && claim.recorder !== recorder;
   }
 
@@ -148,7 +148,7 @@ export class AlertClaim {
     const isMade = await store.claimDocument(this.#name(number), Buffer.from(text));
     const there = isMade ? undefined : await this.#read(number);
     if (there === 'unproven') return there;
-    // After a lost response, the repeated request finds its own claim.
+    // If the response was lost, the repeated request finds the recorder's own claim.
     if (!isMade && there?.text !== text) return 'claimed';
     this.#held = { number, at };
     return 'mine';

@@ -1,6 +1,6 @@
 /**
- * Parser of the alert file: webhooks, and rules with their queries. Pure functions; the caller reads the file. The
- * parser collects all problems.
+ * Parser of the alert file: webhooks, and rules with their queries. The functions are pure: the caller reads the file.
+ * The parser collects all problems.
  */
 import { TailcastError } from '../../../errors.ts';
 import type { IndexedText } from '../../../search/moments.ts';
@@ -20,7 +20,7 @@ export interface WrittenWebhook {
   /** Required for JSON. */
   readonly secretFile?: string;
   readonly caFile?: string;
-  /** Login or tag. The webhook sees the recordings that this viewer may see. */
+  /** Login or tag. The webhook gets alerts about recordings that this viewer may see. */
   readonly viewer?: string;
   readonly format: WebhookFormat;
   readonly text: boolean;
@@ -40,7 +40,7 @@ interface WrittenRule {
 
 const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
 /**
- * - `notify`: only notifies the webhook
+ * - `notify`: notifies only the webhook
  * - `mark`: writes a comment and a tag at the moment of the match
  * - `hold`: pauses the session; it ends unless a viewer resumes it
  * - `end`: ends the session

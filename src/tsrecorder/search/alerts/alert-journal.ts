@@ -1,7 +1,7 @@
 /**
- * Durable state of alerts: the name of this recorder, the rules and their start times, all alerts and their outcomes.
- * The journal is one file with one line per fact. The file is rewritten if most lines are obsolete, or if text must be
- * removed.
+ * Durable state of alerts: the name of this recorder, the rules with their start times, and all alerts with their
+ * outcomes. The journal is one file with one line per fact. The journal is rewritten if most lines are obsolete, or if
+ * text must be removed.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -20,7 +20,7 @@ const LINE = z.union([
   z.object({ recorder: z.string().regex(/^[0-9a-f]{16}$/) }),
   z.object({ rule: z.string(), sinceMs: z.number() }),
   z.object({ alert: ALERT }),
-  /** `session`: session of the alert. */
+  /** `session`: id of the session that the alert is about. */
   z.object({ settled: z.string(), session: z.string() }),
 ]);
 type Line = z.infer<typeof LINE>;
@@ -32,7 +32,7 @@ const MIN_OVER = 4096;
 
 export interface AlertJournalOptions {
   readonly directory: string;
-  /** Ids of all rules. A new rule starts now. */
+  /** Ids of all rules. New rules start now. */
   readonly rules: readonly string[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
@@ -87,7 +87,7 @@ export class AlertJournal {
     return this.#since.get(rule) ?? Infinity;
   }
 
-  /** Adds alerts. Resolves when the new ones are durable. @returns the new alerts */
+  /** Adds alerts. Resolves when the new alerts are durable. @returns the new alerts */
   add(alerts: readonly Alert[]): Promise<readonly Alert[]> {
     return this.#inTurn(async () => {
       const fresh = alerts.filter(({ id }) => !this.#pending.has(id) && !this.#settled.has(id));
@@ -140,9 +140,9 @@ export class AlertJournal {
 
   async #read(): Promise<void> {
     const text = (await ifPresent(readFile(this.#path, 'utf8'))) ?? '';
-    // An incomplete line after a crash was never reported as durable.
+    // Drop an incomplete last line: it is the result of a crash, and its fact was never reported as durable.
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
-    // The first line is written together with the file, so it survives a crash.
+    // The file never exists without its first line, because both are written together.
     if (whole === '' && text !== '') this.#damaged += 1;
     for (const line of whole.split('\n')) {
       if (line === '') continue;
@@ -178,18 +178,18 @@ export class AlertJournal {
 
   async #append(lines: readonly Line[]): Promise<void> {
     if (this.#isClosed) throw new Error('the journal of alerts is closed');
-    // The file could not be opened after the rewrite.
+    // Opening the file failed after an earlier rewrite.
     if (this.#file === undefined) await this.#writeAnew();
     await this.#file?.append([encodeLines(lines)]);
     this.#lines += lines.length;
   }
 
-  /** Rewrites the file. A crash leaves either the old file or the new one. */
+  /** Rewrites the file. After a crash, either the old file or the new file exists. */
   async #writeAnew(): Promise<void> {
     const lines = this.#needed();
     const content = encodeLines(lines);
     await replaceFile(this.#path, content);
-    // After a failure from here on, nothing is written to the old, unlinked file.
+    // Forget the old file: it has no name any more, so nothing must be written to it after a failure.
     const old = this.#file;
     this.#file = undefined;
     await old?.close();

@@ -8,13 +8,13 @@ import { ACCESS_NOTICE, type AccessNotice } from './access-notice.ts';
 
 /** An alert in the journal. Plain data. */
 export interface Alert {
-  /** Equal for every process and every recorder that finds the match. */
+  /** Id of the alert. It is equal on every recorder that finds the match. */
   readonly id: string;
   readonly rule: string;
   /** Query and pattern at the time of the match; empty for a step of an access request. */
   readonly query: string;
   readonly webhook: string;
-  /** Id of the recording, or `session` of a notice. */
+  /** Id of the recording, or the `session` field of a notice. */
   readonly session: string;
   /** Milliseconds since the epoch. */
   readonly firedAtMs: number;
@@ -48,7 +48,10 @@ export const ALERT = z.object({
   access: ACCESS_NOTICE.exactOptional(),
 }) satisfies z.ZodType<Alert>;
 
-/** Returns the id of a rule. Another query or pattern gives another id. A query of undefined: access requests. */
+/**
+ * Returns the id of a rule. A rule with a different query or pattern has a different id. The query is undefined for
+ * rules about access requests.
+ */
 export function ruleIdOf({ name, query, pattern }: RuleTerms & { readonly name: string }): string {
   const text = query === undefined ? 'access\0' : printTerms({ query, pattern });
   return digest(`${name}\0${text}`).slice(0, 16);
@@ -60,7 +63,7 @@ export interface RuleTerms {
   readonly pattern?: RulePattern | undefined;
 }
 
-/** Returns query and pattern as text, for people. */
+/** Returns query and pattern as text for messages. */
 export function printTerms({ query, pattern }: RuleTerms): string {
   const printed = query === undefined ? '' : printQuery(query);
   return pattern === undefined ? printed : `${printed} ${pattern.in}=/${pattern.source}/`.trimStart();

@@ -1,7 +1,7 @@
 /**
- * Alerts of a recorder. Matches of rules are written to the journal and sent to webhooks until the delivery succeeds.
- * After a crash, the recorder repeats deliveries with the same id: no alert is lost, and receivers can drop duplicates.
- * One recorder of a store sends each alert: see `alert-claim.ts`.
+ * Alerts of a recorder. Matches of rules are written to the journal. Each alert is sent to its webhook until the
+ * delivery succeeds. After a crash, the recorder repeats deliveries with the same id. Thus no alert is lost, and
+ * receivers can drop duplicates. One recorder of a store sends each alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
@@ -48,9 +48,9 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   /** Directory in the spool. */
   readonly directory: string;
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
-  /** Writes a comment and a tag of a rule into a recording. The same mark again has no effect. */
+  /** Writes a comment and a tag of a rule into a recording. Repeated calls for the same rule have no effect. */
   readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
-  /** Holds or ends a running session. Resolves with false if another recorder receives it. */
+  /** Holds or ends a running session. Resolves with false if another recorder receives the session. */
   readonly order?: (recording: Recording, rule: string, action: 'hold' | 'end') => Promise<boolean>;
 }
 
@@ -59,7 +59,7 @@ const OUTCOMES = { mark: 'marked', hold: 'held', end: 'ended' } as const;
 /** Interface of alerts for the indexer. */
 export interface SessionWatch {
   readonly rules: readonly WatchedRule[];
-  /** True if a rule holds or ends sessions, so that running sessions are read without delay. */
+  /** True if a rule can hold or end sessions. Running sessions are then read more often. */
   readonly isUrgent: boolean;
   /** Called when rules matched a session. Resolves when the alerts are durable. */
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
@@ -76,8 +76,8 @@ export interface Alerts extends SessionWatch {
 }
 
 /**
- * Maximum clock difference between a gateway and a recorder, in milliseconds. Rules also cover sessions that ended this
- * long before the rule started.
+ * Maximum clock difference between a gateway and a recorder, in milliseconds. A rule therefore also applies to sessions
+ * that ended up to this time before the rule started.
  */
 const CLOCKS_MS = 300_000;
 
@@ -144,7 +144,7 @@ class RecorderAlerts implements Alerts {
     if (matches.length === 0) return;
     const acted = matches.map((match) => this.#act(recording, match));
     await this.#add(matches.flatMap((match) => this.#alertOf(recording, match) ?? []));
-    // A gateway may take seconds to confirm the end of a session, and other sessions must not wait for it.
+    // Do not await the action: a gateway may take seconds to confirm it, and other sessions must not wait.
     this.#background = Promise.all([this.#background, ...acted]).then(() => undefined);
   }
 
@@ -233,7 +233,7 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(ruleId);
     const { webhook: name = '' } = rule ?? {};
     const webhook = this.#options.webhooks.get(name);
-    // The index matched by name. The recording itself decides about access.
+    // The index matches the names at the time of indexing. Check access with the current description of the recording.
     if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
       return undefined;
     if (isSlow === true) return undefined;

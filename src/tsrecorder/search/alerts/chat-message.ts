@@ -6,11 +6,11 @@ export const WEBHOOK_FORMATS = ['json', 'slack', 'teams', 'mattermost'] as const
 export type WebhookFormat = (typeof WEBHOOK_FORMATS)[number];
 export type ChatFormat = Exclude<WebhookFormat, 'json'>;
 
-/** A message for people. */
+/** A message for readers of a chat. */
 export interface ChatText {
   /** Trusted text. */
   readonly title: string;
-  /** Names, and untrusted values. Facts with an empty value are left out. */
+  /** Names and values. The values are untrusted. Facts with an empty value are left out. */
   readonly facts: readonly (readonly [name: string, value: string])[];
   readonly link: string | undefined;
 }
@@ -40,17 +40,17 @@ export function chatBody(format: ChatFormat, { title, facts, link }: ChatText): 
   }
 }
 
-/** Returns a code span. Slack and Mattermost ignore mentions, links and markup in a code span. */
+/** Returns a code span. In a code span, Slack and Mattermost ignore mentions, links and markup. */
 function code(value: string): string {
   return `\`${value.replaceAll('`', "'")}\``;
 }
 
-/** Slack parses `<…>` everywhere, also in code. */
+/** Slack parses `<…>` even in code spans. */
 function slackText(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }
 
-/** Returns an Adaptive Card. Text runs of the card have no markup, unlike its text blocks. */
+/** Returns an Adaptive Card. The card uses text runs, because text blocks may contain markup. */
 function teamsBody(
   title: string,
   facts: readonly (readonly [string, string])[],

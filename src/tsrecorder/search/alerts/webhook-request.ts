@@ -7,14 +7,17 @@ import { withTimeout } from '../../../async/with-timeout.ts';
 /** Address and keys of a webhook. */
 export interface WebhookTarget {
   readonly url: string;
-  /** Signing keys. Several during a key rotation; none for a chat service, which checks no signature. */
+  /**
+   * Signing keys. Signing keys: several during a key rotation, none for a chat service, because chat services do not
+   * check signatures.
+   */
   readonly keys: readonly Uint8Array[];
   /** CA certificates in PEM. If set, no other CA is trusted. */
   readonly ca?: string;
 }
 
 export interface WebhookMessage {
-  /** Equal for all attempts. */
+  /** Id of the message, equal for all attempts. */
   readonly id: string;
   readonly body: string;
 }
@@ -37,7 +40,7 @@ function signatureOf(keys: readonly Uint8Array[], { id, body }: WebhookMessage, 
 }
 
 /**
- * Sends a message. Redirects are not followed, so that messages reach only the configured address.
+ * Sends a message. Sends the request. Redirects are not followed, so that messages reach only the configured address.
  *
  * @param nowMs milliseconds since the epoch
  * @throws Error if no response arrives in time
@@ -65,7 +68,7 @@ export async function sendToWebhook(
       ? requestHttps(url, { ...options, ...(ca === undefined ? {} : { ca }) })
       : requestHttp(url, options);
     sent.once('response', answered.resolve);
-    // A receiver may respond and close before it has read everything. The response of such a receiver is valid.
+    // A receiver may respond and close the connection before it has read the complete message. Its response is valid.
     sent.on('error', answered.reject);
     sent.end(body);
     const response = await answered.promise;

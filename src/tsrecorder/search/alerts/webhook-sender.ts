@@ -1,4 +1,6 @@
-/** Sends alerts to one webhook until it accepts them or another recorder of the store has delivered them. */
+/**
+ * Sends alerts to one webhook. Stops when the webhook has accepted an alert, or when another recorder has delivered it.
+ */
 import { createBackoff, type Backoff } from '../../../async/backoff.ts';
 import { pause } from '../../../async/pause.ts';
 import { errorText } from '../../../errors.ts';
@@ -19,10 +21,10 @@ export interface AlertWebhook extends AlertWebhookView {
   readonly scope: Scope;
 }
 
-/** Steps of an alert, in order. A crash is possible between any two of them. */
+/** Steps of an alert, in order. A crash is possible between any two steps. */
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
-/** Options that all webhooks share. */
+/** Options that are the same for all webhooks. */
 export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'leaseMs' | 'now' | 'signer'> {
   readonly catalog: Pick<Catalog, 'find'>;
   /** Maximum age of an undelivered alert, in milliseconds. */
@@ -57,7 +59,7 @@ interface WaitingAlert {
   isAccepted: boolean;
 }
 
-/** Maximum number of pending alerts per rule. Above it, the oldest alerts are given up. */
+/** Maximum number of pending alerts per rule. Above this number, the oldest alerts are dropped. */
 export const MAX_WAITING = 1000;
 const RETRY = { baseMs: 1000, maxMs: 600_000 };
 
@@ -65,10 +67,10 @@ const RETRY = { baseMs: 1000, maxMs: 600_000 };
 export class WebhookSender {
   readonly #options: SenderOptions;
   readonly #waiting = new Map<string, WaitingAlert>();
-  /** Delay for all alerts of the webhook, after connection failures and on its request. */
+  /** Delay for all alerts of the webhook. It follows connection failures, or a request of the webhook. */
   readonly #backoff: Backoff;
   #notBefore = 0;
-  /** Time of the first failed claim in a row; undefined if the store works. */
+  /** Time since which all claims have failed; undefined if the last claim succeeded. */
   #storeFailsSince: number | undefined;
   #wake = new AbortController();
   readonly closed: Promise<void>;
@@ -79,7 +81,9 @@ export class WebhookSender {
     this.closed = this.#run();
   }
 
-  /** Adds an alert. @returns the oldest alert of the same rule if too many are pending. It is not sent */
+  /**
+   * Adds an alert. @returns the oldest alert of the same rule if too many are pending. The returned alert is not sent
+   */
   add(alert: Alert): Alert | undefined {
     const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
     const reported = new Set<string>();
@@ -167,7 +171,7 @@ export class WebhookSender {
       );
       return;
     }
-    // The recording may be moving into the store. A second attempt decides.
+    // The recording may be moving into the store. Try a second time before the recording counts as removed.
     if (recording === undefined && alert.access === undefined && !waiting.wasMissing) {
       waiting.wasMissing = true;
       waiting.dueAt = now() + waiting.backoff.next();
@@ -193,11 +197,11 @@ export class WebhookSender {
     if (access !== undefined) return isWithheld ? 'withheld' : undefined;
     const found = (await catalog.find(session))?.recording;
     if (found === undefined || isWithin(webhook.scope, found)) return found;
-    // Access marks of a recording never change. Another writer of the store changed them.
+    // Recorders never change the access marks of a recording. Another program must have changed them.
     return isWithheld ? 'withheld' : 'changed';
   }
 
-  /** Settles an expired alert. A delivery by another recorder is not a loss. */
+  /** Settles an expired alert. An alert that another recorder has delivered does not count as lost. */
   async #endOld(waiting: WaitingAlert): Promise<void> {
     const { alert, claim } = waiting;
     if (await claim.isDelivered().catch(() => false)) await this.#settleDelivered(waiting);
@@ -215,9 +219,9 @@ export class WebhookSender {
   }
 
   /**
-   * Takes the claim. If the store fails for longer than a lease, the alert is sent without a claim, because a duplicate
-   * is better than a delay.
-   * @throws errors of the store before that
+   * Takes the claim. If the store fails for longer than a lease, the alert is sent without a claim: a duplicate is
+   * better than a delay.
+   * @throws an error of the store if it has not failed for that long
    */
   async #claim({ alert, claim }: WaitingAlert): Promise<'mine' | 'told' | 'claimed'> {
     const { now, leaseMs, log, name, onStep } = this.#options;
@@ -239,7 +243,7 @@ export class WebhookSender {
 
   async #deliver(waiting: WaitingAlert, recording: Recording | 'changed' | undefined): Promise<void> {
     const { webhook, nowMs, log, name, onStep, signal } = this.#options;
-    // Text that was removed during the claim must not be sent.
+    // Read the alert again: its text may have been removed during the claim, and must not be sent then.
     const { alert } = waiting;
     if (recording === 'changed')
       log.error(
@@ -258,7 +262,8 @@ export class WebhookSender {
     });
     if (!isDelivered(answer)) {
       this.#failed(waiting, answer);
-      // Another recorder may be able to reach the webhook. If the release fails, the claim expires.
+      // Release the claim, because another recorder may be able to reach the webhook. If the release fails, the claim
+      // expires.
       await waiting.claim.release().catch(() => undefined);
       return;
     }
@@ -269,7 +274,7 @@ export class WebhookSender {
     await this.#finish(waiting);
   }
 
-  /** Marks an accepted alert in the store and in the journal. Errors of either pass through; the caller retries. */
+  /** Marks an accepted alert in the store and in the journal. Rejects if one of them fails. The caller then retries. */
   async #finish({ alert, claim }: WaitingAlert): Promise<void> {
     const { journal, metrics, onStep } = this.#options;
     const marked = await claim.markDelivered().then(
@@ -291,7 +296,7 @@ export class WebhookSender {
     const { metrics, now, log, name } = this.#options;
     const { status, error, retryAfterSeconds = 0 } = answer;
     waiting.dueAt = now() + waiting.backoff.next();
-    // These failures concern the webhook, not the alert.
+    // After these failures, delay all alerts of the webhook.
     if (status === 0 || status === 429 || status >= 500)
       this.#notBefore = now() + Math.max(this.#backoff.next(), retryAfterSeconds * 1000);
     metrics.failures.inc();
@@ -304,7 +309,7 @@ export class WebhookSender {
 
 const IDLE_MS = 3_600_000;
 
-/** Settles an alert without delivery. */
+/** Settles an alert that is not delivered. */
 export async function giveUp(
   alert: Alert,
   reason: string,
