@@ -31,12 +31,12 @@ export interface BucketAddress {
  * TailcastError `CONFIG_INVALID`
  */
 export function parseBucketAddress(store: string): BucketAddress | undefined {
-  if (!store.startsWith('s3://')) return undefined;
+  if (!/^[a-z][a-z\d+.-]*:\/\//i.test(store)) return undefined;
   const [, bucket = '', path = ''] = /^s3:\/\/([^/]*)\/?(.*)$/.exec(store) ?? [];
   if (!/^[A-Za-z0-9][\w.-]{1,254}$/.test(bucket)) {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `store: s3://bucket or s3://bucket/prefix is expected, not ${store}`,
+      `store: a directory, s3://bucket or s3://bucket/prefix is expected, not ${store}`,
     );
   }
   const prefix = path.replace(/\/+$/, '');

@@ -16,9 +16,12 @@ describe('the store of a recorder', () => {
     expect(parseBucketAddress(store)).toEqual(address);
   });
 
-  it.each(['s3://', 's3:///prefix', 's3://a', 's3://-bucket'])('is refused as %s', (store) => {
-    expect(() => parseBucketAddress(store)).toThrow('s3://bucket');
-  });
+  it.each(['s3://', 's3:///prefix', 's3://a', 's3://-bucket', 'S3://bucket', 'gs://bucket', 'https://a/b'])(
+    'is refused as %s',
+    (store) => {
+      expect(() => parseBucketAddress(store)).toThrow('s3://bucket');
+    },
+  );
 
   it.each([
     [{}, 'name the directory or the bucket'],

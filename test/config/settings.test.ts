@@ -11,6 +11,12 @@ import { byteSize, listenAddress, originList, textList, wholeNumber } from '../.
 import { TailcastError } from '../../src/errors.ts';
 
 describe('settings', () => {
+  it('has the promised defaults', () => {
+    const recorder = readSettings(RECORDER_SETTINGS, sources({}));
+    // the layout of the reference, and no removal of recordings that are younger than a day
+    expect(recorder).toMatchObject({ eventLayout: 'reference', minRetentionDays: 1 });
+  });
+
   it('has one name in every place', () => {
     expect(flagName('proxyProtocol')).toBe('--proxy-protocol');
     expect(environmentName('proxyProtocol')).toBe('TAILCAST_PROXY_PROTOCOL');

@@ -2,6 +2,7 @@
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import { encodeMeta } from '../../../src/tsrecorder/spool/spool-journal.ts';
@@ -22,7 +23,11 @@ const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.00
 
 /** Recorders with one bucket, one evidence key and separate spools. */
 async function createSite(): Promise<
-  AsyncDisposable & { readonly bucket: MemoryBucket; recorder(): Promise<Rig>; rounds(): Promise<void> }
+  AsyncDisposable & {
+    readonly bucket: MemoryBucket;
+    recorder(registry?: Registry): Promise<Rig>;
+    rounds(): Promise<void>;
+  }
 > {
   const bucket = createMemoryBucket();
   const folder = await mkdtemp(join(tmpdir(), 'hostile-bucket-'));
@@ -33,9 +38,12 @@ async function createSite(): Promise<
   };
   return {
     bucket,
-    async recorder() {
+    async recorder(registry = new Registry()) {
       const machine = join(folder, `machine-${rigs.length}`);
-      const rig = await createRig({ bucket, timing: TIMING, evidenceKey: join(folder, 'key.pem') }, machine);
+      const rig = await createRig(
+        { bucket, timing: TIMING, evidenceKey: join(folder, 'key.pem'), registry },
+        machine,
+      );
       rigs.push(rig);
       return rig;
     },
@@ -84,7 +92,8 @@ const castOf = async (rig: Rig, id: string): Promise<string> =>
 describe('a hostile writer of the shared bucket', () => {
   it('cannot make a recorder sign a session that never happened', async () => {
     await using site = await createSite();
-    const rig = await site.recorder();
+    const registry = new Registry();
+    const rig = await site.recorder(registry);
     const { bucket } = site;
     const folder = `.open/${MADE_UP}/${recordingId(KEY)}/`;
     const meta = {
@@ -100,7 +109,15 @@ describe('a hostile writer of the shared bucket', () => {
     await site.rounds();
     expect(names(bucket, `${KEY.nodeId}/`)).toEqual([]);
     expect(names(bucket, folder)).toHaveLength(2);
-    expect(await rig.list()).toMatchObject([{ id: recordingId(KEY), trust: 'unverified' }]);
+    expect(await rig.list()).toMatchObject([
+      {
+        id: recordingId(KEY),
+        trust: 'unverified',
+        trustReason: expect.stringMatching(/signed/) as unknown,
+      },
+    ]);
+    // The alert TailcastSessionsUntrusted reads this metric
+    expect(await registry.getSingleMetricAsString('tailcast_recorder_untrusted_sessions')).toMatch(/ 1$/m);
   });
 
   it('cannot change the session of a lost recorder before another one takes it over', async () => {
