@@ -342,7 +342,7 @@ describe('architecture', () => {
 
   it('imports of rooms what docs/architecture.md says', () => {
     const page = readFileSync(join(src, '../docs/architecture.md'), 'utf8');
-    const rows = [...page.matchAll(/^- `(\w+)`: .+\. Imports (.+)\.$/gm)];
+    const rows = [...page.matchAll(/^- `(\w+)` \(.+\) imports (.+)\.$/gm)];
     const said = rows.map(
       ([, room = '', cell = '']) => `${room}: ${cell.match(/\w+(?=`)/g)?.join(' ') ?? ''}`,
     );

@@ -6,7 +6,7 @@ const read = (path: string): string => readFileSync(new URL(`../../${path}`, imp
 
 it('has the fields of every note', () => {
   const page = read('docs/file-formats.md');
-  const rows = [...page.slice(page.indexOf('## Notes')).matchAll(/^- `(\w+)`: .+ Fields: (.+)$/gm)].map(
+  const rows = [...page.slice(page.indexOf('## Notes')).matchAll(/^- `(\w+)`: .+; fields: (.+)$/gm)].map(
     ([, kind = '', fields = '']) => [
       kind,
       [...fields.matchAll(/`(\w+)`(\??)/g)].map(([, name, optional]) => `${name}${optional}`),

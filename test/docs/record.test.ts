@@ -50,7 +50,7 @@ describe('docs/record.md', () => {
     expect(allowed.toSorted()).toEqual([...new Set(Object.values(ACTIONS).flat())].toSorted());
   });
 
-  const rows = [...page.matchAll(/^\| ([^|]+?) +\| (`--[^|]+) \|/gm)].map(
+  const rows = [...page.matchAll(/^- ([^:]+): (`--.+); credentials/gm)].map(
     ([, name = '', settings = '']) => [name, settings] as const,
   );
 

@@ -174,7 +174,7 @@ describe('scores', () => {
     );
     expect(written).toContain('Judged 9 of 10 (commit abc): 7 noticed, 1 accepted, 1 noticed by no test');
     const change = '`` src/kube/x.ts:1 condition: a < b → !(a < b) ``';
-    expect(written).toContain(`\n- ${change}\n- so far: ${change}\n`);
+    expect(written).toContain(`\n- No test has noticed: ${change}\n- No test notices: ${change}\n`);
   });
 });
 

@@ -63,7 +63,10 @@ function rowOf({ folder, noticed, accepted, judged, all }: Score): readonly stri
 function left(verdicts: readonly Verdict[]): readonly string[] {
   const lines = verdicts
     .filter(({ noticed, accepted }) => !noticed && accepted === undefined)
-    .map(({ mutant, isJudged }) => `- ${isJudged ? '' : 'so far: '}\`\` ${shown(mutant)} \`\``)
+    .map(
+      ({ mutant, isJudged }) =>
+        `- No test ${isJudged ? 'notices' : 'has noticed'}: \`\` ${shown(mutant)} \`\``,
+    )
     .toSorted();
   return lines.length === 0 ? [] : ['Not noticed:', lines.join('\n')];
 }

@@ -93,11 +93,13 @@ function works(road: string, column: (typeof COLUMNS)[number], what: string): vo
 
 const LABELS = { websocket: 'WS', spdy: 'SPDY' } as const;
 const PLAIN = {
-  http: 'kubectl, HTTP proxy of tailscaled',
-  socks5: 'kubectl, SOCKS proxy of tailscaled',
+  http: 'kubectl through the HTTP proxy of tailscaled',
+  socks5: 'kubectl through the SOCKS proxy of tailscaled',
 } as const;
-const servedRoad = (version: number): string => `kubectl, serve with PROXY protocol ${version}`;
-const balancedRoad = (version: number): string => `kubectl, serve and haproxy with PROXY protocol ${version}`;
+const servedRoad = (version: number): string =>
+  `kubectl through tailscale serve with PROXY protocol ${version}`;
+const balancedRoad = (version: number): string =>
+  `kubectl through tailscale serve and haproxy with PROXY protocol ${version}`;
 
 interface Road {
   readonly gateway: SiteGateway;
