@@ -1,5 +1,6 @@
 /**
- * Checks an API request event, adds the facts that only the recorder knows, and wraps it as the reference does.
+ * Checks an API request event, adds facts about its uploader and its arrival, and wraps it in the format of the
+ * reference.
  */
 import { TailcastError } from '../../errors.ts';
 import { readJsonObject, spliceMembers } from '../library/json-members.ts';
@@ -9,8 +10,8 @@ import { eventKey, type RecordingKey } from '../store/key.ts';
 /**
  * Wraps an event for the store.
  * @param body request body
- * @param uploader value of `destination`
- * @param key value of `id`
+ * @param uploader value of the field `destination`
+ * @param key value of the field `id`
  * @returns the object to store, with a line feed at its end. The bytes of the event stay unchanged, including 64-bit
  *   numbers
  * @throws TailcastError `UPLOAD_MALFORMED` if the body is not an event

@@ -1,12 +1,12 @@
 /**
- * API for facts about a recording: the result of its signature check, which runs on request; the user of the session
- * and the grant; who watched the recording; other activity of the caller.
+ * API for facts about a recording: its signature check, the user and the grant of the session, accesses of viewers to
+ * the recording, and other activity of the user. The signature check runs on request.
  *
  * ```
  * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?}; view
  * ```
  *
- * Accesses and events concern other recordings too, so only viewers of all recordings get them.
+ * Only viewers of all recordings get accesses and events, because these concern other recordings too.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { EventSearch } from '../events/event-query.ts';
@@ -38,11 +38,11 @@ export interface EvidenceApiOptions {
 const MAX_RELATED = 10;
 const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
-/** Time before and after a session in which API events belong to it, in nanoseconds. */
+/** API events within this time before and after a session count as part of it, in nanoseconds. */
 const AROUND_NS = 60_000_000_000n;
 /**
- * Maximum duration of a session for which API events are returned. Of a longer session, events of its first hours are
- * returned.
+ * Maximum duration of a session for which API events are returned. For a longer session, only events of its first hours
+ * are returned.
  */
 const MAX_SPAN_SECONDS = 4 * 3600;
 
@@ -60,7 +60,7 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
   });
 }
 
-/** Finds other sessions of the same caller, and in the same pod, within a day. */
+/** Finds other sessions of the same user or in the same pod, within a day. */
 async function findRelated(
   { recording }: CatalogEntry,
   scope: Scope,

@@ -1,4 +1,4 @@
-/** API of the lists of recordings and events. */
+/** API for lists of recordings and lists of events. */
 import type { Reviews } from '../evidence/reviews.ts';
 import { withReviews } from './api-reviews.ts';
 import type { FastifyInstance } from 'fastify';
@@ -50,7 +50,7 @@ const listQuery = z.strictObject({
   sort: z.enum(LIST_SORTS).exactOptional(),
 }) satisfies z.ZodType<CatalogQuery>;
 
-/** Limits of event searches, which read batches from the store. */
+/** Limits of event searches. They are low because each search reads batches from the store. */
 const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
 
 const eventQuery = z.strictObject({
@@ -107,7 +107,7 @@ export function addLists(
     const viewer = await viewerOf(access, request, reply);
     const asked = parse(listQuery, request.query);
     const { sort = 'newest' } = asked;
-    // A cursor is valid for one order only.
+    // Use one cursor name per sort order, because a cursor is valid for one order only.
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
     const query = openCursor(list, asked);
     const page = await catalog.list(query, access.scope(viewer));
@@ -116,7 +116,7 @@ export function addLists(
       recordings: await withReviews(reviews, page.recordings),
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
       ...noRuleField(access.scope(viewer), viewer),
-      // The page shows search only if it is available.
+      // The page shows the search field only if search is available.
       ...(index !== undefined && isSearchable ? { search: true } : {}),
     };
   });
@@ -132,7 +132,7 @@ export function addLists(
     await access.saw(viewer, 'events', request.url);
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
     const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
-    // Sent as stored, because JSON.parse would round their 64-bit integers.
+    // Send the stored text, because JSON.parse would round 64-bit integers.
     return reply
       .header('cache-control', 'no-store')
       .type('application/json')

@@ -7,8 +7,8 @@
  * POST /api/v1/recordings/:id/orders/watch          repeated while the viewer watches a moderated session
  * ```
  *
- * The response arrives when the gateway of the session has confirmed the order. Parameters are in the query, because
- * portals forward no bodies.
+ * The response arrives when the gateway of the session has confirmed the order. Parameters are in the query string,
+ * because portals do not forward request bodies.
  */
 import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';
@@ -21,7 +21,7 @@ import {
 import type { ReviewApiOptions } from './api-reviews.ts';
 import type { Viewer } from './viewing.ts';
 
-/** Target of the routes that change something. */
+/** Matches request targets that give orders. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
 
 const parameters = z.object({ action: z.enum(VIEWER_ACTIONS) });
@@ -45,7 +45,7 @@ export function addOrderApi(
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
     if (action !== 'watch' && !access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
-    // The event is durable before the order, so that every order has an event.
+    // Store the event before the recorder sends the order, so that every order has an event.
     const { live } = await find(request, reply, `order-${action}`);
     if (live?.isOpen() !== true) throw new TailcastError('ORDER_IMPOSSIBLE', 'the session has ended');
     if (live.orders === undefined)

@@ -15,7 +15,10 @@ export function viewerNameOf(request: FastifyRequest): string | undefined {
   return viewer?.user ?? viewer?.node;
 }
 
-/** Identifies the viewer. The response tells a gateway that its named viewer was accepted. */
+/**
+ * Identifies the viewer. Confirm the viewer in the response. A gateway forwards the response only with this
+ * confirmation.
+ */
 export async function viewerOf(
   access: ViewerAccess,
   request: FastifyRequest,

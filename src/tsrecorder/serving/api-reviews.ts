@@ -37,12 +37,13 @@ export const REVIEW_PATH = /^\/api\/v1\/recordings\/[^/?]+\/review$/;
 export const MAX_BODY_BYTES = 16 * 1024;
 
 /**
- * Checks the type of a change.
+ * Checks the content type of a change.
  *
  * @throws TailcastError `USAGE`
  */
 export function checkChange({ headers }: FastifyRequest): void {
-  // Pages of other sites can send this type only after a preflight request, which the recorder rejects.
+  // This protects against forged requests of other sites: a browser sends this type only after a preflight request,
+  // which the recorder rejects.
   if (headers['content-type'] !== 'application/json')
     throw new TailcastError('USAGE', 'content-type must be application/json');
 }
@@ -54,7 +55,7 @@ export function addReviewApi(
 ): void {
   app.get('/api/v1/recordings/:id/review', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    // The review that the page of a recording shows belongs to the same viewing.
+    // The page of a recording also requests the review. Both requests belong to the same viewing.
     const { recording } = await find(request, reply, request.url.endsWith('?view=1') ? 'play' : 'show');
     const review = (await reviews.all()).get(recording.id) ?? NO_REVIEW;
     return { ...review, mayWrite: access.mayReview(await viewerOf(request, reply)) };
@@ -69,7 +70,7 @@ export function addReviewApi(
       if (!access.mayReview(viewer))
         throw new TailcastError('VIEW_REFUSED', 'you may not write comments and tags on this recorder');
       const change = parse(REVIEW_CHANGE, request.body);
-      // The event is durable before the change, so that every change has an event.
+      // Store the event before the change, so that every change has an event.
       const { recording } = await find(request, reply, `review-${change.kind}`);
       const review = await reviews.change(recording.id, viewer.user ?? viewer.node, change);
       return { ...review, mayWrite: true };
@@ -77,7 +78,7 @@ export function addReviewApi(
   );
 }
 
-/** Adds the summary of its review to each recording. */
+/** Adds the summary of the review to each recording. */
 export async function withReviews<T extends { readonly id: string }>(
   reviews: Reviews,
   recordings: readonly T[],
@@ -89,18 +90,18 @@ export async function withReviews<T extends { readonly id: string }>(
   });
 }
 
-/** Maximum number of recordings that a term may stand for. */
+/** Maximum number of recordings that may match a term about reviews. */
 const MAX_IDS = 1000;
-/** Id that no recording has. */
+/** Id that matches no recording. */
 const NO_ID = '-';
 
-/** Returns which of these recordings a viewer may see, at most one more than {@link MAX_IDS}. */
+/** Returns the ids that the viewer may see. Stops at one more than {@link MAX_IDS}. */
 export type VisibleIds = (ids: readonly string[]) => Promise<readonly string[]>;
 
 /** Number of ids that are checked at once. */
 const VISIBLE_BATCH = 500;
 
-/** Returns the check for a scope. Viewers who may see everything need none. */
+/** Creates the function that filters ids for a scope. Returns undefined for viewers of all recordings. */
 export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): VisibleIds | undefined {
   if (scope === 'everything') return undefined;
   return async (ids) => {
@@ -115,10 +116,10 @@ export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): Visib
 }
 
 /**
- * Replaces the terms about reviews with the ids of the recordings.
+ * Replaces each term about reviews with the ids of the matching recordings.
  *
- * @param visible for viewers who may not see everything: the number of hidden recordings must not cause an error
- * @throws TailcastError `USAGE` if a term stands for too many recordings
+ * @param visible filters the ids for restricted viewers, so that the number of hidden recordings cannot cause an error
+ * @throws TailcastError `USAGE` if a term matches too many recordings
  */
 export async function withReviewedIds(reviews: Reviews, query: Query, visible?: VisibleIds): Promise<Query> {
   if (!query.clauses.flat().some(isReviewTerm)) return query;
@@ -128,7 +129,7 @@ export async function withReviewedIds(reviews: Reviews, query: Query, visible?: 
     const expanded: (readonly Term[])[] = [];
     for (const term of clause) expanded.push(isReviewTerm(term) ? await idsOf(all, term, visible) : [term]);
     const [only] = clause.length === 1 ? expanded : [];
-    // An excluded term excludes each of its recordings.
+    // An excluded term excludes all matching recordings.
     if (only?.[0]?.isNot === true) clauses.push(...only.map((term) => [term]));
     else clauses.push(expanded.flat());
   }

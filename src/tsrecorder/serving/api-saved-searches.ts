@@ -28,7 +28,8 @@ export function addSavedSearchApi(
   async function searchesOf(viewer: Viewer): Promise<SavedSearches> {
     const { personal, shared } = await searches.of(ownerOf(viewer));
     const mayWrite = access.mayReview(viewer);
-    // A shared search may name people and namespaces that a restricted viewer may not see.
+    // Restricted viewers get no shared searches: these may contain names of users and namespaces that the viewer may
+    // not see.
     const seesAll = access.scope(viewer) === 'everything';
     return { personal, shared: seesAll ? shared : [], mayWrite, mayShare: mayWrite && seesAll };
   }
@@ -43,14 +44,14 @@ export function addSavedSearchApi(
     const change = parse(SEARCH_CHANGE, request.body);
     if (!access.mayReview(viewer) || (change.isShared && access.scope(viewer) !== 'everything'))
       throw new TailcastError('VIEW_REFUSED', 'you may not save searches on this recorder');
-    // The event is durable before the change, so that every change has an event.
+    // Store the event before the change, so that every change has an event.
     await access.saw(viewer, `searches-${change.kind}`, request.url);
     await searches.change(ownerOf(viewer), viewer.user ?? viewer.node, change);
     return searchesOf(viewer);
   });
 }
 
-/** Logins contain no space, so that no node has the searches of a user. */
+/** Logins contain no space, so the owner text of a node never equals a login. */
 function ownerOf({ user, nodeId }: Viewer): string {
   return user ?? `node ${nodeId}`;
 }

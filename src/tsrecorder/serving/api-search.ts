@@ -1,7 +1,7 @@
 /**
  * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
  * index. Restricted viewers get only its state, and hidden sessions do not change it. Their responses are delayed to
- * fixed time steps, because a word in hidden sessions takes longer than an unknown word (ADR 38).
+ * fixed time steps: otherwise the response time would show whether hidden sessions contain a word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -47,7 +47,7 @@ const STEP_MS = 100;
 /** Above this number of pending recordings the index is incomplete for all viewers with a rule. */
 const MAX_CHECKED = 1000;
 
-/** Progress of the index that a viewer may see. */
+/** Progress of the index, as far as the viewer may see it. */
 type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
 
 const q = z
@@ -97,14 +97,14 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(text, options.nowMs());
       await access.saw(viewer, 'search', request.url);
       const page = cursor === undefined ? { limit } : { limit, cursor };
-      // Read before the query, because sessions that are indexed meanwhile may be missing from the result.
+      // Read the progress before the query: sessions that are indexed during the query may be missing from the result.
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'find',
         { query: await reviewed(viewer, query), may: termsOf(access.scope(viewer)), page },
         ownerOf(viewer),
       );
-      // An empty result of an unavailable index would be misleading.
+      // Report an unavailable index as an error, because an empty result would be misleading.
       const { state, problem } = index.state === 'unavailable' ? index : await indexFor(viewer);
       if (state === 'unavailable' && found.sessions.length === 0)
         throw new TailcastError('SEARCH_UNAVAILABLE', problem);
@@ -178,7 +178,7 @@ async function isIncompleteFor({ index, catalog }: SearchApiOptions, scope: Scop
   return visible === undefined || visible.length > 0;
 }
 
-/** Returns the current recordings of the found sessions. Omits missing and hidden ones. */
+/** Returns the current recordings of the found sessions. Omits missing and hidden recordings. */
 async function visibleSessions(
   { catalog, reviews }: Pick<SearchApiOptions, 'catalog' | 'reviews'>,
   sessions: readonly FoundSession[],
@@ -197,7 +197,7 @@ async function visibleSessions(
   });
 }
 
-/** Parses a query. @throws TailcastError `USAGE` with a sentence for its author */
+/** Parses a query. @throws TailcastError `USAGE` with a sentence about the mistake in the query */
 function readQuery(text: string, nowMs: number): Query {
   try {
     return parseQuery(text, nowMs);

@@ -1,5 +1,5 @@
 /**
- * The read API: the list of recordings, the recordings, and the player. All routes but three are `GET`.
+ * The read API: lists, recordings, and the page with the player. All routes except three are `GET`.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true if there is an index, noRuleFor?: name of a
@@ -126,7 +126,7 @@ const RETRY_AFTER_SECONDS = 1;
 
 const parameters = z.object({ id: z.string() });
 
-/** Adds the health checks of each listener: whether the process is alive and the store is usable. */
+/** Adds the health checks of a listener. They report whether the process is alive and the store is usable. */
 export function addHealth(
   app: FastifyInstance,
   { freeBytes, log }: Pick<ApiOptions, 'freeBytes' | 'log'>,
@@ -160,7 +160,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   });
   addHealth(app, options);
 
-  /** Finds a recording for a viewer, and records the access before the response. */
+  /** Finds a recording for a viewer, and stores the access event before the response. */
   async function find(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -231,8 +231,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 }
 
 /**
- * Throws for a request with a foreign host name, for a method that its path does not support, and for a change from a
- * page of another site.
+ * Throws an error for a request with an unknown host name, an unsupported method, or a change from a page of another
+ * site.
  */
 function checkHostAndMethod(
   { url, method, headers, socket }: FastifyRequest,
@@ -264,13 +264,13 @@ function addPlayer(app: FastifyInstance, playerDirectory: string): void {
   });
 }
 
-/** Returns true for a request of a player, false for a request of a tool that needs the file. */
+/** Returns true if a player requests the cast, and false if a tool requests the stored file. */
 function isPlayed({ query }: FastifyRequest): boolean {
   const { normalise, follow, view } = castQuery.safeParse(query).data ?? {};
   return normalise === '1' || follow === '1' || view === '1';
 }
 
-/** Sends the play index of a recording, its progress, or one of its frames. */
+/** Sends the play index of a recording, the progress of its build, or one of its keyframes. */
 async function sendPlayback(
   playIndexes: PlayIndexes,
   entry: CatalogEntry,
@@ -349,7 +349,7 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // A recording is listed as finished shortly before the store has it.
+  // Lists show a recording as finished shortly before the store has it.
   const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
   const storedAs = (isMoving ? await live.stored : undefined) ?? key;
   const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);

@@ -1,6 +1,7 @@
 /**
  * Compresses JSON responses for clients that accept gzip. Casts are not compressed, because clients request byte ranges
- * of them. No response contains both a secret and text of the request, so compression reveals nothing.
+ * of casts. Compression is safe against attacks by response length (BREACH), because no response contains both a secret
+ * and text of the request.
  */
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';

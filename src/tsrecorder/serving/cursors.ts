@@ -16,7 +16,8 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
 /**
- * Creates the codec. @param key 32 bytes. Processes with the same key accept each other's cursors, also after a restart
+ * Creates the codec. @param key 32 bytes. Cursors stay valid after a restart with the same key, and for other processes
+ * with this key
  */
 export function createCursors(key: Uint8Array): Cursors {
   return {

@@ -1,6 +1,6 @@
 /**
- * Host names of the page and its API. A page of another site can let its own name resolve to the address of the
- * recorder and then read its responses (DNS rebinding), but it cannot make the browser send one of these names.
+ * Host names of the page and its API. They protect against DNS rebinding: another site can make its own host name
+ * resolve to the address of the recorder, but the browser then sends that host name, which the recorder rejects.
  */
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 
@@ -9,12 +9,12 @@ export interface Hosts {
   /**
    * Returns true if a request may be served.
    * @param host `Host` header
-   * @param localAddress local address of the connection, which is accepted as a name
+   * @param localAddress local address of the connection. It is also accepted as a host name
    */
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
   /**
    * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names.
-   * True without the header, which browsers always send.
+   * True without the header, because only clients other than browsers omit it.
    */
   acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }

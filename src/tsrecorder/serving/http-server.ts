@@ -1,6 +1,7 @@
 /**
- * One TCP port for HTTP/1.1 and for HTTP/2 with prior knowledge, which differ in the first bytes of a connection. Node
- * has a server for each protocol but none for both, so connections are accepted here and passed to one of them.
+ * Serves HTTP/1.1 and HTTP/2 with prior knowledge on one TCP port. The first bytes of a connection show its protocol.
+ * Node.js has no server for both protocols, so this module accepts connections and passes each one to one of two
+ * servers.
  */
 import { createDeadline } from '../../async/deadline.ts';
 import { createServer as createHttp1Server, type IncomingMessage, type RequestListener } from 'node:http';
@@ -28,7 +29,7 @@ export interface ServerOptions {
   readonly port: number;
   readonly uploads: Uploads;
   readonly log: Logger;
-  /** Maximum number of connections. One address may have as many as are free. */
+  /** Maximum number of connections. The connections of one address must not outnumber the free ones. */
   readonly maxConnections: number;
   /** Called with the number of open connections when it changes. */
   readonly onConnections: (open: number) => void;
@@ -36,7 +37,7 @@ export interface ServerOptions {
   readonly headTimeoutMs: number;
   /** Time after which an idle connection is closed. */
   readonly idleTimeoutMs: number;
-  /** HTTP/2 flow control: body bytes in flight per upload and per connection. */
+  /** HTTP/2 flow-control windows: maximum body bytes in flight per upload, and per connection. */
   readonly streamWindowBytes: number;
   readonly connectionWindowBytes: number;
   /** Adds routes to the application that handles all requests except uploads. */
@@ -58,7 +59,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const app = createApplication(options);
   options.routes(app);
   await app.ready();
-  // The server never listens itself. Without this event Node would not enforce its request timeouts.
+  // Emit `listening`, because this server never listens itself. Without the event, Node.js would not enforce its
+  // request timeouts.
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
   const slots = createKeyedCounter();
@@ -77,7 +79,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       sockets.delete(socket);
       options.onConnections(sockets.size);
     });
-    // Handles a reset before one of the servers has the socket.
+    // Handles a connection reset before one of the servers has the socket.
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
       if (protocol === 'h2') http2.emit('connection', socket);
@@ -106,7 +108,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   };
 }
 
-/** Reads until the protocol is certain, puts the bytes back, and calls `decide` once. */
+/** Reads until the protocol is known, puts the bytes back into the stream, and calls `decide` once. */
 function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1' | 'h2') => void): void {
   let seen = Buffer.alloc(0);
   const deadline = createDeadline(timeoutMs, () => socket.destroy());
@@ -134,12 +136,12 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
 function createApplication(options: ServerOptions): FastifyInstance {
   const { uploads } = options;
   return fastify({
-    // The recorder logs what matters itself; two lines per request would be too many.
+    // Disable the log of Fastify, which has two lines per request. The recorder logs important events itself.
     logger: false,
     forceCloseConnections: true,
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: 512 },
-    // Fastify rejects an invalid target before all hooks and routes.
+    // Handle invalid targets here, because Fastify rejects them before all hooks and routes.
     frameworkErrors: (_error, _request, reply) => {
       reply.raw.writeHead(400, { ...SECURITY_HEADERS, 'content-type': 'application/json' });
       reply.raw.end(JSON.stringify(BAD_TARGET));
@@ -147,7 +149,7 @@ function createApplication(options: ServerOptions): FastifyInstance {
     serverFactory(handler: RequestListener) {
       const server = createHttp1Server(
         {
-          // Uploads last as long as shells.
+          // Disable the request timeout, because an upload lasts as long as its session.
           requestTimeout: 0,
           headersTimeout: options.headTimeoutMs,
           keepAliveTimeout: options.idleTimeoutMs,

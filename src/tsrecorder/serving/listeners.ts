@@ -1,6 +1,6 @@
 /**
- * Listeners of a recorder: one address for all clients, or one for uploads and one for viewers, so that firewalls and
- * the tailnet policy can distinguish them and neither uses up the connections of the other.
+ * Listeners of a recorder: one address for all clients, or one for uploads and one for viewers. With two addresses,
+ * firewalls and the tailnet policy can distinguish uploads and viewers, and each has its own limit of connections.
  */
 import type { ListenAddress } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -34,7 +34,7 @@ export interface Listeners {
 }
 
 /**
- * Starts the listeners. Each has its own `maxConnections`. Both serve the health checks.
+ * Starts the listeners. Each listener has its own `maxConnections`. All listeners serve the health checks.
  *
  * @throws a system error if an address is unusable; then nothing listens
  */

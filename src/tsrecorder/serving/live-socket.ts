@@ -1,7 +1,7 @@
 /**
- * Recordings over a WebSocket with the subprotocol `v2.asciicast` of asciinema players, one message per line: the
- * header, the events, and future events of a running session. The connection ends with the session. Messages of the
- * client are ignored.
+ * Sends recordings over a WebSocket with the subprotocol `v2.asciicast` of asciinema players. Each message is one line:
+ * the header, or an event. For a running session, new events follow. The connection ends with the session. Messages of
+ * the client are ignored.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -23,7 +23,7 @@ export interface LiveSocketOptions {
   readonly access: ViewerAccess;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** Maximum number of live views. One viewer may have as many as are free. */
+  /** Maximum number of live views. The live views of one viewer must not outnumber the free ones. */
   readonly maxViewers: number;
   /** Interval of pings that a viewer must answer. */
   readonly pingMs: number;
@@ -50,7 +50,7 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
 
   /** Live views by viewer. */
   const slots = createKeyedCounter();
-  /** Viewers that a gateway named. The response confirms that the name was accepted. */
+  /** Viewers that are named by a gateway. The response to the upgrade confirms that the recorder accepted the name. */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {
     const nodeId = named.get(request);
@@ -112,7 +112,7 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
       presentation === undefined ? cast : presentCast(cast, presentation),
     )) {
       for (const line of lines.slice(0, -1)) viewer.send(line, { binary: false });
-      // The last message of a batch sets the pace.
+      // Wait until the last message of the batch was sent.
       const last = lines.at(-1);
       if (last !== undefined) await sent(viewer, last);
       if (gone.signal.aborted) return;
@@ -128,7 +128,7 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
 
 function sent(viewer: WebSocket, line: Uint8Array): Promise<void> {
   return new Promise((resolve) => {
-    // A failed send is followed by `close`, which ends the loop.
+    // Ignore a failed send, because the `close` event follows and ends the loop.
     viewer.send(line, { binary: false }, () => resolve());
   });
 }

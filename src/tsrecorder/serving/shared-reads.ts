@@ -1,7 +1,7 @@
 /**
  * Reads all accepted connections into one shared buffer. Node allocates a new buffer for each read of an accepted
- * connection. Only outgoing sockets support a buffer of the caller (`onread`). For this reason, such a socket takes
- * over the connection.
+ * connection. Only outgoing sockets support a buffer that the caller provides (`onread`). For this reason, an outgoing
+ * socket takes over the accepted connection.
  *
  * NOTE: the buffer is module state. Node has one thread that writes to it, and its content is used only until the next
  * read.
@@ -11,8 +11,8 @@ import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /**
- * Size of the buffer, in bytes. It holds the usual backlog of a fast sender, and fits into a CPU cache together with
- * the results.
+ * Size of the buffer, in bytes. It is large enough for the usual pending bytes of a fast sender, and fits into a CPU
+ * cache together with the results.
  */
 const READ_BYTES = 128 * 1024;
 
@@ -20,18 +20,18 @@ let memory: Buffer | undefined;
 
 /** A connection with shared reads. */
 export interface SharedReads {
-  /** Socket that owns the connection from now on. */
+  /** The socket that now owns the connection. */
   readonly socket: Duplex;
-  /** Bytes that were read before. */
+  /** Bytes that `accepted` had already read. */
   readonly early: Uint8Array;
 }
 
 /**
  * Takes over the connection of `accepted`. Afterwards, `accepted` neither reads nor writes. Closing one socket also
- * closes the other. If `accepted` is not a connected socket, it stays unchanged and is read normally.
+ * closes the other. If `accepted` is not a connected socket, it stays unchanged, and its data events are used instead.
  *
- * @param take called for each chunk, which is valid during the call. Never called before the next turn of the event
- *   loop
+ * @param take called for each chunk. The chunk is valid only during the call. The first call is in the next turn of the
+ *   event loop or later
  */
 export function shareReads(accepted: Duplex, take: (piece: Uint8Array) => void): SharedReads {
   // NOTE: the handle of a socket, and its transfer to another socket, are undocumented in Node.

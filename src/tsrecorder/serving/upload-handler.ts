@@ -15,7 +15,7 @@ import type { UploadOrigin } from '../intake/upload-session.ts';
 export interface UploadTransport {
   /** True if an acknowledgement can be sent. */
   readonly open: boolean;
-  /** Accepts the upload with these headers. Only the first call has an effect. */
+  /** Sends a success response with these headers. Only the first call has an effect. */
   accept(fields: Readonly<Record<string, string>>): void;
   /** Starts reading. */
   receive(events: UploadReceiver): void;
@@ -28,13 +28,13 @@ export interface UploadTransport {
   end(acks: string, kept: boolean): void;
 }
 
-/** Receiver of the body of an upload. */
+/** Receives the body of an upload. */
 export interface UploadReceiver {
-  /** Called with a piece of the body, which is valid during the call. */
+  /** Called with a piece of the body. The piece is valid only during the call. */
   data(piece: Uint8Array): void;
   /** Called when the body is complete. */
   end(): void;
-  /** Called when the body is malformed. No further piece follows. */
+  /** Called when the body is malformed. No further pieces follow. */
   broken(error: TailcastError): void;
   /** Called when the connection closed. */
   closed(): void;
@@ -51,7 +51,8 @@ const LOST = 'the connection was lost';
 
 /**
  * Passes the body to a session, and sends acknowledgements.
- * @param fields headers of an upload of frames; without them the upload consists of lines and cannot be continued
+ * @param fields request headers of an upload of frames. An upload without these headers consists of lines and cannot be
+ *   continued
  * @throws TailcastError before the upload is accepted
  */
 export async function takeRecording(
@@ -119,8 +120,8 @@ interface AckWriter {
 }
 
 /**
- * Sends an acknowledgement after each commit and after each idle interval. While the peer does not read, only the
- * newest one is kept.
+ * Sends an acknowledgement after each commit and after each idle interval. If the peer does not read, only the newest
+ * acknowledgement is kept.
  */
 function createAckWriter(transport: UploadTransport, idleMs: number): AckWriter {
   let timer: NodeJS.Timeout | undefined;

@@ -20,8 +20,8 @@ import type { UploadReceiver, UploadTransport } from './upload-handler.ts';
 import { shareReads } from './shared-reads.ts';
 
 /**
- * Time after the response during which further bytes are read and dropped, in milliseconds. After an immediate reset,
- * some clients discard the response.
+ * Time after the response during which further body bytes are read and dropped, in milliseconds. Some clients discard
+ * the response if a reset follows immediately.
  */
 const LINGER_MS = 1000;
 
@@ -46,9 +46,10 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
         passedThrough(chunk.length);
         events.data(chunk);
       });
-      // NOTE: the client of Node ends the body before it resets a stream, so a reset may follow directly.
+      // NOTE: the client of Node.js ends the body before it resets a stream. Wait one turn, because a reset may follow
+      // immediately.
       stream.on('end', () => setImmediate(finish));
-      // A request without a body has ended before the listener was added.
+      // A request without a body ends before the listener is added, so finish immediately.
       if (stream.readableEnded) finish();
       stream.on('close', () => events.closed());
     },
@@ -73,14 +74,14 @@ export function drainBody(stream: ServerHttp2Stream): void {
 
 /** Transport over an upgraded HTTP/1.1 connection. */
 export interface UpgradedTransport extends UploadTransport {
-  /** Rejects the upgrade. After the 101 response, it can only close the connection. */
+  /** Rejects the upgrade. After the 101 response, this transport can only close the connection. */
   refuse(error: TailcastError, body: string): void;
 }
 
 /**
  * `GET /v2/record` with an upgrade to {@link RECORD_PROTOCOL}.
- * @param head bytes that arrived with the request. These and all bytes before the 101 response count as part of the
- * upload.
+ * @param head bytes that arrived with the request. These bytes, and all further bytes before the 101 response, are part
+ *   of the upload.
  */
 export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport {
   let socket = asked;
@@ -110,10 +111,10 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
       ({ socket } = reads);
       if (socket !== asked) socket.on('drain', () => whenDrained());
       socket.once('close', () => events.closed());
-      // Without the end of the records, this is an interruption. With the end of the records, the client does not
-      // read any confirmation.
+      // If the client has not sent the end of the records, the upload is interrupted. Otherwise, the client does not
+      // wait for the confirmation.
       socket.once('end', () => socket.destroy());
-      // Passes the records of each chunk together, like those of later chunks.
+      // Passes the first bytes on in the same way as later chunks.
       for (const early of [head, reads.early]) if (early.length > 0) read(early);
     },
     pause: () => void socket.pause(),

@@ -1,5 +1,5 @@
 /**
- * Endpoints for uploaders, on HTTP/1.1 requests and HTTP/2 streams of Node.
+ * Endpoints for uploaders, for HTTP/1.1 requests and HTTP/2 streams of Node.js.
  *
  * | request           | over | response                                                                              |
  * |-------------------|------|---------------------------------------------------------------------------------------|
@@ -10,13 +10,12 @@
  * | `HEAD /v2/event`  | both | 200                                                                                   |
  * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
  *
- * The recorder identifies the uploader first. Rejections are plain status codes, so that the uploader tries its next
- * recorder. After the 200 or 101 response of `/v2/record`, rejections are error frames.
+ * The recorder identifies the uploader first. The recorder rejects requests with status codes, so that the uploader
+ * tries its next recorder. After the 200 or 101 response of `/v2/record`, it sends error frames instead.
  *
  * The first line of an upload must be an asciicast header of at most 4 MiB. Further lines have at most `maxLineBytes`,
- * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the resulting lines.
- * Everything else ends the upload with an error frame (400 or 413 over HTTP/1.1). Complete lines before the error are
- * kept.
+ * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the resulting lines. Other
+ * content ends the upload with an error frame (400 or 413 over HTTP/1.1). Complete lines before the error are kept.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
@@ -50,12 +49,12 @@ export interface UploaderAddress {
   readonly port: number;
 }
 
-/** Identity of an uploader, from the tailnet and never from the upload. */
+/** Identity of an uploader. It comes from the tailnet, and never from the upload. */
 export type UploaderIdentity =
   | { readonly kind: 'accepted'; readonly nodeId: string; readonly nodeName: string }
   | { readonly kind: 'refused'; readonly reason: string };
 
-/** Identifies the peer at an address. A rejection leads to a 503 response. */
+/** Identifies the peer at an address. If the promise rejects, the uploader gets a 503 response. */
 export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => Promise<UploaderIdentity>;
 
 export interface UploadOptions {
@@ -70,7 +69,8 @@ export interface UploadOptions {
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
   /**
-   * Maximum bytes of events in memory. Above it, events are rejected. The events of one node may use all free bytes.
+   * Maximum number of event bytes in memory. Above this number, events are rejected. The bytes of one node must not
+   * outnumber the free bytes.
    */
   readonly maxTotalEventBytes: number;
   /** Minimum free bytes for a new session. */
@@ -91,7 +91,7 @@ export interface Uploads {
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
 }
 
-/** Uploads of a listener that accepts none: the paths of uploads get a 404 response. */
+/** Endpoints of a listener without uploads: requests to the paths of uploads get a 404 response. */
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
 interface UploadState extends UploadOptions {
@@ -160,7 +160,7 @@ async function answerRequest(
     }
     if (mustContinue) response.writeContinue();
     await takeEvent(options, uploader, request, request.headers);
-    // Uploaders use one connection per event and leave it idle.
+    // Close the connection, because uploaders open one per event and leave it idle.
     response.writeHead(200, { connection: 'close', 'content-length': '0' }).end();
     return;
   }
@@ -172,7 +172,7 @@ async function answerRequest(
 }
 
 /**
- * Rejects requests of browsers, because gateways are not browsers. Otherwise, any page could make a browser in this
+ * Rejects requests of browsers, because gateways are not browsers. Otherwise, any web page could make a browser in this
  * network upload a forged recording.
  *
  * @throws TailcastError `UPLOAD_REFUSED`
@@ -229,7 +229,7 @@ async function answerUpgrade(
   await takeRecording(options, uploader, transport, readFields(headers));
 }
 
-/** Streams the body into a session. The only response is the final one. */
+/** Handles an upload over `POST /record`. The uploader gets only one response, at the end. */
 async function takeV1(
   options: UploadOptions,
   uploader: Accepted,
@@ -350,8 +350,8 @@ function readFields(headers: IncomingHttpHeaders): UploadFields {
 }
 
 /**
- * Returns the plain address. Dual-stack sockets show IPv4 peers as `::ffff:192.0.2.1`. Zones are valid only on this
- * machine.
+ * Returns the address without prefix and zone. Dual-stack sockets show IPv4 peers as `::ffff:192.0.2.1`. IPv6 zones are
+ * valid only on this machine.
  */
 function plainAddress(address: string | undefined): string {
   const [plain = ''] = (address ?? '').split('%');
@@ -390,7 +390,10 @@ function refuseStream(stream: ServerHttp2Stream, error: TailcastError, head: boo
   }
 }
 
-/** Rejects other HTTP/2 requests. Browsers use HTTP/2 only over TLS, so the page and its API need HTTP/1.1. */
+/**
+ * Rejects other HTTP/2 requests. Only uploads support HTTP/2: browsers use HTTP/2 only over TLS, so the page and its
+ * API use HTTP/1.1.
+ */
 export function answerUnserved(stream: ServerHttp2Stream): void {
   stream.on('error', () => undefined);
   refuseStream(stream, new TailcastError('RECORDING_UNKNOWN', 'served over HTTP/1.1 only'), false);

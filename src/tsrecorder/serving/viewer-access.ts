@@ -1,8 +1,8 @@
 /**
- * Identifies viewers, checks the viewer rules, and records each access before the response.
+ * Identifies viewers, checks the viewer rules, and stores an event of each access before the response.
  *
- * The viewer is the peer of the connection. Only a trusted gateway may name another viewer, the user of its portal. For
- * all other peers, the recorder ignores such headers.
+ * The viewer is usually the peer of the connection. Only a trusted gateway may name another viewer: the user of its
+ * portal. The recorder ignores the headers with viewer names of all other peers.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
@@ -37,7 +37,7 @@ export interface ViewerSocket {
 /** Parts of a request that identify the viewer. */
 export interface ViewerRequest {
   readonly socket: ViewerSocket;
-  /** Alternating names and values, as received. */
+  /** Names and values of the headers, alternating, as received. */
   readonly rawHeaders: readonly string[];
 }
 
@@ -73,8 +73,8 @@ export interface ViewerAccess {
   /** True if the viewer may end, pause and resume sessions. */
   mayEnd(viewer: Viewer): boolean;
   /**
-   * Records an access. Resolves when it is durable. @throws TailcastError `STORE_FAILED`. The caller must then send no
-   * data
+   * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`. After an error, the
+   * caller must not send data
    */
   saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
 }
@@ -83,7 +83,7 @@ export interface ViewerAccess {
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const { rules, nowMs } = options;
   const viewings = createViewings(nowMs);
-  /** The identity of a peer does not change during a connection. */
+  /** Cache the identity: it does not change during a connection. */
   const known = new WeakMap<ViewerSocket, Viewer>();
   async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
     const asked = known.get(socket);
@@ -125,12 +125,12 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   };
 }
 
-/** True for an action that changes something. */
+/** True for an action that changes data or a session. */
 function isChange(action: AccessAction): boolean {
   return /^(?:review|searches|order)-/.test(action);
 }
 
-/** Returns a key that is equal for the requests of one viewing, or undefined if every request is an event. */
+/** Returns a key that is equal for all requests of one viewing, or undefined if each request gets its own event. */
 function viewingOf(
   { node, nodeId, address, user, tags, gateway }: Viewer,
   action: AccessAction,
@@ -138,13 +138,14 @@ function viewingOf(
   entry: CatalogEntry | undefined,
 ): string | undefined {
   if (action === 'download' || action === 'events') return undefined;
-  // a watching viewer repeats its order
+  // The page of a watching viewer repeats the order.
   if (isChange(action) && action !== 'order-watch') return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
-    // All pages of a list are one viewing. Every query is a viewing of its own, also within one recording.
+    // Requests for further pages of a list belong to the same viewing. Each search query is a separate viewing, even
+    // within one recording.
     action === 'search' || entry === undefined
       ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
       : entry.recording.id,
@@ -156,7 +157,7 @@ function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer):
   return { ...named, ...(user === undefined ? { tags } : { user }), gateway: { node, nodeId, address } };
 }
 
-/** Returns the access event in the format of other events, so that one query finds both. */
+/** Returns the access event in the format of uploaded events, so that one query finds both kinds. */
 function describeAccess(
   { node, nodeId, address = '', user, tags, gateway }: Viewer,
   action: AccessAction,

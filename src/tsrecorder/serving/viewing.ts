@@ -20,20 +20,20 @@ export interface Viewer {
   readonly user?: string;
   /** Set for a tagged node. */
   readonly tags?: readonly string[];
-  /** Gateway whose portal the viewer uses. The gateway identified the viewer. */
+  /** Set if the viewer uses the portal of a gateway: the gateway. That gateway has identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 
-/** Returns the owner of a viewer's requests for the fair sharing of a recorder. All nodes of a user are one owner. */
+/** Returns the owner of a viewer's requests, for limits per owner. All nodes of a user count as one owner. */
 export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): string {
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
 
-/** Rights to do more than view recordings. */
+/** Rights beyond viewing recordings. */
 const RIGHTS = ['review', 'end'] as const;
 export type ViewerRight = (typeof RIGHTS)[number];
 
-/** Rule that gives viewers access to recordings. */
+/** A rule that gives viewers access to recordings. */
 export interface ViewRule {
   readonly viewer: string;
   readonly scope:
@@ -83,12 +83,17 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
-/** Returns a field with the login or the node name of a viewer without a matching rule; no field for other viewers. */
+/**
+ * For a viewer without a matching rule, returns a field with its login or node name. Otherwise returns an empty object.
+ */
 export function noRuleField(scope: Scope, { user, node }: Viewer): { readonly noRuleFor?: string } {
   return scope.length === 0 ? { noRuleFor: user ?? node } : {};
 }
 
-/** True if a viewer may write comments and tags. False through a gateway, because its portal is read-only. */
+/**
+ * True if a viewer may write comments and tags. False for viewers of a portal, because portals forward no request
+ * bodies.
+ */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
   if (viewer.gateway !== undefined) return false;
   return hasRight(rules, viewer, 'review');

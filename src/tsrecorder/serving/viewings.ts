@@ -2,16 +2,19 @@ import { BoundedMap } from '../../bounded-map.ts';
 
 /**
  * Combines the requests of a viewing into one access event. An open page repeats its requests: for chunks of a
- * recording, for its state, and for the newest recordings. The first request is recorded before its response. Equal
- * requests of the same viewer belong to the same viewing, until they pause for `silenceMs` or the viewing lasts longer
- * than `longestMs`.
+ * recording, for its state, and for the newest recordings. The first request is recorded before its response. Requests
+ * of the same viewer for the same content belong to one viewing. It ends after `silenceMs` without requests, or after
+ * `longestMs`.
  */
 export interface ViewingLimits {
   /** Pause after which a request starts a new viewing, in milliseconds. */
   readonly silenceMs: number;
   /** Maximum duration of a viewing, in milliseconds. After this time, the next request is recorded again. */
   readonly longestMs: number;
-  /** Maximum number of remembered viewings. The oldest is dropped first, which costs one additional event. */
+  /**
+   * Maximum number of remembered viewings. The oldest one is dropped first. If it continues, its next request causes
+   * one additional event.
+   */
   readonly max: number;
 }
 
@@ -24,11 +27,11 @@ const VIEWING_LIMITS: ViewingLimits = {
 /** Access events of viewings. */
 export interface Viewings {
   /**
-   * Records a viewing once.
+   * Stores one event per viewing.
    *
-   * @param key viewer and subject; equal for the requests of one viewing
+   * @param key viewer and content; equal for all requests of one viewing
    * @param record stores the event
-   * @returns a promise that resolves when the event is durable. After a rejection, the next request tries again
+   * @returns a promise that resolves when the event is durable. After a failure, the next request stores the event
    */
   once(key: string, record: () => Promise<void>): Promise<void>;
 }
