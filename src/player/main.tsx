@@ -9,11 +9,14 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  root.replaceChildren();
-  render(
-    <Recorder.Provider value={{ ask, exportRecording: (...wanted) => exportRecording(ask, ...wanted) }}>
-      <App />
-    </Recorder.Provider>,
-    root,
-  );
+  // A request records its place in the script. During the evaluation of the script, V8 would parse all of it again.
+  queueMicrotask(() => {
+    root.replaceChildren();
+    render(
+      <Recorder.Provider value={{ ask, exportRecording: (...wanted) => exportRecording(ask, ...wanted) }}>
+        <App />
+      </Recorder.Provider>,
+      root,
+    );
+  });
 }

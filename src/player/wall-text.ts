@@ -47,6 +47,11 @@ export function dayOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'day', { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' });
 }
 
+/** Returns a key for comparisons of days. It is much faster than the text. */
+export function dayKeyOf(at: Date, zone: Zone): string {
+  return zone === 'utc' ? at.toUTCString().slice(0, 16) : at.toDateString();
+}
+
 /** Returns the day, hour and minute of a time, for headlines. */
 export function momentOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'moment', {

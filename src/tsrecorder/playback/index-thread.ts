@@ -1,15 +1,16 @@
 /**
- * Thread that builds a play index. The thread receives the cast in chunks, and requests each chunk after it has
- * processed the previous one. The results are files: the index, the screens of keyframes, and the transcript.
+ * Thread that builds play indexes. The thread receives a task and then the cast in chunks, and requests each chunk
+ * after it has processed the previous one. The results are files: the index, the screens of keyframes, and the
+ * transcript.
  */
 import { createWriteStream } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { once } from 'node:events';
+import { setPriority } from 'node:os';
 import { gzipSync } from 'node:zlib';
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort, type MessagePort } from 'node:worker_threads';
 import { errorText } from '../../errors.ts';
-import { z } from 'zod';
-import { buildPlayIndex, type KnownPlace } from '../../bundle/build-index.ts';
+import type { buildPlayIndex as BuildPlayIndex, KnownPlace } from '../../bundle/build-index.ts';
 
 /** Input of the thread. */
 export interface ThreadTask {
@@ -21,15 +22,8 @@ export interface ThreadTask {
   readonly places: readonly KnownPlace[];
 }
 
-const threadTask = z.object({
-  indexPath: z.string(),
-  framesPath: z.string(),
-  transcriptPath: z.string(),
-  places: z.array(z.object({ offset: z.number(), kind: z.enum(['gap', 'part']), text: z.string() })),
-}) satisfies z.ZodType<ThreadTask>;
-
-/** Message to the thread: a chunk of the cast, or null at its end. */
-export type ThreadPiece = Uint8Array | null;
+/** Message to the thread: a task, then chunks of its cast, then null at the end of the cast. */
+export type ThreadMessage = ThreadTask | Uint8Array | null;
 
 /** Message from the thread. */
 export type ThreadAnswer =
@@ -45,26 +39,64 @@ export interface StoredIndex {
   readonly frameOffsets: readonly number[];
 }
 
+const NICE = 10;
+
 async function main(): Promise<void> {
   const port = parentPort;
   if (port === null) throw new Error('this file is a thread');
-  const task = threadTask.parse(workerData);
-  const pieces: ThreadPiece[] = [];
+  lowerPriority();
+  const next = createQueue(port);
+  // loaded at the low priority
+  const { buildPlayIndex } = await import('../../bundle/build-index.ts');
+  for (;;) {
+    const task = await next();
+    if (task === null || task instanceof Uint8Array) throw new Error('a chunk without a task');
+    await build(task, next, port, buildPlayIndex);
+    port.postMessage({ kind: 'done' } satisfies ThreadAnswer);
+  }
+}
+
+/** Requests of viewers and uploads come first. Only Linux has a priority for each thread. */
+function lowerPriority(): void {
+  if (process.platform !== 'linux') return;
+  try {
+    setPriority(NICE);
+  } catch {
+    // The OS does not allow it.
+  }
+}
+
+type NextMessage = () => Promise<ThreadMessage>;
+
+function createQueue(port: MessagePort): NextMessage {
+  const messages: ThreadMessage[] = [];
   let wake: (() => void) | undefined;
-  port.on('message', (piece: ThreadPiece) => {
-    pieces.push(piece);
+  port.on('message', (message: ThreadMessage) => {
+    messages.push(message);
     wake?.();
   });
+  return async () => {
+    for (;;) {
+      const message = messages.shift();
+      if (message !== undefined) return message;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+  };
+}
+
+async function build(
+  task: ThreadTask,
+  next: NextMessage,
+  port: MessagePort,
+  buildPlayIndex: typeof BuildPlayIndex,
+): Promise<void> {
   async function* chunks(): AsyncGenerator<Uint8Array> {
     for (;;) {
-      while (pieces.length === 0) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-      const piece = pieces.shift();
-      if (piece === null || piece === undefined) return;
-      port?.postMessage({ kind: 'more' } satisfies ThreadAnswer);
+      const piece = await next();
+      if (!(piece instanceof Uint8Array)) return;
+      port.postMessage({ kind: 'more' } satisfies ThreadAnswer);
       yield piece;
     }
   }
@@ -86,8 +118,6 @@ async function main(): Promise<void> {
   await writeFile(task.indexPath, JSON.stringify({ index, frameOffsets } satisfies StoredIndex), {
     mode: 0o600,
   });
-  port.postMessage({ kind: 'done' } satisfies ThreadAnswer);
-  port.close();
 }
 
 main().catch((error: unknown) => {

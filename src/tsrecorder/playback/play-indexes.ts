@@ -12,7 +12,6 @@
 import { BoundedMap } from '../../bounded-map.ts';
 import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Worker } from 'node:worker_threads';
 import { z } from 'zod';
 import { createLimiter } from '../../async/limiter.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
@@ -26,7 +25,7 @@ import { recordedOwner } from '../library/recorded-owner.ts';
 import { castBytes, readCast } from '../library/replay.ts';
 import type { KnownPlace } from '../../bundle/build-index.ts';
 import { playIndexSchema } from './play-index-schema.ts';
-import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
+import { createIndexThreads } from './index-threads.ts';
 
 export interface PlayIndexOptions {
   readonly directory: string;
@@ -72,20 +71,6 @@ interface Build {
   isRemoved: boolean;
 }
 
-const THREAD = new URL(
-  import.meta.url.endsWith('.ts') ? './index-thread.ts' : './index-thread.js',
-  import.meta.url,
-);
-/** Maximum number of chunks that are sent to the thread before it has processed them. */
-const MAX_AHEAD = 4;
-/** Memory limits of a thread, so that a hostile recording stops only its thread and not the recorder. */
-const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
-/**
- * Maximum CPU time of a thread: a constant plus a time per byte. It exceeds the work budget of a build several times.
- */
-const MIN_CPU_MS = 10_000;
-const CPU_MS_PER_BYTE = 0.01;
-const CPU_CHECK_MS = 1000;
 /**
  * Maximum wait of `find`, in milliseconds. Most builds take less time, so the first response usually contains the
  * index.
@@ -222,7 +207,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
   const builds = new Map<string, Build>();
   /** Failed builds are not repeated. */
   const failed = new BoundedMap<Build>(MAX_FAILURES);
-  const threads = new Set<Worker>();
+  const threads = createIndexThreads();
+  const trim = createTrim(directory, options.maxBytes);
   const { maxBuilding, maxWaiting } = options;
   const limiter = createLimiter({
     maxActive: maxBuilding,
@@ -242,12 +228,15 @@ function createBuilds(options: PlayIndexOptions): Builds {
         transcriptPath: `${path}.text`,
       };
       const places = entry.version === undefined ? [] : await options.placesOf(entry);
-      // Start no thread after `close`, which has terminated all threads.
+      // Start no thread after `close`, which has stopped all threads.
       if (closed) return;
-      await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
+      const cast = readCast(entry, { start: 0, end: bytes });
+      await threads.build(cast, { ...task, places }, (read) => {
+        state.bytes += read;
+      });
       if (state.isRemoved) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
-      await trim(directory, options.maxBytes, name);
+      await trim(name);
     } catch (error) {
       // Remove partial files, which `trim` would count.
       for (const ending of ['.json.new', ...SIDE_FILES])
@@ -286,7 +275,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
     },
     async close() {
       closed = true;
-      await Promise.all([...threads].map((thread) => thread.terminate()));
+      await threads.close();
       await Promise.all([...builds.values()].map(({ done }) => done));
     },
   };
@@ -364,75 +353,6 @@ function idOf(name: string): string {
   return id;
 }
 
-async function runThread(
-  cast: AsyncIterable<Uint8Array>,
-  task: ThreadTask,
-  state: Build,
-  threads: Set<Worker>,
-): Promise<void> {
-  const thread = new Worker(THREAD, {
-    workerData: task,
-    resourceLimits: RESOURCE_LIMITS,
-    // Capture the output of the thread, so that a parser cannot write to the log of the recorder.
-    stdout: true,
-    stderr: true,
-  });
-  thread.stdout.resume();
-  thread.stderr.resume();
-  threads.add(thread);
-  const ended = Promise.withResolvers<void>();
-  let ahead = 0;
-  let wake: (() => void) | undefined;
-  let isOver = false;
-  const over = (error?: Error): void => {
-    isOver = true;
-    wake?.();
-    if (error === undefined) ended.resolve();
-    else ended.reject(error);
-  };
-  thread.on('message', (answer: ThreadAnswer) => {
-    if (answer.kind === 'failed') over(new Error(answer.reason));
-    if (answer.kind === 'done') over();
-    if (answer.kind === 'more') {
-      ahead -= 1;
-      wake?.();
-    }
-  });
-  thread.on('error', over);
-  thread.on('exit', () => over(new Error('the thread was ended')));
-  ended.promise.catch(() => undefined);
-  const watch = setInterval(() => {
-    thread.cpuUsage().then(
-      ({ user, system }) => {
-        if ((user + system) / 1000 > MIN_CPU_MS + state.bytes * CPU_MS_PER_BYTE)
-          over(new Error('this recording costs too much to render'));
-      },
-      // The thread has exited.
-      () => undefined,
-    );
-  }, CPU_CHECK_MS);
-  try {
-    for await (const chunk of cast) {
-      while (ahead >= MAX_AHEAD && !isOver) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-      if (isOver) break;
-      ahead += 1;
-      // Send a copy, because chunks of a file may share memory.
-      thread.postMessage(Uint8Array.from(chunk) satisfies ThreadPiece);
-      state.bytes += chunk.length;
-    }
-    thread.postMessage(null satisfies ThreadPiece);
-    await ended.promise;
-  } finally {
-    clearInterval(watch);
-    threads.delete(thread);
-    await thread.terminate();
-  }
-}
-
 /** Lists the files. The folder is created with its first file. */
 function listed(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);
@@ -447,23 +367,35 @@ async function removeLeftovers(directory: string): Promise<void> {
   }
 }
 
-/** Removes the least recently used indexes, except `kept`. */
-async function trim(directory: string, maxBytes: number, kept: string): Promise<void> {
-  const found: { name: string; bytes: number; usedMs: number }[] = [];
-  for (const file of await readdir(directory)) {
-    if (!file.endsWith('.json')) continue;
-    const name = file.slice(0, -'.json'.length);
-    const [index, ...beside] = await Promise.all(
-      ['.json', ...SIDE_FILES].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
-    );
-    const bytes = [index, ...beside].reduce((sum, file) => sum + (file?.size ?? 0), 0);
-    found.push({ name, bytes, usedMs: index?.mtimeMs ?? 0 });
-  }
-  let total = found.reduce((sum, { bytes }) => sum + bytes, 0);
-  for (const { name, bytes } of found.toSorted((left, right) => left.usedMs - right.usedMs)) {
+/**
+ * Creates a function that removes the least recently used indexes, except `kept`. It reads the directory only when the
+ * indexes since the last call may exceed the limit.
+ */
+function createTrim(directory: string, maxBytes: number): (kept: string) => Promise<void> {
+  let total = Number.POSITIVE_INFINITY;
+  return async (kept) => {
+    total += (await sizeOf(directory, kept)).bytes;
     if (total <= maxBytes) return;
-    if (name === kept) continue;
-    for (const ending of ['.json', ...SIDE_FILES]) await rm(join(directory, name + ending), { force: true });
-    total -= bytes;
-  }
+    const names = (await readdir(directory)).filter((file) => file.endsWith('.json'));
+    const found = await Promise.all(names.map((file) => sizeOf(directory, file.slice(0, -'.json'.length))));
+    total = found.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const { name, bytes } of found.toSorted((left, right) => left.usedMs - right.usedMs)) {
+      if (total <= maxBytes) return;
+      if (name === kept) continue;
+      for (const ending of ['.json', ...SIDE_FILES])
+        await rm(join(directory, name + ending), { force: true });
+      total -= bytes;
+    }
+  };
+}
+
+async function sizeOf(
+  directory: string,
+  name: string,
+): Promise<{ readonly name: string; readonly bytes: number; readonly usedMs: number }> {
+  const [index, ...others] = await Promise.all(
+    ['.json', ...SIDE_FILES].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
+  );
+  const bytes = [index, ...others].reduce((sum, file) => sum + (file?.size ?? 0), 0);
+  return { name, bytes, usedMs: index?.mtimeMs ?? 0 };
 }
