@@ -120,7 +120,7 @@ const PHRASES: Readonly<Record<number, string>> = {
 };
 
 /** Escapes `<`, `>` and `&` like Go's JSON encoder, so that a browser that sniffs the content type finds no markup. */
-function escapeForHtml(json: string): string {
+export function escapeForHtml(json: string): string {
   return json.replaceAll(
     /[&<>\u2028\u2029]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,

@@ -10,9 +10,16 @@ export class ArchiveError extends Error {
   readonly url: string;
   /** Login or node name of the viewer, if the response contains it. */
   readonly viewer: string | undefined;
+  /** True if the gateway sent the response, and not the recorder. */
+  readonly isOfGateway: boolean;
 
-  constructor({ status, url }: Pick<Response, 'status' | 'url'>, message: string, viewer?: string) {
+  constructor(
+    { status, url }: Pick<Response, 'status' | 'url'>,
+    message: string,
+    { viewer, isOfGateway = false }: { readonly viewer?: string; readonly isOfGateway?: boolean } = {},
+  ) {
     super(message);
+    this.isOfGateway = isOfGateway;
     this.status = status;
     this.url = url;
     this.viewer = viewer;
@@ -29,10 +36,15 @@ export async function failureOf(response: Response): Promise<Error> {
       'There is no such recording, or you may not see it. Retention may have removed it.',
     );
   const message = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
-  const viewer = isRecord(body) && typeof body['viewer'] === 'string' ? body['viewer'] : undefined;
+  const fields = isRecord(body) ? body : {};
+  const { viewer } = fields;
   return new ArchiveError(
     response,
     `${message.charAt(0).toUpperCase()}${message.slice(1)} (status ${status})`,
-    viewer,
+    {
+      ...(typeof viewer === 'string' ? { viewer } : {}),
+      // the recorder sends no Status of Kubernetes
+      isOfGateway: fields['kind'] === 'Status',
+    },
   );
 }

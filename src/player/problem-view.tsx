@@ -46,6 +46,10 @@ function Refused({ problem: { viewer, url } }: { readonly problem: ArchiveError 
   );
 }
 
+const GATEWAY_HELP =
+  'The tailnet policy and the settings of the gateway decide who may use it. Ask the administrator of the ' +
+  'gateway for access, and quote the sentences above.';
+
 const HELP =
   'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the ' +
   'recorder for access, and quote the ';
@@ -78,7 +82,7 @@ function explain(problem: Error): {
     return {
       icon: Lock,
       title: 'You may not see this',
-      help: `${HELP}sentences above.`,
+      help: problem instanceof ArchiveError && problem.isOfGateway ? GATEWAY_HELP : `${HELP}sentences above.`,
     };
   if (isMissing(problem)) return { icon: CircleAlert, title: 'Recording not found' };
   if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };

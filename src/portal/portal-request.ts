@@ -8,7 +8,8 @@ import { headerLines } from '../kube/header-lines.ts';
 import { mapStream } from '../proxy/front/http2.ts';
 import { Account, type AccountDeps } from '../proxy/gate/account.ts';
 import { GATE_METHODS, type Caller, type InboundRequest } from '../proxy/gate/gate.ts';
-import type { Peer } from '../tailnet/identity.ts';
+import { loggedPath } from '../observe/access-log.ts';
+import { callerName, type Peer } from '../tailnet/identity.ts';
 import { refusalOf } from './refusal.ts';
 
 /** A connection whose client asks to switch protocols. */
@@ -114,7 +115,13 @@ export class PortalRequest {
       else if (!response.stream.closed) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
       return;
     }
-    const { status, headers, body } = refusalOf(error, inbound.rawHeaders);
+    const { caller } = this;
+    const { status, headers, body } = refusalOf(error, {
+      method: inbound.method,
+      path: loggedPath(inbound.target),
+      rawHeaders: inbound.rawHeaders,
+      viewer: caller === undefined ? undefined : callerName(caller.identity),
+    });
     account.refused(error, status);
     const sink = this.begin(status, { ...headers, 'content-length': String(body.length) });
     sink.end(inbound.method === 'HEAD' ? undefined : body);

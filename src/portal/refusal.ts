@@ -1,8 +1,9 @@
 /** The response of a refusal: a page if the client accepts HTML, a `metav1.Status` otherwise. */
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
-import { statusOf } from '../kube/status.ts';
+import { escapeForHtml, statusOf } from '../kube/status.ts';
 import { headerLines } from '../kube/header-lines.ts';
+import { isRecord } from '../wire/is-record.ts';
 import { DATA_HEADERS } from './page-headers.ts';
 
 export interface Refusal {
@@ -11,11 +12,27 @@ export interface Refusal {
   readonly body: Buffer;
 }
 
-/** @param rawHeaders of the request, as received */
-export function refusalOf(error: unknown, rawHeaders: readonly string[]): Refusal {
+/** The request that is refused. */
+export interface RefusedRequest {
+  readonly method: string;
+  /** Path without its query. */
+  readonly path: string;
+  /** As received. */
+  readonly rawHeaders: readonly string[];
+  /** Login or node name of the viewer; undefined before the gateway has admitted the request. */
+  readonly viewer: string | undefined;
+}
+
+/** A refusal with 403 contains the name of the viewer, like that of a recorder. */
+export function refusalOf(error: unknown, request: RefusedRequest): Refusal {
   const { httpStatus, body, retryAfterSeconds } = statusOf(error);
-  const wantsPage = headerLines(rawHeaders, 'accept').some((line) => /(?:^|[,\s])text\/html\b/i.test(line));
-  const bytes = Buffer.from(wantsPage ? pageOf(httpStatus, error) : body);
+  const accepted = headerLines(request.rawHeaders, 'accept');
+  const wantsPage = accepted.some((line) => /(?:^|[,\s])text\/html\b/i.test(line));
+  const isForbidden = httpStatus === 403;
+  const status = isForbidden ? withViewer(body, request.viewer) : body;
+  const bytes = Buffer.from(
+    wantsPage ? pageOf(httpStatus, [sentenceOf(error), ...(isForbidden ? adviceFor(request) : [])]) : status,
+  );
   const headers = {
     ...DATA_HEADERS,
     'content-type': wantsPage ? 'text/html; charset=utf-8' : 'application/json',
@@ -26,12 +43,31 @@ export function refusalOf(error: unknown, rawHeaders: readonly string[]): Refusa
   return { status: httpStatus, headers, body: bytes };
 }
 
-function pageOf(status: number, error: unknown): string {
-  const sentence = error instanceof TailcastError ? errorText(error) : 'internal error in tailcast';
+function withViewer(status: string, viewer: string | undefined): string {
+  const fields: unknown = JSON.parse(status);
+  if (viewer === undefined || !isRecord(fields)) return status;
+  return escapeForHtml(JSON.stringify({ ...fields, viewer }));
+}
+
+function sentenceOf(error: unknown): string {
+  return error instanceof TailcastError ? errorText(error) : 'internal error in tailcast';
+}
+
+function adviceFor({ method, path, viewer }: RefusedRequest): readonly string[] {
+  return [
+    viewer === undefined ? 'This response does not contain your name.' : `You are ${viewer}.`,
+    `You requested: ${method} ${path}`,
+    'The tailnet policy and the settings of the gateway decide who may use it. ' +
+      'Ask the administrator of the gateway for access, and quote the sentences above.',
+  ];
+}
+
+function pageOf(status: number, sentences: readonly string[]): string {
   const title = escapeHtml(`${status} ${STATUS_CODES[status] ?? ''}`.trim());
+  const paragraphs = sentences.map((sentence) => `<p>${escapeHtml(sentence)}</p>`).join('\n');
   return (
     '<!doctype html>\n<html lang="en"><meta ' +
-    `charset="utf-8"><title>${title}</title>\n<h1>${title}</h1>\n<p>${escapeHtml(sentence)}</p>\n</html>\n`
+    `charset="utf-8"><title>${title}</title>\n<h1>${title}</h1>\n${paragraphs}\n</html>\n`
   );
 }
 

@@ -242,7 +242,12 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const asked = client(protocol).ask({ path: CAST });
     await recorder.until(() => recorder.requests.length === 1);
     revoke();
-    expect((await asked).status).toBe(403);
+    const refused = await asked;
+    expect(refused.status).toBe(403);
+    expect(JSON.parse(refused.body.toString())).toMatchObject({
+      kind: 'Status',
+      viewer: 'alice@example.com',
+    });
     await recorder.requests[0]?.gone;
     expect(watched()).toBe(0);
     await accounted(1);
@@ -468,13 +473,23 @@ describe('the page', () => {
 
   it('shows a sentence and no markup when somebody is refused', () => {
     const error = new TailcastError('NOT_FOUND', '<b title="x">&\'');
-    const { status, body } = refusalOf(error, ['Accept', 'text/html,*/*']);
+    const request = { method: 'GET', path: '/-/recordings/<i>', rawHeaders: [], viewer: undefined };
+    const asPage = { ...request, rawHeaders: ['Accept', 'text/html,*/*'] };
+    const { status, body } = refusalOf(error, asPage);
     expect(status).toBe(404);
     expect(body.toString()).toContain('no such page: &#60;b title=&#34;x&#34;&#62;&#38;&#39;</p>');
-    expect(JSON.parse(refusalOf(new Error('inside'), []).body.toString())).toMatchObject({
+    expect(JSON.parse(refusalOf(new Error('inside'), request).body.toString())).toMatchObject({
       code: 500,
       message: 'internal error in tailcast',
     });
+    const forbidden = new TailcastError('ACCESS_ENDED');
+    const page = refusalOf(forbidden, { ...asPage, viewer: '<eve>' }).body.toString();
+    expect(page).toContain(
+      '<p>You are &#60;eve&#62;.</p>\n<p>You requested: GET /-/recordings/&#60;i&#62;</p>',
+    );
+    expect(page).toContain('Ask the administrator of the gateway');
+    expect(refusalOf(forbidden, asPage).body.toString()).toContain('does not contain your name');
+    expect(refusalOf(forbidden, request).body.toString()).not.toContain('viewer');
   });
 
   it('has a policy that names no host which could break out of it', () => {
