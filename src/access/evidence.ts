@@ -1,4 +1,4 @@
-/** Steps of access requests as events in a recorder's signed log. */
+/** Stores the steps of access requests as events in the signed log of a recorder. */
 import { encodeAccessEvent } from '../wire/recorder-api/access-event.ts';
 import type { AccessStep } from './requests.ts';
 

@@ -1,4 +1,4 @@
-/** Writes the expiries of access requests into their records, with evidence. */
+/** Writes expiries of access requests into their records, and stores evidence about them. */
 import { randomUUID } from 'node:crypto';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -8,9 +8,9 @@ import { hasExpired } from './rules.ts';
 
 /** Accepted difference between the clocks of two gateways. */
 export const SKEW_MS = 300_000;
-/** Time after an expiry in which a gateway retries to store its evidence. */
+/** Time after an expiry for which a gateway retries to store the evidence. */
 const EVIDENCE_MS = 600_000;
-/** Time in which only one gateway stores the evidence of an expiry. Longer than {@link SKEW_MS}. */
+/** Time for which a claim reserves an expiry for one gateway. Longer than {@link SKEW_MS}. */
 const CLAIM_MS = SKEW_MS + 60_000;
 
 interface ExpiriesDeps {
@@ -23,12 +23,15 @@ interface ExpiriesDeps {
   readonly record: (record: AccessRecord) => Promise<boolean>;
 }
 
-/** The expiries that one gateway writes. */
+/** Writer of expiries; one per gateway. */
 export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /** Requests whose expiry event a recorder has stored, but whose object at the API server is still unchanged. */
+  /**
+   * Requests whose expiry event is stored at a recorder, but not yet written to their object at the API
+   * server.
+   */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {
@@ -54,7 +57,7 @@ export class Expiries {
     }
   }
 
-  /** @returns false if another gateway writes this expiry */
+  /** Claims an expiry. @returns false if another gateway writes it */
   async #claim(id: string): Promise<boolean> {
     const { store, unixMs, signal } = this.#deps;
     const { record, ...object } = await store.read(id, signal);

@@ -10,7 +10,7 @@ const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes'
 
 const MAX_DESCRIPTION = 300;
 
-/** Returns the request of a program that waits for an approval, in one line and without secrets. */
+/** Returns a description of a pending request for its requester: one line, without secrets. */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;
   const kind = [resource, subresource].filter((part) => part !== '').join('/');
@@ -25,7 +25,7 @@ export function describeRequest({ info, command }: Pick<Petition, 'info' | 'comm
     .toWellFormed();
 }
 
-/** The error of a request without enough approvals. */
+/** Returns the error for a request that does not have enough approvals yet. */
 export function pending({ id, approvers, decisions }: AccessRecord, host: string): TailcastError {
   const missing = (approvers?.count ?? 1) - decisions.filter(({ verdict }) => verdict === 'approved').length;
   const what = `request ${id} needs ${missing} more approval${missing === 1 ? '' : 's'}`;
@@ -34,7 +34,7 @@ export function pending({ id, approvers, decisions }: AccessRecord, host: string
   return new TailcastError('ACCESS_REQUEST_PENDING', `${what}; ${page}; ${wait}`);
 }
 
-/** The error of an access that was denied or revoked. */
+/** Returns the error for access that was denied or revoked. */
 export function blocked(record: AccessRecord): TailcastError {
   const { id, state, decisions } = record;
   const last = decisions.at(-1);
@@ -43,7 +43,7 @@ export function blocked(record: AccessRecord): TailcastError {
   return accessRefused(`request ${id} was ${how}${next}`);
 }
 
-/** The error for access that has expired or was revoked. */
+/** Returns the error for access that has expired or was revoked while it was used. */
 export function ended(record: AccessRecord | undefined, id: string): TailcastError {
   const last = record?.decisions.at(-1);
   const how =
@@ -55,17 +55,17 @@ export function ended(record: AccessRecord | undefined, id: string): TailcastErr
   return new TailcastError('ACCESS_ENDED', `access request ${id} ${how}`);
 }
 
-/** The error of access that the rules do not allow. */
+/** Returns the error for access that the rules do not allow. */
 export function accessRefused(detail: string): TailcastError {
   return new TailcastError('ACCESS_REQUEST_REFUSED', detail);
 }
 
-/** The error of a check that was not possible. */
+/** Returns the error for a check that failed. */
 export function unavailable(detail: string, cause?: unknown): TailcastError {
   return new TailcastError('ACCESS_REQUEST_UNAVAILABLE', detail, { cause });
 }
 
-/** Returns the sentence for a failure with a known remedy. */
+/** Returns a sentence with the remedy for a failure, if the remedy is known. */
 export function problemOf(error: unknown): string | undefined {
   if (!(error instanceof KubeRefusal)) return undefined;
   if (error.status === 404) return `the cluster has no AccessRequest resource; ${REMEDY}`;
@@ -74,7 +74,7 @@ export function problemOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Returns the flags of `kubectl tailcast request` for an access. */
+/** Returns the flags of `kubectl tailcast request` that request this access. */
 export function flagsOf({ ask: { groups, user, writes } }: Petition): string {
   const named = groups.map((group) => `--group ${group}`);
   return [...named, ...(user === undefined ? [] : [`--user ${user}`]), ...(writes ? ['--writes'] : [])].join(

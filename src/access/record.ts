@@ -1,7 +1,7 @@
 /**
- * The signed record of an access request. A gateway believes only records with its signature, so an object that a
- * person or program wrote into the API server has no effect. The signature covers the uid of the object, so a copy of
- * an object, also in another cluster, is invalid.
+ * The signed record of an access request. A gateway accepts only records that are signed with its key, so an
+ * object that a person or program wrote to the API server has no effect. The signature covers the uid of the
+ * object. A copy of an object is therefore invalid, even in another cluster.
  */
 import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
@@ -12,20 +12,20 @@ const texts = z.array(z.string()).readonly();
 
 const PERSON = z.strictObject({
   kind: z.enum(['user', 'tagged']),
-  /** Login name, or name of the tagged node. */
+  /** Login name of a user, or name of a tagged node. */
   name: z.string(),
   nodeId: z.string(),
   node: z.string(),
   /** Numeric id of a user. */
   userId: z.string(),
 });
-/** A caller at the time of a request or decision. */
+/** A caller, as known at the time of the request or decision. */
 export type Person = Readonly<z.infer<typeof PERSON>>;
 
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Kubernetes groups and tags of the decider at this time. */
+  /** Kubernetes groups and tags of the caller at this time. */
   groups: texts,
   tags: texts,
   atMs: z.number(),
@@ -46,14 +46,14 @@ const RECORDING = z.discriminatedUnion('mode', [
 
 const RECORD = z.strictObject({
   id: z.string(),
-  /** Increases with each change; an older record of the same object is invalid. */
+  /** Number that increases with each change. An older record of the same object is invalid. */
   revision: z.int(),
   state: z.enum(['pending', 'granted', 'denied', 'revoked', 'expired']),
   requester: PERSON,
   groups: texts,
   user: z.string(),
   writes: z.boolean(),
-  /** Name of the cluster; empty at a gateway with one cluster. */
+  /** Name of the cluster; empty if the gateway serves only one cluster. */
   cluster: z.string(),
   namespaces: texts,
   reason: z.string(),
@@ -63,26 +63,29 @@ const RECORD = z.strictObject({
     .readonly()
     .nullable(),
   createdMs: z.number(),
-  /** End of the access if it is granted; otherwise the end of the time for decisions. */
+  /** End of the access, if it is granted. Otherwise the end of the time for decisions. */
   expiresMs: z.number(),
   decisions: z.array(DECISION.readonly()).readonly(),
   /** Recorders that store the evidence about this request. */
   recording: RECORDING,
-  /** The gateway that stores the evidence of the expiry, until a time at which another gateway may do it. */
+  /**
+   * Claim: the gateway that stores the evidence of the expiry, and the time until which no other gateway may
+   * do this.
+   */
   expiry: z.strictObject({ claimedBy: z.string(), untilMs: z.number() }).exactOptional(),
 });
 export type AccessRecord = Readonly<z.infer<typeof RECORD>>;
 
-/** The signed record in the status of an AccessRequest. */
+/** The signed record, as stored in the status of an AccessRequest. */
 export interface SealedRecord {
   readonly record: string;
   readonly signature: string;
 }
 
-/** Signs and checks records with a key that all gateways of a cluster share. */
+/** Signs and verifies records with a key that all gateways of a cluster share. */
 export interface RecordSeal {
   seal(uid: string, record: AccessRecord): SealedRecord;
-  /** @returns undefined for a record that no gateway with this key has signed for this object */
+  /** Verifies a record. @returns undefined if the record was not signed with this key for this object */
   open(uid: string, name: string, sealed: Partial<SealedRecord>): AccessRecord | undefined;
 }
 
@@ -107,7 +110,7 @@ export function createRecordSeal(secret: Uint8Array): RecordSeal {
   };
 }
 
-/** The caller as a person in a record. */
+/** Returns the caller in the form that records contain. */
 export function personOf(identity: Identity): Person {
   const { kind, nodeId, nodeName: node } = identity;
   return kind === 'user'
@@ -115,13 +118,15 @@ export function personOf(identity: Identity): Person {
     : { kind, name: node, nodeId, node, userId: '' };
 }
 
-/** True if two callers may be the same person: the same user, login, or node. */
+/** True if two callers may be the same person, because their user, login or node is equal. */
 export function mayBeSamePerson(left: Person, right: Person): boolean {
   if (left.nodeId === right.nodeId || left.name.toLowerCase() === right.name.toLowerCase()) return true;
   return left.userId !== '' && left.userId === right.userId;
 }
 
-/** True if this exact caller sent the request: the same node, and the same user or tagged node. */
+/**
+ * True if this caller sent the request: the node is equal, and the user is equal or both are tagged nodes.
+ */
 export function isRequester({ requester }: AccessRecord, identity: Identity): boolean {
   const { kind, name, nodeId, userId } = personOf(identity);
   return (

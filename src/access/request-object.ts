@@ -1,4 +1,7 @@
-/** AccessRequest objects in the API server. People read them; a gateway reads only the signed record. */
+/**
+ * Creates AccessRequest objects for the API server. Their readable fields are for people. A gateway reads
+ * only the signed record.
+ */
 import type { ResourceKind } from '../operator/kube-object.ts';
 import type { AccessRecord, AccessDecision, SealedRecord } from './record.ts';
 import { accessOf, describeAsk } from './rules.ts';
@@ -29,7 +32,7 @@ export function newObject(record: AccessRecord): object {
   };
 }
 
-/** Returns the status of an object with this record. */
+/** Returns the status for an object that contains this record. */
 export function statusWith(record: AccessRecord, sealed: SealedRecord): object {
   const { state, decisions, expiresMs, createdMs } = record;
   const last = decisions.at(-1);
@@ -55,7 +58,7 @@ export function statusWith(record: AccessRecord, sealed: SealedRecord): object {
   };
 }
 
-/** Text of a decision: `denied by bob@example.com: not during the freeze`. */
+/** Returns the text of a decision: `denied by bob@example.com: not during the freeze`. */
 export function describeDecision({ verdict, by, reason }: AccessDecision): string {
   return `${verdict} by ${by.name}${reason === '' ? '' : `: ${reason}`}`;
 }

@@ -1,6 +1,7 @@
 /**
- * AccessRequest objects as signed records: a watch keeps all of them in memory. Each write names the version that it
- * read, so concurrent decisions do not overwrite each other.
+ * Store of access requests: the signed records of AccessRequest objects. A watch keeps all records in memory.
+ * Each write contains the resource version that was read, so that concurrent decisions do not overwrite each
+ * other.
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -25,17 +26,17 @@ export interface RequestStoreDeps {
   readonly callMs?: number;
 }
 
-/** Time after the end of a request until its object is removed. */
+/** Time for which the object of an ended request is kept. */
 const KEPT_MS = 7 * 86_400_000;
 const MAX_REMOVED = 50;
 /** Maximum number of objects. */
 const MAX_REQUESTS = 10_000;
-/** Maximum age of a record that was not confirmed by the API server. */
+/** Maximum time for which a record is used without confirmation by the API server. */
 const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
-/** Maximum time until a refused request has its new object. */
+/** Maximum time for moving a refused request to its new object. */
 const RENEWAL_MS = 10_000;
-/** Pauses between attempts to create the new object. */
+/** Pauses between attempts to create that object. */
 const RENEWAL_PAUSES_MS = [100, 400, 1_500];
 
 interface Known {
@@ -45,12 +46,12 @@ interface Known {
   readonly checkedMs: number;
 }
 
-/** The records of one gateway. Starts to watch with the first use. */
+/** Store of one gateway. Starts the watch at the first use. */
 export class RequestStore {
   readonly #deps: RequestStoreDeps;
   readonly #known = new Map<string, Known>();
   readonly #byNode = new Map<string, Set<string>>();
-  /** Highest revision of each object, so that an older signed record cannot replace a newer one. */
+  /** Highest known revision of each object. Prevents that an older signed record replaces a newer one. */
   readonly #revisions = new Map<string, number>();
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
   readonly #answered = Promise.withResolvers<void>();
@@ -70,12 +71,12 @@ export class RequestStore {
     return this.#known.get(id)?.record;
   }
 
-  /** Returns the requests of a node. */
+  /** Returns the requests that a node has sent. */
   ofNode(nodeId: string): readonly AccessRecord[] {
     return [...(this.#byNode.get(nodeId) ?? [])].flatMap((id) => this.find(id) ?? []);
   }
 
-  /** Calls `end` when the access ends. @returns a function that stops watching */
+  /** Calls `end` when the access of a request ends. @returns a function that stops watching */
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const watchers = this.#watchers.get(id) ?? new Set();
     this.#watchers.set(id, watchers.add(end));
@@ -86,7 +87,7 @@ export class RequestStore {
   }
 
   /**
-   * Creates an object. The record counts after `evidence` has resolved.
+   * Creates an object. Gateways use the record only after `evidence` has resolved.
    * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`, and errors of `evidence`
    */
   async create(record: AccessRecord, evidence: () => Promise<void>, signal: AbortSignal): Promise<void> {
@@ -108,7 +109,7 @@ export class RequestStore {
     this.#removeOld();
   }
 
-  /** Writes a record. @returns false if another gateway changed the object first */
+  /** Writes a record. @returns false if another gateway has changed the object in the meantime */
   async replace(
     { uid, version }: { readonly uid: string; readonly version: string },
     record: AccessRecord,
@@ -131,15 +132,15 @@ export class RequestStore {
   }
 
   /**
-   * Moves a denied or revoked record to a new object. Earlier records are signed for the uid of the old object, so
-   * they stay invalid.
+   * Moves a denied or revoked record to a new object. Earlier records with an approval are signed for the uid
+   * of the old object, so a restored copy of them is invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
     const { signal, log, monotonicMs } = this.#deps;
     const startedMs = monotonicMs();
     let failure: unknown;
     for (const pauseMs of [0, ...RENEWAL_PAUSES_MS]) {
-      // other gateways forget the refusal after RENEWAL_MS
+      // other gateways wait for the new object only for RENEWAL_MS
       if (monotonicMs() - startedMs > RENEWAL_MS || !(await pause(pauseMs, signal))) break;
       try {
         return await this.#move(oldUid, record);
@@ -153,12 +154,12 @@ export class RequestStore {
     );
   }
 
-  /** Can be repeated after each failure. */
+  /** Creates the new object and deletes the old one. Can be repeated after a failure. */
   async #move(oldUid: string, record: AccessRecord): Promise<void> {
     const { client, seal, signal } = this.#deps;
     const reference = { name: record.id };
     await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, reference, { uid: oldUid }, limit));
-    // an earlier attempt may have created the object
+    // an earlier attempt may already have created the object
     const { metadata } =
       (await this.#call(signal, (limit) => client.get(ACCESS_REQUEST, reference, limit))) ??
       (await this.#call(signal, (limit) => client.create(ACCESS_REQUEST, newObject(record), limit)));
@@ -184,7 +185,10 @@ export class RequestStore {
     return { uid, record, version: found?.metadata.resourceVersion ?? '' };
   }
 
-  /** Reads a record again if the watch was silent for too long. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  /**
+   * Reads a record from the API server if the watch has not confirmed it for too long. @throws TailcastError
+   * `ACCESS_REQUEST_UNAVAILABLE`
+   */
   async refresh(id: string, signal: AbortSignal): Promise<void> {
     const now = this.#deps.monotonicMs();
     const checkedMs = this.#known.get(id)?.checkedMs ?? 0;
@@ -196,7 +200,7 @@ export class RequestStore {
     else this.#changed(found);
   }
 
-  /** Calls the API server with a time limit. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  /** Calls the API server with a timeout. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
   async #call<T>(signal: AbortSignal, call: (limit: AbortSignal) => Promise<T>): Promise<T> {
     try {
       return await call(AbortSignal.any([signal, this.#deps.signal, this.#timeout()]));
@@ -210,7 +214,10 @@ export class RequestStore {
     return AbortSignal.timeout(this.#deps.callMs ?? CALL_MS);
   }
 
-  /** Starts the watch with the first call. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  /**
+   * Starts the watch at the first call, and waits for its initial list. @throws TailcastError
+   * `ACCESS_REQUEST_UNAVAILABLE`
+   */
   async ready(signal: AbortSignal): Promise<void> {
     if (this.#contactMs > 0 && this.#problem === undefined) return;
     if (!this.#isStarted) this.#start();
@@ -269,7 +276,7 @@ export class RequestStore {
     else this.#put(object.metadata.uid ?? '', record);
   }
 
-  /** Returns the record of an object, if a gateway signed it and no newer one is known. */
+  /** Returns the record of an object if a gateway signed it and no newer record is known. */
   #open({ metadata, ...object }: KubeObject): AccessRecord | undefined {
     const { uid = '', name } = metadata;
     const status = sealedIn(object['status']);
@@ -283,7 +290,7 @@ export class RequestStore {
       return undefined;
     }
     const newest = this.#revisions.get(uid) ?? 0;
-    // an object in deletion keeps its uid until its finalizers are gone
+    // an object that is being deleted keeps its uid until its finalizers are removed
     if (metadata.deletionTimestamp !== undefined && !isRefused(record)) return undefined;
     if (record.revision >= newest) return record;
     this.#deps.log.error(
@@ -306,7 +313,7 @@ export class RequestStore {
     if (record.state !== 'granted') this.#endAll(id, record);
   }
 
-  /** Forgets a record. A refused request counts until its new object exists. */
+  /** Forgets a record. The record of a refused request is kept until its new object exists. */
   #remove(id: string): void {
     const known = this.#known.get(id);
     if (known === undefined) return;

@@ -1,7 +1,7 @@
 /**
- * Access requests of one gateway, shared with other gateways of the cluster as AccessRequest objects.
+ * Access requests of one gateway. The gateways of a cluster share them as AccessRequest objects.
  *
- * A request that cannot be checked counts as not granted.
+ * If a request cannot be checked, the access counts as not granted.
  */
 import { randomInt } from 'node:crypto';
 import { errorText, TailcastError } from '../errors.ts';
@@ -38,16 +38,16 @@ import {
   validApprovals,
 } from './rules.ts';
 
-/** A change of a request, for the evidence in the recorder's log and for notifications. */
+/** A step of a request, for the evidence at the recorder and for notifications. */
 export interface AccessStep {
   readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked' | 'expired';
   readonly record: AccessRecord;
-  /** The requester after an expiry. */
+  /** The caller who caused the step. For an expiry, this is the requester. */
   readonly by: Person;
 }
 
 export interface AccessRequestsDeps extends RequestStoreDeps {
-  /** Stores the evidence of a step. Throws if the grant names recorders and none of them stored the event. */
+  /** Stores the evidence of a step. Throws if the grant names recorders but none stored the event. */
   readonly record: (step: AccessStep) => Promise<void>;
   /** Interval between checks for expired requests, in milliseconds. */
   readonly expiryMs?: number;
@@ -56,7 +56,10 @@ export interface AccessRequestsDeps extends RequestStoreDeps {
 /** A caller who decides about a request. */
 export interface Decider {
   readonly identity: Identity;
-  /** Returns the groups of the caller's grants in a cluster; `''` at a gateway with one cluster. */
+  /**
+   * Returns the groups of the caller's grants in a cluster. The name is `''` if the gateway serves only one
+   * cluster.
+   */
   readonly groupsIn: (cluster: string) => readonly string[];
 }
 
@@ -66,7 +69,7 @@ export interface NewRequest extends Petitioner {
   readonly user: string | undefined;
   readonly writes: boolean;
   readonly reason: string;
-  /** Requested duration. Undefined for the default duration. */
+  /** Requested duration. Requested duration; undefined for the default. */
   readonly durationMs: number | undefined;
 }
 
@@ -76,13 +79,13 @@ const MAX_REASON = 500;
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
-/** Maximum number of pending requests of one person, and of all requests that the API server keeps. */
+/** Maximum number of pending requests of one person, and of all requests at the API server. */
 const MAX_PENDING_PER_PERSON = 20;
 const MAX_KEPT_PER_PERSON = 500;
 const MAX_ATTEMPTS = 5;
 const EXPIRY_MS = 15_000;
 
-/** The requests of one gateway. Starts to watch with the first use. */
+/** The access requests of one gateway. Starts the watch at the first use. */
 export class AccessRequests implements Elevations {
   readonly #deps: AccessRequestsDeps;
   readonly #store: RequestStore;
@@ -149,7 +152,7 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // the periodic check ends access that lasts longer than the longest timer
+    // access that lasts longer than the longest timer is ended by the periodic check
     const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
     timer.unref();
     const unwatch = this.#store.watch(id, end);
@@ -188,7 +191,7 @@ export class AccessRequests implements Elevations {
       const { record, ...object } = await this.#store.read(id, signal);
       const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
       const next = decided(record, decision, this.#deps.unixMs());
-      // an approval counts only with evidence; a denial or revocation counts in any case
+      // an approval takes effect only with evidence; a denial or revocation always takes effect
       if (verdict === 'approved' && !isRecorded)
         await this.#record({ step: verdict, record: next, by: decision.by });
       isRecorded = true;
@@ -201,7 +204,10 @@ export class AccessRequests implements Elevations {
     throw new TailcastError('ACCESS_REQUEST_CONFLICT', id);
   }
 
-  /** Returns the requests that a caller may see: its own, and those that it may decide about. Newest first. */
+  /**
+   * Returns the requests that a caller may see: the caller's own, and those about which the caller may
+   * decide. Newest first.
+   */
   async list(viewer: Decider, signal: AbortSignal): Promise<readonly AccessRecord[]> {
     await this.#store.ready(signal);
     return this.#store.all
@@ -209,7 +215,7 @@ export class AccessRequests implements Elevations {
       .toSorted((left, right) => right.createdMs - left.createdMs);
   }
 
-  /** Returns the rules that can be used now, for a request in this namespace. */
+  /** Returns the rules that apply now to a request in this namespace. */
   #usableRules({ rules, ask, info, cluster }: Petition): readonly AccessRule[] {
     const named = rulesFor(rules, ask, cluster);
     const [first] = named;
@@ -223,7 +229,7 @@ export class AccessRequests implements Elevations {
     return open;
   }
 
-  /** Returns the request that decides about a petition: a granted one, a pending one, or a recent refusal. */
+  /** Returns the existing access request for a petition: a granted, a pending or a recently refused one. */
   #find(petition: Petition): AccessRecord | undefined {
     const now = this.#deps.unixMs();
     const key = askKey(petition.ask);
@@ -248,7 +254,10 @@ export class AccessRequests implements Elevations {
     return best;
   }
 
-  /** Creates a request for a plain kubectl call. Concurrent calls for the same access share it. */
+  /**
+   * Creates an access request for an ordinary kubectl call. Concurrent calls for the same access share the
+   * request.
+   */
   async #create(
     petition: Petition,
     rules: readonly AccessRule[],
@@ -268,13 +277,16 @@ export class AccessRequests implements Elevations {
     if (running !== undefined) return running;
     const reason = ask.writes ? describeRequest(petition) : '';
     const wanted = { ...petition, ...ask, reason, durationMs: undefined };
-    // not the caller's signal, because others may wait for the same request
+    // the signal of the caller is not used, because other calls may wait for the same access request
     const creating = this.#write(wanted, rule, this.#deps.signal).finally(() => this.#creating.delete(key));
     this.#creating.set(key, creating);
     return creating;
   }
 
-  /** A revocation also counts at other nodes of the requester, and for requests that name other groups as well. */
+  /**
+   * A revocation also prevents requests from other nodes of the requester, and requests that name further
+   * groups.
+   */
   #refuseRevoked(
     { identity, ask, cluster = '' }: Pick<Petition, 'identity' | 'ask' | 'cluster'>,
     rule: AccessRule,
@@ -339,7 +351,10 @@ export class AccessRequests implements Elevations {
     return this.#deps.record(step);
   }
 
-  /** Stores evidence about a step that counts in any case. @returns false if no recorder stored it */
+  /**
+   * Stores evidence about a step that takes effect even without evidence. @returns false if no recorder
+   * stored it
+   */
   async #recordLater(step: AccessStep): Promise<boolean> {
     try {
       await this.#record(step);

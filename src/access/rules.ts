@@ -1,4 +1,4 @@
-/** Decisions about access requests by the rules of the requester. Pure. */
+/** Evaluates the rules of a requester about access requests. Pure. */
 import { covers, type Ask, type Petition } from '../proxy/gate/elevation.ts';
 import {
   rulesOfCluster,
@@ -8,12 +8,12 @@ import {
 } from '../tailnet/access-rules.ts';
 import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
 
-/** The access that a record is about. */
+/** Access that a record describes. */
 export function accessOf({ groups, user, writes }: AccessRecord): Ask {
   return { groups, user: user === '' ? undefined : user, writes };
 }
 
-/** Key of an access for comparisons. */
+/** Returns a key that is equal for equal access. */
 export function askKey({ groups, user, writes }: Ask): string {
   return JSON.stringify([groups, user ?? '', writes]);
 }
@@ -25,14 +25,14 @@ export function overlaps(left: Ask, right: Ask): boolean {
   return left.groups.some((group) => right.groups.includes(group));
 }
 
-/** Text of an access for messages: `group sre as user admin`. */
+/** Returns a text about the access for messages, such as `group sre as user admin`. */
 export function describeAsk({ groups, user, writes }: Ask): string {
   if (writes) return 'writes';
   const named = groups.length === 0 ? [] : [`group${groups.length > 1 ? 's' : ''} ${groups.join(', ')}`];
   return [...named, ...(user === undefined ? [] : [`user ${user}`])].join(' as ') || 'nothing';
 }
 
-/** Returns the rules about an access, in the order of the grant. */
+/** Returns the rules that cover this access, in the order of the grant. */
 export function rulesFor(rules: readonly AccessRule[], ask: Ask, cluster?: string): readonly AccessRule[] {
   return rulesOfCluster(rules, cluster).filter((rule) => covers(rule, ask));
 }
@@ -59,7 +59,7 @@ export function mayDecide(
   );
 }
 
-/** Returns the approvals of different persons that a rule accepts. */
+/** Returns the approvals that a rule accepts, one per person. */
 export function validApprovals(
   { requester, decisions }: AccessRecord,
   approvers: Approvers,
@@ -72,7 +72,7 @@ export function validApprovals(
   return valid;
 }
 
-/** True if the approvals of a record suffice for a rule. */
+/** True if the record has enough approvals for a rule. */
 export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule, 'approvers'>): boolean {
   return approvers === undefined || validApprovals(record, approvers).length >= approvers.count;
 }
@@ -80,10 +80,10 @@ export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule,
 const MINUTE_MS = 60_000;
 const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
 const formats = new Map<string, Intl.DateTimeFormat>();
-/** Cached result of each window for the current minute, because the gate checks windows for each request. */
+/** Cached result of each time window for the current minute. The gate checks the windows for each request. */
 const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
 
-/** True if a rule can be used at this time. */
+/** True if the time is in a window of the rule, or the rule has no windows. */
 export function isOpenAt({ windows }: Pick<AccessRule, 'windows'>, unixMs: number): boolean {
   return windows.length === 0 || windows.some((window) => isWindowOpen(window, unixMs));
 }
@@ -115,7 +115,7 @@ function formatOf(timeZone: string): Intl.DateTimeFormat {
   return format;
 }
 
-/** Text of the windows of a rule: `mon, tue 08:00-18:00 Europe/Berlin`. */
+/** Returns the time windows of a rule as text: `mon, tue 08:00-18:00 Europe/Berlin`. */
 export function describeWindows({ windows }: Pick<AccessRule, 'windows'>): string {
   const clock = (minutes: number): string =>
     `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
@@ -127,12 +127,15 @@ export function describeWindows({ windows }: Pick<AccessRule, 'windows'>): strin
     .join('; ');
 }
 
-/** Returns the state at a time. A gateway writes an expiry some seconds later into the record. */
+/**
+ * Returns the state of a record at a time. An expired record has the state `expired` even before a gateway
+ * has written the expiry.
+ */
 export function stateAt({ state, expiresMs }: AccessRecord, unixMs: number): AccessRecord['state'] {
   return (state === 'pending' || state === 'granted') && unixMs >= expiresMs ? 'expired' : state;
 }
 
-/** True if a record has expired and does not contain it yet. */
+/** True if a record has expired but does not contain the expiry yet. */
 export function hasExpired(record: AccessRecord, unixMs: number): boolean {
   return record.state !== 'expired' && stateAt(record, unixMs) === 'expired';
 }
@@ -142,10 +145,10 @@ export function isImmediate({ approvers }: AccessRule): boolean {
   return approvers === undefined || approvers.count === 0;
 }
 
-/** Time after a denial in which a plain kubectl call does not create another request. */
+/** Time after a denial for which an ordinary kubectl call does not create another request. */
 const DENIED_MS = 600_000;
 
-/** True while a denial or revocation prevents new requests by plain kubectl calls. */
+/** True while a denial or revocation prevents that ordinary kubectl calls create new requests. */
 export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
   if (state === 'revoked') return nowMs < expiresMs;
   return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;

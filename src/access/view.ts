@@ -1,4 +1,4 @@
-/** Access requests as the page and the commands show them. */
+/** Converts access requests to the form that the page and the commands show. */
 import type { Caller } from '../proxy/gate/gate.ts';
 import { isRequester, type AccessRecord } from './record.ts';
 import { mayDecideAbout, type Decider } from './requests.ts';

@@ -1,22 +1,24 @@
-/** A queue that several owners share: the owner whose items have cost least comes next. */
+/**
+ * A queue that several owners share. The next item is always one of the owner whose items have cost least.
+ */
 
 interface Share<T> {
   readonly items: Set<T>;
-  /** Cost of the items that were taken, from the virtual time at which the owner came. */
+  /** Total cost of the owner's items, plus the start value that the owner got when it joined. */
   cost: number;
 }
 
-/** Owners without items whose costs are remembered. */
+/** Maximum number of owners without items whose costs are kept. */
 const MAX_IDLE = 10_000;
 
-/** One owner's items are first in, first out. An item is in the queue once. */
+/** The queue keeps the order of the items of one owner. An item can be in the queue only once. */
 export class FairQueue<T> implements Iterable<T> {
   /** Owner of each item. */
   readonly #owners = new Map<T, string>();
   readonly #shares = new Map<string, Share<T>>();
   /**
-   * Cost of the owner that came last: owners that come later start there, so that they owe nothing and have saved
-   * nothing.
+   * Start value for new owners: the cost of the owner whose item was taken last. A new owner therefore has
+   * neither an advantage nor a disadvantage.
    */
   #virtualTime = 0;
 
@@ -44,7 +46,7 @@ export class FairQueue<T> implements Iterable<T> {
     for (const { items } of this.#shares.values()) yield* items;
   }
 
-  /** Adds an item. An item that is in the queue keeps its owner and its place. */
+  /** Adds an item. An item that is already in the queue keeps its owner and its position. */
   add(item: T, owner: string): void {
     if (this.#owners.has(item)) return;
     this.#owners.set(item, owner);
@@ -66,7 +68,7 @@ export class FairQueue<T> implements Iterable<T> {
   /**
    * Removes the next item.
    *
-   * @param canTake leaves out owners for which it returns false
+   * @param canTake returns false for owners to skip
    */
   take(canTake: (owner: string) => boolean = () => true): T | undefined {
     const owner = this.first(canTake);
@@ -79,7 +81,7 @@ export class FairQueue<T> implements Iterable<T> {
     return item;
   }
 
-  /** The owner of the next item. */
+  /** Returns the owner of the next item. */
   first(canTake: (owner: string) => boolean = () => true): string | undefined {
     let first: string | undefined;
     let least = Infinity;
@@ -96,7 +98,7 @@ export class FairQueue<T> implements Iterable<T> {
     this.#shareOf(owner).cost += cost;
   }
 
-  /** Cost of an owner, to compare owners. */
+  /** Returns the cost of an owner, for comparing owners. */
   costOf(owner: string): number {
     return Math.max(this.#virtualTime, this.#shares.get(owner)?.cost ?? 0);
   }

@@ -1,14 +1,14 @@
-/** A concurrency limit with a queue. */
+/** Limits the number of concurrent actions, and queues further ones. */
 import { FairQueue } from './fair-queue.ts';
 
 export interface Limiter {
   /**
-   * Runs `action` as soon as there is capacity. Owners take turns; the actions of one owner run in order.
+   * Runs `action` when there is capacity. Owners take turns. The actions of one owner start in order.
    *
    * @throws Error `full()` if the queue is full, the reason of `signal` if it aborts while the action is queued
    */
   run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
-  /** True if the queue would reject an action of this owner. */
+  /** Returns true if the queue is full for this owner. */
   isFull(owner?: string): boolean;
   readonly active: number;
   readonly waiting: number;
@@ -18,7 +18,10 @@ export interface LimiterOptions {
   readonly maxActive: number;
   /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
-  /** Maximum actions in the queue. Default: unlimited. An owner without a queued action is always accepted. */
+  /**
+   * Maximum number of queued actions. Default: unlimited. The first queued action of an owner is always
+   * accepted.
+   */
   readonly maxWaiting?: number;
   /** Returns the error for a full queue. */
   readonly full?: () => Error;

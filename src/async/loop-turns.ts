@@ -1,9 +1,9 @@
 /**
- * Splits long work into pieces and yields to the event loop between them. Pieces are counted in items, not in
- * time, so the same work always yields equally often.
+ * Splits long work into pieces and yields to the event loop between them. A piece is a number of items and
+ * not a time span, so that the same work always yields equally often.
  */
 
-/** Items between two turns of the event loop, about one or two milliseconds of work. */
+/** Number of items of a piece: one or two milliseconds of work. */
 const ITEMS = 1000;
 
 export interface LoopTurns {
@@ -13,7 +13,9 @@ export interface LoopTurns {
   turn(): Promise<void>;
 }
 
-/** Creates the counter of one piece of work. Concurrent calls of `turn` share one turn. */
+/**
+ * Creates the item counter for one long work. Concurrent calls of `turn` share one turn of the event loop.
+ */
 export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns {
   let left = items;
   let turning: Promise<void> | undefined;
@@ -39,11 +41,11 @@ export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns 
 /** Maximum number of unordered items that one turn sorts. */
 const SLICE = 256;
 
-/** Type of items that can be sorted; lists do not contain `undefined`. */
+/** Type of items that can be sorted. Excludes `undefined`. */
 type Sortable = object | string;
 type Compare<T> = (left: T, right: T) => number;
 
-/** Sorts like `toSorted`. Long runs that are in ascending or descending order cost least. */
+/** Sorts like `toSorted`. Sorts fastest if the items consist of long ascending or descending runs. */
 export async function sortInTurns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -66,7 +68,7 @@ export async function sortInTurns<T extends Sortable>(
   return sorted;
 }
 
-/** @returns the same items, sorted up to each index in `ends` */
+/** @returns the same items, with each range that ends at an index in `ends` sorted */
 async function sortRuns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -78,7 +80,7 @@ async function sortRuns<T extends Sortable>(
     const { end, isDown } = await findRun(items, start, compare, turns);
     if (end - start < SLICE) {
       sorted.push(...items.slice(start, start + SLICE).sort(compare));
-      // each item was compared several times
+      // each item counts several times, because it was compared several times
       await turns.turn();
     } else {
       const run = items.slice(start, end);
@@ -93,7 +95,7 @@ async function sortRuns<T extends Sortable>(
   return { sorted, ends };
 }
 
-/** Returns the end of the ascending or strictly descending run at `start`. */
+/** Returns the end of the ascending or strictly descending run that begins at `start`. */
 async function findRun<T extends Sortable>(
   items: readonly T[],
   start: number,

@@ -1,5 +1,5 @@
 /**
- * Reads a stream of byte chunks to its end. A stream of Node is destroyed if it is too long.
+ * Reads a stream of byte chunks to its end. If it is too long, throws, and destroys a stream of Node.
  *
  * @param tooLong returns the error for more than `maxBytes` bytes
  */

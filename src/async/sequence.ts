@@ -1,4 +1,4 @@
-/** Runs steps one after another, in call order; a failed step does not stop the next one. */
+/** Runs steps one after another, in the order of the calls. A failed step does not stop the next one. */
 export type Sequence = <T>(step: () => Promise<T> | T) => Promise<T>;
 
 /** Creates a sequence. A step starts after the previous step has settled and after the caller has returned. */
@@ -11,7 +11,10 @@ export function createSequence(): Sequence {
   };
 }
 
-/** Merges calls that are queued for the same work: they share one run of `work`, which starts after all of them. */
+/**
+ * Merges calls that wait for the same work. All waiting calls share one run of `work`, which starts after the
+ * last of these calls.
+ */
 export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
   let waiting: Promise<T> | undefined;
   return () =>

@@ -1,19 +1,22 @@
-/** Delays results to time steps, so that a client learns the number of steps and no exact duration. */
+/** Delays results to time steps. A client then learns only the number of steps and not the exact duration. */
 import { pause } from './pause.ts';
 
 export interface TimeSteps {
-  /** Returns or throws the result of `act` at the next multiple of the step after the call. */
+  /**
+   * Calls `act`. Returns its result, or throws its error, when the time since the call is a multiple of the
+   * step.
+   */
   run<T>(act: () => Promise<T>): Promise<T>;
 }
 
 export interface TimeStepsOptions {
   readonly stepMs: number;
-  /** Milliseconds of a monotonic clock. */
+  /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
   readonly wait?: (delayMs: number) => Promise<void>;
 }
 
-/** Has no state, so one instance can serve all callers. */
+/** The result has no state, so one instance can serve all callers. */
 export function createTimeSteps({
   stepMs,
   now = () => performance.now(),

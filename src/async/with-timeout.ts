@@ -2,9 +2,10 @@
 import { systemTimer, type Timer } from './timer.ts';
 
 /**
- * Waits for `work` until `ms` have passed or `signal` aborts; then the signal that `work` received aborts.
+ * Waits for `work` until `ms` have passed or `signal` aborts. In both cases, also aborts the signal that
+ * `work` received.
  *
- * @throws the error of `work`, the reason of the signal, or an Error that says `what` took too long
+ * @throws the error of `work`, the reason of the signal, or an Error that names `what` if the time is over
  */
 export async function withTimeout<T>(
   ms: number,
@@ -32,7 +33,7 @@ export async function withTimeout<T>(
 }
 
 /**
- * Waits for `promise` until `signal` aborts. The work behind the promise continues.
+ * Waits for `promise` until `signal` aborts. Does not stop the work behind the promise.
  *
  * @throws the rejection of the promise, or the reason of the signal
  */
@@ -52,7 +53,7 @@ export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal)
  * Waits at most `ms` until `promise` is settled.
  *
  * @returns true if it settled in time
- * @throws the rejection of the promise, if it came in time
+ * @throws the rejection of the promise, if it rejected in time
  */
 export async function settledWithin(
   ms: number,

@@ -1,8 +1,9 @@
 /**
- * Builds the headers for the API server from the client's headers and the impersonation target. The list starts
- * empty. Each client header is checked; hop-by-hop headers and headers named by `Connection` are removed first,
- * so that the client cannot remove ours. An assertion checks that no client header carries an identity. Then the
- * gateway adds its own headers, and a second assertion checks that they are present.
+ * Builds the headers for the API server from the client's headers and the impersonation target. The result
+ * starts as an empty list. First, hop-by-hop headers and headers named by `Connection` are removed; otherwise
+ * a client could remove headers of the gateway. All other client headers are checked and copied. An assertion
+ * then checks that no copied header carries an identity. After that, the gateway adds its own headers, and a
+ * second assertion checks that they are present.
  */
 import { TailcastError } from '../errors.ts';
 import {
@@ -21,8 +22,9 @@ import type { ImpersonationTarget } from './target.ts';
 
 /**
  * - `auth`: the request runs as `target`, with the gateway's own credential (undefined for a client certificate)
- * - `requestHeader`: the request runs as `target`, which the API server believes because of the client certificate.
- *   With `passImpersonation`, it judges `Impersonate-*` of the client by the rights of `target`
+ * - `requestHeader`: the request runs as `target`, which the API server accepts because of the gateway's
+ *   client certificate. With `passImpersonation`, `Impersonate-*` headers of the client are forwarded, and
+ *   the API server checks them by the rights of `target`
  * - `noauth`: the client's own credential is passed on unchanged; see `nameForAuditLog` for recorded sessions
  */
 export type UpstreamIdentity =
@@ -40,20 +42,26 @@ export type UpstreamIdentity =
   | { readonly mode: 'noauth' };
 
 export interface UpstreamHeadersRequest {
-  /** Headers as received, without the pseudo-headers of HTTP/2. */
+  /** Client headers as received, without the pseudo-headers of HTTP/2. */
   readonly rawHeaders: RawHeaders;
-  /** `Host` of the API server. */
+  /** Value of `Host` for the API server. */
   readonly host: string;
   readonly identity: UpstreamIdentity;
-  /** Our `Audit-ID`; without it the API server generates one. The client's id is never passed on in `auth` mode. */
+  /**
+   * `Audit-ID` of the gateway. If absent, the API server generates one. In `auth` mode, an id of the client
+   * is never forwarded.
+   */
   readonly auditId?: string | undefined;
-  /** True if the caller's `Impersonate-*` headers are already judged. Such headers are always removed. */
+  /**
+   * True if access on request has already checked the client's `Impersonate-*` headers. They are then removed
+   * without another check.
+   */
   readonly judged?: boolean;
 }
 
 /**
- * Returns the headers for the API server, without `Connection`, `Upgrade` and framing, which the message writer
- * adds.
+ * Returns the headers for the API server, without `Connection`, `Upgrade` and framing, which are added when
+ * the request is written.
  *
  * @throws TailcastError `HEADER_REFUSED` or `IMPERSONATION_REFUSED` for a header of the client; `INTERNAL` if an
  * assertion
@@ -132,10 +140,11 @@ export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: Im
 const EVERY_USER = 'system:authenticated';
 
 /**
- * In `noauth` mode the audit log of the API server identifies a session by its audit id, so a recorded session
- * gets our id. An id of the client stays, even an empty one, because client headers are not changed.
+ * In `noauth` mode the audit log of the API server identifies a session by its audit id, so a recorded
+ * session gets our id. If the client sent an id, even an empty one, it is kept, because client headers are
+ * not changed in this mode.
  *
- * @returns the headers, and our id if the API server will use it
+ * @returns the headers, and the gateway's id if the API server will use it
  */
 export function nameForAuditLog(
   headers: RawHeaders,
@@ -147,10 +156,10 @@ export function nameForAuditLog(
   return { headers: [...headers, 'Audit-ID', id], auditId: id };
 }
 
-/** Prefixes that `assertStripped` lets pass in `noauth` mode. */
+/** Prefixes of headers that `assertStripped` accepts in `noauth` mode. */
 const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
 
-/** Prefixes that `assertStripped` lets pass with request headers and `passImpersonation`. */
+/** Prefixes of headers that `assertStripped` accepts in `requestHeader` mode with `passImpersonation`. */
 const PASSED_WITH_REQUEST_HEADERS = ['impersonate'] as const;
 
 interface PassedHeaders {
@@ -159,7 +168,7 @@ interface PassedHeaders {
   readonly impersonates: boolean;
 }
 
-/** Filters the client's headers in one pass, and in a second pass if `Connection` names headers. */
+/** Filters the client's headers in one pass. If `Connection` names headers, a second pass removes them. */
 function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean, passes: boolean): PassedHeaders {
   const scan: Scan = {
     auth,
@@ -181,10 +190,10 @@ function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean, passes: boolea
 
 interface Scan {
   readonly auth: boolean;
-  /** True to keep `Impersonate-*` in auth mode. */
+  /** True to keep `Impersonate-*` headers in a mode other than `noauth`. */
   readonly passes: boolean;
   readonly kept: string[];
-  /** Tokens of `Connection`, in lower case. */
+  /** Header names in `Connection`, in lower case. */
   connection: Set<string> | undefined;
   impersonates: boolean;
   hosts: number;
@@ -213,7 +222,10 @@ function keepField(scan: Scan, name: string, value: string): void {
   }
 }
 
-/** Header families that pass in `noauth` mode; in `auth` mode only ordinary headers and subprotocols pass. */
+/**
+ * Header families that are forwarded in `noauth` mode. In `auth` mode, only ordinary headers and subprotocols
+ * are forwarded.
+ */
 const KEPT_WITHOUT_AUTH: ReadonlySet<HeaderFamily> = new Set([
   'ordinary',
   'subprotocol',
@@ -247,7 +259,7 @@ export function checkImpersonation(name: string): void {
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }
 
-/** Kubernetes also rejects a bearer token without a protocol. */
+/** A bearer token must be accompanied by another subprotocol, as Kubernetes requires. */
 function requireSubprotocol(kept: RawHeaders): void {
   for (let index = 0; index < kept.length; index += 2) {
     if (kept[index]?.toLowerCase() === 'sec-websocket-protocol' && kept[index + 1] !== '') return;
@@ -256,8 +268,9 @@ function requireSubprotocol(kept: RawHeaders): void {
 }
 
 /**
- * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other
- * byte is `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
+ * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every
+ * other byte is `%XX`. The API server converts the suffix to lower case before it unescapes it, so only
+ * lower-case keys arrive unchanged.
  *
  * @throws TailcastError `INTERNAL` for a key that the API server would change
  */

@@ -1,20 +1,21 @@
 /**
- * Limits the groups that a gateway may claim for a caller. Grants assign groups, so editors of the tailnet policy
- * could assign `system:masters`. The administrator of the cluster sets this limit at the gateway. Pure.
+ * Limits the groups that a gateway may assign to a caller. Grants assign groups, so without a limit, editors
+ * of the tailnet policy could assign `system:masters`. The administrator of the cluster configures the limit
+ * at the gateway. Pure.
  */
 import { TailcastError } from '../errors.ts';
 
-/** Groups that every caller has anyway, so they give no rights. */
+/** Groups that every authenticated caller has anyway. Assigning them gives no additional rights. */
 const HARMLESS: ReadonlySet<string> = new Set(['system:authenticated', 'system:unauthenticated']);
 
-/** Returns the groups to which Kubernetes itself gives rights. */
+/** Returns the built-in groups in the list, to which Kubernetes itself gives rights. */
 export function reservedGroups(groups: readonly string[]): readonly string[] {
   return groups.filter((group) => group.startsWith('system:') && !HARMLESS.has(group));
 }
 
 /**
  * @param claimable names, each of which may end with `*`. An empty list allows any group
- * @throws TailcastError `POLICY_REFUSED` that names the first group beyond the limit
+ * @throws TailcastError `POLICY_REFUSED` that names the first group that is not allowed
  */
 export function requireClaimable(claimable: readonly string[], groups: readonly string[]): void {
   if (claimable.length === 0) return;

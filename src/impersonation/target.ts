@@ -1,18 +1,20 @@
 /**
- * Turns identity and grants into the impersonated user and groups. Kubernetes treats a missing or empty user as
- * "no impersonation", that is as the gateway's own account. Each function here therefore returns a user or
- * throws.
+ * Derives the impersonated user and groups from identity and grants. With a missing or empty user, Kubernetes
+ * would run the request as the gateway's own account. Each function here therefore returns a user or throws.
  */
 import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';
 
 /** The user, groups and extras that the API server sees. */
 export interface ImpersonationTarget {
-  /** Never empty; any Unicode text without control characters. */
+  /** User name. Never empty. May contain any Unicode text without control characters. */
   readonly user: string;
-  /** In the order of the grants, without duplicates. If empty, Kubernetes adds only `system:authenticated`. */
+  /**
+   * Groups in the order of the grants, without duplicates. With an empty list, the user is only in
+   * `system:authenticated`.
+   */
   readonly groups: readonly string[];
-  /** Pairs of lower-case key and value for the audit log of the cluster. */
+  /** Extras for the audit log of the cluster, as pairs of a lower-case key and a value. */
   readonly extra: readonly (readonly [key: string, value: string])[];
 }
 
@@ -61,7 +63,8 @@ function userOf(identity: Identity): string {
   if (user.toLowerCase() === TAGGED_PLACEHOLDER) {
     throw new TailcastError('IDENTITY_MALFORMED', 'the login name is the placeholder of tagged nodes');
   }
-  // Kubernetes gives meaning to these names; a grant may assign such groups, but no identity may be such a user
+  // Kubernetes reserves names with this prefix; a grant may assign such groups, but no identity may have such
+  // a user name
   if (user.toLowerCase().startsWith('system:')) {
     throw new TailcastError(
       'IDENTITY_MALFORMED',
@@ -77,7 +80,10 @@ function defaultGroups(identity: Identity): readonly string[] {
   return [...new Set(identity.tags)];
 }
 
-/** Control characters, formatting marks, lone surrogates, unassigned code points, line and paragraph separators. */
+/**
+ * Characters that names must not contain: control characters, formatting marks, lone surrogates, unassigned
+ * code points, and line and paragraph separators.
+ */
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/u;
 
 function refuseBadName(name: string, what: string, code: ErrorCode): void {
@@ -85,7 +91,8 @@ function refuseBadName(name: string, what: string, code: ErrorCode): void {
   if (name.trim() !== name) throw new TailcastError(code, `${what} starts or ends with a space`);
   if (UNPRINTABLE.test(name))
     throw new TailcastError(code, `${what} holds a character that cannot be printed`);
-  // a UTF-16 unit is at most three bytes of UTF-8, so most names need no encoding here
+  // a fast check: a UTF-16 unit is at most three bytes of UTF-8, so most names need not be encoded to check
+  // their size
   if (name.length * 3 > MAX_NAME_BYTES && new TextEncoder().encode(name).length > MAX_NAME_BYTES) {
     throw new TailcastError(code, `${what} is longer than ${MAX_NAME_BYTES} bytes`);
   }

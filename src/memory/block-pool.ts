@@ -1,21 +1,28 @@
 /**
- * Reusable blocks of memory for pending data of connections, disks and recorders. Pending data outlives V8's young
- * generation. In separate buffers V8 would free the memory only when it marks the complete heap, about every 20 MB.
- * Marking took half of the CPU time of a relayed flood. Data that is copied into a block frees its original buffer
- * early, see `stream-garbage`.
+ * Pool of reusable memory blocks for pending data of connections, disks and recorders. Pending data lives
+ * longer than V8's young generation. V8 would free separate buffers only when it marks the complete heap,
+ * about every 20 MB. For relayed bulk output, marking took half of the CPU time. After data is copied into a
+ * block, its original buffer can be freed early, see `stream-garbage`.
  *
- * Blocks are shared memory, because V8 does not count it. Memory outside of the heap that V8 counts makes it mark the
- * heap for every 64 MB, in a recorded flood 22 times instead of once. The pool therefore counts dropped blocks, and
- * starts a collection after a number of them.
+ * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. For every 64 MB of counted memory
+ * outside the heap, V8 would mark the heap, for recorded bulk output 22 times instead of once. Because V8
+ * does not count the blocks, the pool counts dropped blocks itself and starts a collection after a number of
+ * them.
  *
- * NOTE: module state, because one pool of free blocks serves the process.
+ * NOTE: The state is global to the module, because one pool serves the process.
  */
 import { collectAll, collectsEarly } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
-/** Half of the blocks that were unused for this time are freed; floods often follow each other. */
+/**
+ * Interval of the tidy-up, which frees half of the blocks that were unused since the last one. The other half
+ * is kept, because bulk output often occurs repeatedly.
+ */
 const TIDY_MS = 30_000;
-/** Dropped bytes above which a collection starts immediately, or at the next tidy-up. */
+/**
+ * Number of dropped bytes above which a garbage collection starts immediately, and above which it starts at
+ * the next tidy-up.
+ */
 const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 
@@ -23,7 +30,7 @@ const free: Buffer[] = [];
 const lent = new WeakMap<ArrayBufferLike, { readonly block: Buffer; readonly bytes: number }>();
 /** Minimum number of free blocks since the last tidy-up. */
 let least = 0;
-/** Dropped memory that was not collected yet; V8 does not count it. */
+/** Number of dropped bytes since the last garbage collection. */
 let droppedBytes = 0;
 let timer: NodeJS.Timeout | undefined;
 
@@ -37,8 +44,8 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Returns a view of `bytes`, at most one block. The receiver of the view takes the block over with `adoptBlock`;
- * otherwise the garbage collector frees it.
+ * Returns a view of `bytes`, at most one block. The receiver of the view can take over the block with
+ * `adoptBlock`. Otherwise the garbage collector frees the block.
  */
 export function lendBlock(bytes: number): Buffer {
   const block = takeBlock();
@@ -46,14 +53,14 @@ export function lendBlock(bytes: number): Buffer {
   return block.subarray(0, bytes);
 }
 
-/** True if the view owns a block that can be adopted. */
+/** True if the view was returned by `lendBlock` and its block was not adopted. */
 export function isLent(view: Uint8Array): boolean {
   return lent.get(view.buffer)?.bytes === view.length;
 }
 
 /**
- * Returns the block of this view and makes the caller its owner; undefined if the view owns none, or is only a
- * part of the lent view.
+ * Returns the block of this view and makes the caller its owner. Returns undefined if the view has no block,
+ * or is only a part of the lent view.
  */
 export function adoptBlock(view: Uint8Array): Buffer | undefined {
   if (!isLent(view)) return undefined;

@@ -5,14 +5,14 @@
  *   take ◄── │··taken··│waiting│  │waiting│ … │waiting│··room··│ ◄── push
  * ```
  *
- * `take` returns a view of a block. A block is spent when all of its bytes were taken; the caller that took the
- * last bytes returns the block after the last use of its views. A block counts with its full size until it is
- * spent.
+ * `take` returns a view of a block. A block is *spent* when all its bytes were taken. The caller that took
+ * the last bytes must return the block to the pool after the last use of its views. Until a block is spent,
+ * its full size counts as used memory.
  */
 import { adoptBlock, BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
 import { copyBytes } from './copy-bytes.ts';
 
-/** Maximum size of a single pending chunk that is kept in its own buffer. */
+/** Maximum size of a chunk that stays in its own buffer while it is the only pending chunk. */
 const SMALL_BYTES = 4 * 1024;
 
 export interface Taken {
@@ -21,7 +21,7 @@ export interface Taken {
   readonly spent: Buffer | undefined;
 }
 
-/** Receives changes of the used memory. */
+/** Receives changes of the used memory, in bytes. */
 export interface BlockAccount {
   keep(bytes: number): void;
   release(bytes: number): void;
@@ -31,7 +31,7 @@ const NO_ACCOUNT: BlockAccount = { keep() {}, release() {} };
 
 interface Piece {
   readonly memory: Uint8Array;
-  /** Undefined if the piece is a chunk in its own buffer. */
+  /** Block of the piece; undefined if the piece is a chunk in its own buffer. */
   block: Buffer | undefined;
   from: number;
   to: number;
@@ -52,8 +52,9 @@ export class BlockQueue {
   }
 
   /**
-   * Adds a chunk. A small single chunk stays in its own buffer, which the caller must not write to any more. The
-   * queue adopts a block that is lent with the chunk, or returns it if the block is mostly empty.
+   * Adds a chunk. Adds a chunk. If the queue is empty, a small chunk stays in its own buffer, to which the
+   * caller must no longer write. If the chunk is in a lent block, the queue adopts the block. A block that is
+   * mostly empty is returned to the pool after its bytes are copied.
    * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {
@@ -70,7 +71,7 @@ export class BlockQueue {
     return copied;
   }
 
-  /** True if a chunk of this length stays in its own buffer. */
+  /** Returns true if a chunk of this length would stay in its own buffer. */
   isSingle({ length }: Pick<Uint8Array, 'length'>): boolean {
     return this.#pieces.length === 0 && length < SMALL_BYTES;
   }
@@ -103,7 +104,10 @@ export class BlockQueue {
     this.#add({ memory: block, block, from: 0, to: BLOCK_BYTES });
   }
 
-  /** Removes the next full block for another owner; undefined if the next piece is not a full block. */
+  /**
+   * Removes the next block and makes the caller its owner. Returns undefined if the next piece is not a full
+   * block.
+   */
   takeBlock(): Buffer | undefined {
     const [first] = this.#pieces;
     if (first?.block === undefined || first.to - first.from < BLOCK_BYTES) return undefined;
@@ -112,13 +116,13 @@ export class BlockQueue {
     return first.block;
   }
 
-  /** Puts blocks from `takeBlock` back at the front. */
+  /** Puts blocks from `takeBlock` back to the front of the queue. */
   unshiftBlocks(blocks: readonly Buffer[]): void {
     this.#pieces.unshift(...blocks.map((block) => ({ memory: block, block, from: 0, to: BLOCK_BYTES })));
     this.#size += blocks.length * BLOCK_BYTES;
   }
 
-  /** Removes at most `max` bytes, and at most one block; undefined if the queue is empty. */
+  /** Removes and returns at most `max` bytes of one block. Returns undefined if the queue is empty. */
   take(max: number): Taken | undefined {
     const [first] = this.#pieces;
     if (first === undefined) return undefined;
@@ -174,7 +178,7 @@ export class BlockQueue {
     const block = takeBlock();
     const lone = this.#pieces.length === 1 && last !== undefined && last.memory.length < SMALL_BYTES;
     if (!lone) return this.#add({ memory: block, block, from: 0, to: 0 });
-    // a single chunk moves into the block of the next chunk
+    // the chunk in its own buffer is copied into a block together with the next chunk
     this.#pieces.length = 0;
     this.#account.release(last.memory.length);
     this.#size -= last.to - last.from;

@@ -1,11 +1,13 @@
-/** Limits that follow from the memory of a process: requests and pending output. */
+/** Derives the limits for requests and pending output from the memory of the process. */
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 
-/** Memory of the machine, of the container (cgroup), and of the V8 heap (`--max-old-space-size`). */
+/**
+ * Available memory: of the machine, of the container (cgroup), and of the V8 heap (`--max-old-space-size`).
+ */
 export interface Memory {
   readonly machineBytes: number;
-  /** Undefined if there is no limit. */
+  /** Memory limit of the container; undefined without a limit. */
   readonly containerBytes: number | undefined;
   readonly heapBytes: number;
 }
@@ -14,7 +16,7 @@ export interface Capacity {
   readonly requests: number;
   readonly requestsPerUser: number;
   readonly bytesPerUser: number;
-  /** Maximum bytes of request heads before authentication, in all connections together. */
+  /** Maximum bytes of request heads before authentication, in all connections in total. */
   readonly headBytes: number;
   /** Maximum pending output in memory, of all sessions and of one session, in bytes. */
   readonly outputBytes: number;
@@ -23,23 +25,26 @@ export interface Capacity {
 
 /** Memory of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
 const REQUEST_BYTES = 200 * 1024;
-/** The other half of the memory is for the process, sessions and pending output. */
+/** Part of the memory for requests. The other half is for the process, sessions and pending output. */
 const SHARE_FOR_REQUESTS = 1 / 2;
 const MAX_REQUESTS = 20_000;
 const MIN_REQUESTS = 300;
-/** One user may use a third of it, so two greedy users leave capacity for others. */
+/** One user may use a third of the requests, so that two users at their limit leave capacity for others. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
-/** The strings of a request head with short lines need about twice its bytes. */
+/**
+ * Memory of a request head, relative to its size: the strings of a head with short lines need about twice its
+ * bytes.
+ */
 const SHARE_FOR_HEADS = 1 / 16;
 /**
- * More output goes to disk, where a recorder on the same machine may be syncing. A slow disk makes the API server
- * wait, and an API server that has finished then loses unread output.
+ * Further output goes to disk, which may be slow if a recorder on the same machine syncs its files. While the
+ * disk is slow, the API server must wait. If it closes its connection in that time, unread output is lost.
  */
 const SHARE_FOR_OUTPUT = 1 / 4;
 const SESSIONS = 8;
 const MIN_SESSION_OUTPUT = 4 * 1024 ** 2;
-/** A full heap ends the process, and about as much memory is used outside of the heap. */
+/** A full heap ends the process. The process uses about as much memory outside of the heap as in the heap. */
 const HEAP_FACTOR = 2;
 
 export function readMemory(): Memory {

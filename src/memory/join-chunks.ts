@@ -1,13 +1,14 @@
-/** Limits the memory of a paused body to about its size, also if its chunks are small. */
+/** Limits the memory of a paused body to about its size, even if its chunks are small. */
 import type { Readable } from 'node:stream';
 
-/** Larger chunks are not copied. */
+/** Maximum size of chunks that are copied. Larger chunks stay in their own buffers. */
 const SMALL_BYTES = 1024;
 const BLOCK_BYTES = 4096;
 
 /**
- * Copies unread small chunks into blocks. Node keeps about 200 bytes for each chunk, and HTTP/2 delivers chunks to a
- * paused stream up to its window: a mebibyte in chunks of one byte would need over 100 MB.
+ * Copies small unread chunks of a stream into blocks. Node needs about 200 bytes for each chunk, and HTTP/2
+ * delivers chunks to a paused stream until its window is full. A mebibyte in chunks of one byte would
+ * otherwise need over 100 MB.
  *
  * Use this only for streams that are read by 'data' events, with `pause` and `resume`.
  */

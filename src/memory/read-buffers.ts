@@ -1,19 +1,22 @@
 /**
- * Memory for data from the API server. Every read uses one buffer that all connections share, and the data is
- * moved out at once. Larger pieces use blocks that are reused after the client's socket has written them.
- * Otherwise a 50 MB list is 50 MB of garbage outside of the heap, and its collection took a quarter of the CPU
- * time.
+ * Memory for data from the API server. All connections read into one shared buffer, from which the data is
+ * copied immediately. Larger pieces are copied to blocks, which are reused after the client's socket has
+ * written them. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap; its collection
+ * took a quarter of the CPU time.
  *
- * A piece from `take` belongs to the caller until the event is over. A caller that passes it to a stream uses
- * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released (destroyed
- * socket).
+ * The caller of `take` may use the piece until it calls `give`. To pass the piece to a stream, it must use
+ * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released, as
+ * after a destroyed socket.
  *
- * NOTE: module state, because the process has one read buffer and one thread.
+ * NOTE: The state is global to the module, because the process has one read buffer and one thread.
  */
 
-/** The plain text of one TLS record (RFC 8446 §5.1): no read is larger. */
+/** Size of the read buffer: the maximum plain text of a TLS record (RFC 8446 §5.1). No read is larger. */
 const BLOCK_BYTES = 16 * 1024;
-/** Below this size a slice of Node's own pool is cheaper than a counted block. */
+/**
+ * Minimum size of a piece that uses a counted block. For smaller pieces, a slice of Node's own pool is
+ * cheaper.
+ */
 const SMALL_BYTES = 2 * 1024;
 /** Maximum number of free blocks, 8 MB. */
 const MAX_FREE = 512;
@@ -31,7 +34,7 @@ const blocks = new WeakMap<ArrayBufferLike, Block>();
 /** The read buffer of all connections. */
 export const SHARED_READ_BUFFER = Buffer.allocUnsafeSlow(BLOCK_BYTES);
 
-/** Moves the first `length` bytes out of the shared buffer. */
+/** Copies the first `length` bytes out of the shared buffer. */
 export function take(length: number): Buffer {
   if (length < SMALL_BYTES) {
     const piece = Buffer.allocUnsafe(length);
@@ -54,7 +57,10 @@ export function isPooled(piece: Uint8Array): boolean {
   return blocks.has(piece.buffer);
 }
 
-/** Starts one more use of the piece and returns the function that ends it; undefined if the piece is not counted. */
+/**
+ * Counts another use of the piece, and returns the function that ends this use. Returns undefined if the
+ * piece is not counted.
+ */
 export function releaseOf(piece: Buffer): (() => void) | undefined {
   const block = blocks.get(piece.buffer);
   if (block === undefined) return undefined;

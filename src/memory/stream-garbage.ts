@@ -1,23 +1,24 @@
 /**
- * Collects the garbage of request bodies and sessions early, before V8 marks the complete heap.
+ * Starts early garbage collections while request bodies and sessions are relayed, before V8 marks the
+ * complete heap.
  *
- * Each piece is a buffer outside of V8's heap that is garbage as soon as it has been written. The object of a buffer
- * in the heap is so small that the young generation never fills. V8 notices only that outside memory grows and marks
- * the complete heap every 20 MB, which takes tens of milliseconds. A collection of the young generation takes about
- * one millisecond and frees the same memory.
+ * Each relayed piece is a buffer outside of V8's heap, and is garbage after it was written. The object in the
+ * heap that represents the buffer is small, so the young generation fills slowly. V8 notices only that the
+ * memory outside grows, and marks the complete heap every 20 MB, which takes tens of milliseconds. A
+ * collection of the young generation frees the same memory in about one millisecond.
  *
  * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks
  * (`read-buffers`) and are not counted here.
  *
- * NOTE: module state, because there is one heap.
+ * NOTE: The state is global to the module, because there is one heap.
  */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * Bytes that are read between two collections; copies of written bytes may need the same memory again. With twice this
- * limit, one recorder in four marked its heap continuously, with 1.7 times the CPU time of a recorded flood; with
- * this limit none of ten did.
+ * Number of bytes that are read between two collections. Copies of these bytes may need the same amount of
+ * memory again. With twice this limit, one of four recorders marked its heap continuously and needed 1.7
+ * times the CPU time for bulk output. With this limit, none of ten recorders did.
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 
@@ -30,7 +31,7 @@ interface GcOptions {
   readonly execution: 'sync' | 'async';
 }
 
-/** True if this process may collect early. */
+/** True if early collections are enabled in this process. */
 export function collectsEarly(): boolean {
   return isWanted;
 }
@@ -40,7 +41,7 @@ export function collectEarly(wanted: boolean): void {
   isWanted = wanted;
 }
 
-/** Counts bytes that were read into a buffer which is not reused. */
+/** Counts bytes that were read into a buffer that will not be reused. */
 export function passedThrough(bytes: number): void {
   if (!isWanted) return;
   uncollected += bytes;
@@ -49,7 +50,7 @@ export function passedThrough(bytes: number): void {
   run({ type: 'minor', execution: 'sync' });
 }
 
-/** Starts a full collection soon, for memory whose size V8 does not know. */
+/** Starts a full collection soon. Used for memory that V8 does not count. */
 export function collectAll(): void {
   run({ type: 'major', execution: 'async' });
 }
@@ -60,7 +61,7 @@ function run(options: GcOptions): void {
 }
 
 function collector(): (options: GcOptions) => void {
-  // the function exists only in contexts that were created while the flag is set
+  // `gc` exists only in contexts that are created while the flag is set
   setFlagsFromString('--expose-gc');
   const gc: unknown = runInNewContext('gc');
   setFlagsFromString('--no-expose-gc');
