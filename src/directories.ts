@@ -19,7 +19,7 @@ export async function makeDirectories(path: string, mode = 0o700): Promise<strin
     const isMissing = isSystemError(error, 'ENOENT');
     if (!isMissing || parent === path) throw error;
     const first = await makeDirectories(parent, mode);
-    // the second failure is final
+    // a second failure of the same directory is thrown
     const isNew = await makeOne(path, mode);
     return first ?? (isNew ? path : undefined);
   }

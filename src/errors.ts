@@ -1,21 +1,21 @@
 /**
- * The only error class of the project, and the table of all error codes.
+ * The error class for all expected failures, and the table of all error codes.
  *
- * A code is stable: clients, dashboards and `docs/errors.md` name it. `status` and `reason` are what a Kubernetes
- * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
- * throw by `detail`, which is appended after a colon. Never put a secret in either.
+ * Codes are stable, because clients, dashboards and `docs/errors.md` use them. A Kubernetes client gets
+ * `status` and `reason` in a `metav1.Status`. `message` is a sentence for the user. A throw can add a
+ * `detail`, which is appended after a colon. Neither may contain a secret.
  */
 
 import { safeLines } from './safe-text.ts';
 
-/** Meaning of a code for a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
+/** Meaning of an error code. `status` is the HTTP status, `reason` the `metav1.StatusReason`. */
 export interface ErrorEntry {
   readonly status: number;
   readonly reason: string;
   readonly message: string;
 }
 
-/** The reason that Kubernetes gives with a status. */
+/** Returns the reason that Kubernetes uses for an HTTP status. */
 const REASONS = {
   400: 'BadRequest',
   401: 'Unauthorized',
@@ -169,9 +169,9 @@ export class TailcastError extends Error {
 
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
-    // a detail that came from another error of the same code may begin with the same sentence
+    // a detail from another error with the same code may already begin with the sentence
     const isComplete = detail === message || detail?.startsWith(`${message}: `) === true;
-    // a detail may contain text of a client, a recorder or the API server, and messages end on terminals
+    // a detail may contain text of a client, a recorder or the API server, which must be safe on terminals
     const safe = detail === undefined ? undefined : safeLines(detail);
     super(safe === undefined ? message : isComplete ? safe : `${message}: ${safe}`, options);
     this.code = code;
@@ -184,8 +184,8 @@ export class TailcastError extends Error {
 }
 
 /**
- * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS
- * it is a sentence with the file or address, without the name of the errno.
+ * Returns the text of any thrown value, for a `detail` or a log field. For an error of the OS or of TLS, this
+ * is a sentence that contains the file or address, but not the name of the errno.
  */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {
@@ -198,12 +198,12 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** Like {@link errorText}, without the file or address, for messages that already contain it. */
+/** Like {@link errorText}, but without the file or address. For messages that already contain it. */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }
 
-/** Sentences for codes of the operating system, of TLS and of Node's HTTP client. */
+/** Sentences for error codes of the OS, of TLS and of Node's HTTP client. */
 const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
@@ -252,7 +252,7 @@ function reasonOf(error: Error): string | undefined {
   return 'code' in error ? REASON_TEXTS.get(String(error.code)) : undefined;
 }
 
-/** The file, address or host name of an error of the operating system. */
+/** Returns the file, address or host name in an error of the OS. */
 function subjectOf(error: Error): string | undefined {
   const { path, address, port, hostname }: Readonly<Record<string, unknown>> = Object.fromEntries(
     Object.entries(error),
@@ -263,7 +263,7 @@ function subjectOf(error: Error): string | undefined {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-/** Advice for errors of the OS at the start or during an installation. */
+/** Advice for errors of the OS that occur at the start or during an installation. */
 const ADVICE: ReadonlyMap<string, string> = new Map([
   ['EADDRINUSE', 'another process listens there: stop it (ss -ltnp names it), or choose another port'],
   ['EADDRNOTAVAIL', 'choose an address of this machine'],
@@ -297,7 +297,9 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): bool
   );
 }
 
-/** Waits for an operation on a file or directory. @returns undefined if it does not exist */
+/**
+ * Waits for an operation on a file or directory. @returns undefined if the file or directory does not exist
+ */
 export async function ifPresent<T>(operation: Promise<T>): Promise<T | undefined> {
   try {
     return await operation;

@@ -1,6 +1,6 @@
 /**
- * Format mark of a directory, in a file of the directory itself. Without the mark, an older version would treat files
- * of a newer one as leftovers of a crash or as damaged.
+ * Format mark of a directory, stored in a file inside the directory. Without the mark, an older version of
+ * tailcast could treat files of a newer version as damaged or as remains of a crash.
  *
  * ```
  * /var/lib/tailcast-recorder/spool/format.json    {"kind":"spool","format":1,"version":"0.1.0"}
@@ -15,21 +15,21 @@ import { VERSION } from './version.ts';
 const KINDS = ['spool', 'gateway state'] as const;
 
 export interface FolderFormat {
-  /** Name of the kind in messages. */
+  /** Name of the kind of directory, for messages. */
   readonly kind: (typeof KINDS)[number];
-  /** Format that this version writes. It reads this format and all earlier ones. */
+  /** Format that this version of tailcast writes. It reads this format and all earlier formats. */
   readonly format: number;
 }
 
-/** Running uploads, the evidence log and its key. */
+/** Directory with running uploads, the evidence log and its key. */
 export const SPOOL_FORMAT: FolderFormat = { kind: 'spool', format: 1 };
-/** The CA of self-signed certificates, and unacknowledged output. */
+/** Directory with the CA of self-signed certificates, and with unacknowledged output. */
 export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', format: 1 };
 
 const FILE = 'format.json';
 
 interface Mark extends FolderFormat {
-  /** Version that wrote the mark. */
+  /** Version of tailcast that wrote the mark. */
   readonly version: string;
 }
 
@@ -59,7 +59,7 @@ export async function checkFormat(directory: string, { kind, format }: FolderFor
 export async function markFormat(directory: string, format: FolderFormat): Promise<void> {
   if (await checkFormat(directory, format)) return;
   const mark: Mark = { ...format, version: VERSION };
-  // processes that start at the same moment write the same mark
+  // processes that start at the same time may all write the mark, because its content is the same
   const draft = join(directory, `.${FILE}.${randomUUID()}`);
   const file = await open(draft, 'wx', 0o600);
   try {
@@ -79,7 +79,7 @@ async function readMark(path: string): Promise<Mark | undefined> {
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    // ENOTDIR: the code that uses the directory reports the problem
+    // ENOTDIR is ignored, because the code that uses the directory reports it
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw refusal(`${path} cannot be read: ${errorReason(error)}`);
   }

@@ -1,4 +1,4 @@
-/** A mounted file that is read again after changes. Kubernetes replaces the file on each change. */
+/** A mounted file that is read again when it changes. Kubernetes replaces the file with each change. */
 import { readFile, stat } from 'node:fs/promises';
 import { pause } from './async/pause.ts';
 import type { Timer } from './async/timer.ts';
@@ -30,7 +30,10 @@ export interface FollowedFileOptions<Content> {
 
 const CHECK_EVERY_MS = 1000;
 
-/** Reads the file once before it resolves. Reports an invalid file, and keeps the last valid content. */
+/**
+ * Reads the file once before it resolves. If the file is invalid, reports this and keeps the last valid
+ * content.
+ */
 export async function openFollowedFile<Content>(
   options: FollowedFileOptions<Content>,
 ): Promise<FollowedFile<Content>> {

@@ -1,15 +1,16 @@
 /**
- * Converts response headers to HTTP/2. HTTP/1.1 allows repeated headers. In HTTP/2, Node throws for a second value of
- * the headers below, and for connection headers (RFC 9113 §8.2.2).
+ * Converts the headers of an HTTP/1.1 response for HTTP/2. HTTP/1.1 allows repeated headers. For HTTP/2, Node
+ * throws if one of the headers in `SINGLE` occurs twice, and for connection headers (RFC 9113 §8.2.2).
  *
- * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For other headers
- * the first value counts. `upstream/response-head` already rejects a repeated `Content-Length`.
+ * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For all
+ * other headers, only the first value is used. `upstream/response-head` already rejects a repeated
+ * `Content-Length`.
  */
 
 import { TailcastError } from './errors.ts';
 import { CONNECTION_FIELDS } from './wire/connection-fields.ts';
 
-/** Headers for which Node allows only one value. A test compares the list with Node. */
+/** Headers for which Node allows only one value in HTTP/2. A test compares the list with Node. */
 const SINGLE: ReadonlySet<string> = new Set([
   'access-control-allow-credentials',
   'access-control-max-age',
@@ -57,8 +58,8 @@ const LISTS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum length of a header, in bytes. Many clients (nghttp2) close the connection for longer strings during header
- * decompression.
+ * Maximum length of a header, in bytes. Many clients use nghttp2, which closes the connection if a longer
+ * header is decompressed.
  */
 const MAX_FIELD_BYTES = 60 * 1024;
 

@@ -5,13 +5,14 @@ export interface KeyedCounter {
   /** Takes `places` slots, by default one. The returned function releases them once. */
   take(key: string, places?: number): () => void;
   /**
-   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are free: a
-   * single key gets half of them, `n` greedy keys get `1 / (n + 1)` each, and a new key finds a free slot.
+   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are
+   * free. A single key therefore gets at most half of the slots, and `n` keys with high demand get
+   * `1 / (n + 1)` each. A new key always finds a free slot.
    */
   hasShare(key: string, capacity: number): boolean;
 }
 
-/** Creates a counter. The counter stores only keys with a slot. */
+/** Creates a counter. The counter stores only keys that use a slot. */
 export function createKeyedCounter(): KeyedCounter {
   const byKey = new Map<string, number>();
   const usedBy = (key: string): number => byKey.get(key) ?? 0;

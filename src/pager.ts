@@ -2,15 +2,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-/** Exits if the text fits on the screen, shows colours, and leaves the text on the screen. */
+/** Options of `less`: exit if the text fits on the screen, show colours, and leave the text on the screen. */
 const DEFAULT_PAGER = 'less -FRX';
-/** Exit codes of a shell that cannot find or run a program. */
+/** Exit codes with which a shell reports that it cannot find or run a program. */
 const NOT_RUN = new Set([126, 127]);
 
 /**
  * Shows `text` in `$PAGER`, by default `less`.
  *
- * @returns false without a pager: `$PAGER` is empty, is `cat`, or cannot be run
+ * @returns false if there is no pager, because `$PAGER` is empty, is `cat`, or cannot be run
  */
 export async function showInPager(text: string, environment: ReadonlyMap<string, string>): Promise<boolean> {
   const pager = environment.get('PAGER') ?? DEFAULT_PAGER;

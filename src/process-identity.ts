@@ -1,10 +1,11 @@
-/** Facts about a process, from the OS. */
+/** Reads data about processes from the OS. */
 import { readFile } from 'node:fs/promises';
 import { isSystemError } from './errors.ts';
 
 /**
- * Returns the process id and, if the OS reports it, the start time of the process, because the OS reuses ids, and
- * containers reuse them at once. Empty if there is no such process.
+ * Returns the process id and, if the OS reports it, the start time of the process. The start time is needed
+ * because the OS reuses ids; in containers this happens immediately. Returns an empty text if there is no
+ * such process.
  */
 export async function describeProcess(pid: number): Promise<string> {
   try {
@@ -25,7 +26,7 @@ export async function processCpuMs(pid: number): Promise<number | undefined> {
   }
 }
 
-/** Linux reports CPU times in ticks of 10 ms to programs, whatever the kernel's own tick is. */
+/** Unit of CPU times that Linux reports to programs: 10 ms, regardless of the kernel's own tick. */
 const MS_PER_TICK = 10;
 
 /** Returns the fields of `/proc/<pid>/stat` after the name of the program. */

@@ -1,6 +1,6 @@
 /**
- * The process: selects the role from the arguments, aborts one AbortController on signals, and prints an error with an
- * exit code.
+ * Runs the process: selects the role from the arguments, aborts an AbortController on signals, and prints
+ * errors and sets the exit code.
  */
 import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';
@@ -21,7 +21,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   else throw error;
 });
 
-/** Maximum time from the end of a stopped program to the exit of its process. */
+/** Maximum time between the end of a stopped program and the exit of its process. */
 const EXIT_MS = 1000;
 
 const environment = readEnvironment();

@@ -1,4 +1,4 @@
-/** Text from clients, clusters and recorders that is safe on a terminal. Pure. */
+/** Makes text from clients, clusters and recorders safe for terminals. Pure. */
 
 /**
  * Characters that control a terminal or are invisible: C0 and C1 controls, DEL, line and paragraph separators,

@@ -1,29 +1,32 @@
 /**
- * Removes probable secrets from text for an index, a list, an event or an alert. The rules match shapes, so they miss
- * passwords in prose. The recording itself never changes. Pure.
+ * Removes probable secrets from text for an index, a list, an event or an alert. The rules recognise typical
+ * forms of secrets, so they miss passwords in prose. The recording itself is never changed. Pure.
  */
 
 /** Replacement of a secret. */
 export const SECRET = '[secret]';
 
-/** A shape of secrets. Its group `keep`, if any, stays in the text; the rest of the match is replaced. */
+/**
+ * Rule that matches secrets of one form. If `shape` has a group `keep`, that text stays, and the rest of the
+ * match is replaced.
+ */
 interface Rule {
-  /** A line without any of these words, in lower case, is not searched. */
+  /** Words in lower case. A line that contains none of them is not searched. */
   readonly words: readonly string[];
   readonly shape: RegExp;
-  /** The shape is an option of this command. */
+  /** If set, `shape` matches an option and applies only after this command. */
   readonly command?: RegExp;
 }
 
-/** Separator that is not part of any secret and does not occur in commands. */
+/** Separator between the words of a command. It occurs in no secret and no command. */
 const BETWEEN_WORDS = '\u2028';
 /** A quoted word up to the closing quote. SQL doubles a quote within the word. */
 const QUOTED = String.raw`"(?:\\[^\u2028]|[^"\\\u2028])+"?|'(?:[^'\u2028]|'')+'?`;
 /** A value: a quoted word, the rest of one command argument, or text without spaces. */
 const value = (first: string): string => String.raw`(?:${QUOTED}|(?<=\u2028)${first}[^\u2028]*|${first}\S*)`;
-/** Assigned value; quotes around it stay. */
+/** Assigned value, without the quotes around it. */
 const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
-/** Assigned value; quotes around the assignment stay. */
+/** Assigned value, without the quotes around the assignment. */
 const ASSIGNED_LITERAL = [
   String.raw`(?<="[\w.-]+=)[^"\u2028]+|(?<='[\w.-]+=)[^'\u2028]+`,
   String.raw`(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+`,
@@ -41,7 +44,7 @@ const KEY_NAME = [
 /** @param secrets alternatives */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
-/** Commands that read a password from the standard input, after a pipe. */
+/** A pipe and a command that reads a password from standard input. */
 const READS_PASSWORD = String.raw`(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`;
 /** Returns rules about an option that contains a user, a separator and a password. */
 const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
@@ -63,8 +66,9 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
 });
 
 /**
- * NOTE: programs choose the text, so each rule must read a line only once. A repetition that can start at many
- * positions of a word would read the word many times, and so would a pattern from a command to its options.
+ * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at
+ * many positions of a word would read the word many times. A pattern that reaches from a command to its
+ * options would do the same.
  */
 const RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
@@ -318,16 +322,21 @@ const RULES: readonly Rule[] = [
 /** All words of the rules. A line without any of these words matches no rule. */
 const WORDS = RULES.flatMap(({ words }) => words);
 const MAY_HOLD_ONE = new RegExp(WORDS.join('|'), 'i');
-/** Lookup table of the first three characters of all words by their last five bits. */
+/**
+ * Lookup table of the first three characters of all words. The index consists of the last five bits of each.
+ */
 const BEGINS_ONE = new Uint8Array(0x8000);
 for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-Lines: \d/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-MAC: /;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
-/** Maximum number of lines in a PEM key. Longer blocks are not treated as keys. */
+/** Maximum number of lines in a PEM key. A longer block does not count as a key. */
 const MAX_PEM_LINES = 200;
 
-/** Returns a function that replaces secrets in consecutive lines, because keys span several lines. */
+/**
+ * Returns a function that replaces secrets in consecutive lines. The function keeps state between lines,
+ * because a PEM key has several lines.
+ */
 export function createSecretFilter(): (line: string) => string {
   let keyLines = 0;
   return (line) => {
@@ -351,7 +360,7 @@ function lastBits(text: string): number {
   return bits;
 }
 
-/** NOTE: without the table, the expression took 3 % of the CPU time of an index build. */
+/** NOTE: Without the lookup table, the regular expression took 3 % of the CPU time of an index build. */
 function mayHoldOne(line: string): boolean {
   let bits = 0;
   for (let at = 0; at < line.length; at += 1) {
@@ -387,7 +396,7 @@ export function replaceSecrets(line: string): string {
 function replaceShape(text: string, { shape: secret, command }: Rule): string {
   let replaced = '';
   let end = 0;
-  /** Begin of the text that was not searched for the command. */
+  /** Start of the text that was not yet searched for the command. */
   let from = 0;
   let isOfCommand = false;
   secret.lastIndex = 0;

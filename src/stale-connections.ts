@@ -1,4 +1,7 @@
-/** Requests over keep-alive connections. The peer may close such a connection just when a request is sent. */
+/**
+ * Detects requests that failed because the peer closed an idle keep-alive connection just when the request
+ * was sent.
+ */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
@@ -6,8 +9,9 @@ import type { Socket } from 'node:net';
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * Maximum time from sending a request to the loss of its connection, in milliseconds, for which the peer counts as
- * having closed the connection before the request arrived. Later, the peer may have worked on the request.
+ * Maximum time between sending a request and the loss of its connection, in milliseconds, after which the
+ * request may be retried. Within this time, the peer had probably closed the connection before the request
+ * arrived. Later, the peer may have processed the request.
  */
 export const STALE_MS = 50;
 
@@ -44,7 +48,7 @@ export function watchForStale(
     error instanceof Error &&
     'code' in error &&
     LOST.has(error.code) &&
-    // a stream without a byte count may have delivered bytes
+    // if the number of received bytes is unknown, the stream may have delivered bytes
     (socket === undefined || (typeof before === 'number' && socket.bytesRead === before && isRecent()));
 }
 

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 
-/** Build facts in `package.json` next to `dist/` or `src/`. */
+/** Build data in `package.json`, which is next to `dist/` or `src/`. */
 const MANIFEST = z
   .object({
     version: z.string(),

@@ -1,29 +1,36 @@
 /**
- * Limits the work of rendering a recording in proportion to its length. Work is counted, not timed, so a recording
- * stops at the same place on every machine.
+ * Limits the work of rendering a recording in proportion to its length. Work is counted in units and not
+ * measured in time, so that rendering stops at the same position on every machine.
  */
 
-/** Work units: cells of a screen that an emulator writes, moves or clears. One unit takes 3 to 5 ns. */
+/**
+ * Limits in work units. A unit is a screen cell that the emulator writes, moves or clears. One unit takes 3
+ * to 5 ns.
+ */
 export interface WorkLimits {
-  /** Units for a recording of any length. */
+  /** Number of units that every recording may use, whatever its length is. */
   readonly free: number;
-  /** Units per character of the cast. */
+  /** Number of additional units per character of the cast. */
   readonly perCharacter: number;
 }
 
 /**
- * A view, a transcript, or a complete search index of one recording. Full-screen programs use 5 to 50 units per
- * character.
+ * Limits for a view, a transcript, or a complete search index of one recording. Full-screen programs use 5 to
+ * 50 units per character.
  */
 const FULL: WorkLimits = { free: 50e6, perCharacter: 500 };
-/** Limit beyond which each character allows only {@link LONG_PER_CHARACTER} more units: about 15 s. */
+/**
+ * Number of units (about 15 s) above which each further character adds only {@link LONG_PER_CHARACTER} units.
+ */
 const LONG = 4e9;
 const LONG_PER_CHARACTER = 50;
 
-/** Characters of output that are read as text, without a screen, after the budget is exhausted. */
+/**
+ * Maximum characters of output that are read as plain text, without a screen, after the budget is exhausted.
+ */
 const UNRENDERED = 4 * 1024 ** 2;
 
-/** There is one budget per recording and reader. Several parsers of one recording may share it. */
+/** Work budget for reading one recording. Several parsers of the recording may share it. */
 export class WorkBudget {
   /** Units used. Parsers add their work to this field directly. */
   spent = 0;
@@ -42,13 +49,13 @@ export class WorkBudget {
     return this.#isExhausted;
   }
 
-  /** Adds the allowance of a part of the cast that is about to be read. */
+  /** Adds the units for a part of the cast that will be read next. */
   allow(characters: number): void {
     const perCharacter = this.#allowed < LONG ? this.#perCharacter : LONG_PER_CHARACTER;
     this.#allowed += characters * Math.min(perCharacter, this.#perCharacter);
   }
 
-  /** Charges a step before it is done. @returns false if the step must be skipped */
+  /** Charges a step before it is executed. @returns false if the step must be skipped */
   spend(units: number): boolean {
     this.#isExhausted ||= this.spent + units > this.#allowed;
     if (this.#isExhausted) return false;

@@ -1,4 +1,4 @@
-/** A source of timers, which tests replace. */
+/** Creates timers. Tests replace it. */
 export interface Timer {
   /** Runs `action` after `delayMs`. Returns a function that cancels it. */
   schedule(delayMs: number, action: () => void): () => void;

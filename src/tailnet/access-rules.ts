@@ -1,7 +1,7 @@
 /**
- * Rules of the capability for access on request and for moderated sessions. The parser is as strict as that of the
- * reference's capability, and also rejects unknown fields: a misspelled `approvers` would otherwise give access without
- * an approval. Pure.
+ * Parses the capability for access on request and moderated sessions. The parser is as strict as that for the
+ * capability of the reference, and also rejects unknown fields. Otherwise a misspelled `approvers` would give
+ * access without an approval. Pure.
  */
 import { grantFlag, isTag, malformed, matchesName, members, texts } from './capabilities.ts';
 import type { CapabilityMap } from './identity.ts';
@@ -15,11 +15,11 @@ export interface AccessRule {
   readonly groups: readonly string[];
   /** Kubernetes users that the caller may request. */
   readonly users: readonly string[];
-  /** True if every write of the caller needs a granted request; reads do not. */
+  /** True if every write of the caller needs a granted request. Reads need none. */
   readonly writes: boolean;
-  /** Names of clusters; empty for all clusters of the gateway. */
+  /** Names of clusters to which the rule applies; empty for all clusters of the gateway. */
   readonly clusters: readonly string[];
-  /** Namespaces; empty for all namespaces and cluster-scoped resources. */
+  /** Namespaces to which the rule applies; empty for all namespaces and cluster-scoped resources. */
   readonly namespaces: readonly string[];
   readonly maxDurationMs: number;
   readonly requireReason: boolean;
@@ -31,13 +31,16 @@ export interface AccessRule {
   readonly enforceRecorder: boolean;
 }
 
-/** Callers who may decide about a request; the requester never may. */
+/** Callers who may decide about a request. The requester may never decide. */
 export interface Approvers {
   readonly users: readonly string[];
   /** Kubernetes groups in the grants of the approver. */
   readonly groups: readonly string[];
   readonly tags: readonly string[];
-  /** Number of different approvers that a request needs; 0: none, but these callers may revoke the access. */
+  /**
+   * Number of different approvers that a request needs. With 0 it needs no approval, but the approvers may
+   * revoke the access.
+   */
   readonly count: number;
 }
 
@@ -45,25 +48,27 @@ export interface Approvers {
 export interface AccessWindow {
   /** 0 is Sunday. */
   readonly days: readonly number[];
-  /** Minutes since midnight; `to` is not included. */
+  /** Start and end in minutes since midnight. The end is exclusive. */
   readonly from: number;
   readonly to: number;
   /** IANA name. */
   readonly timeZone: string;
 }
 
-/** Kinds of sessions that a rule can moderate, by their class. */
+/** Request classes that a rule can moderate. */
 const MODERATED = ['exec', 'attach', 'portForward'] as const;
 export type ModeratedClass = (typeof MODERATED)[number];
 
-/** An element of the capability's list with `moderate`: the sessions run only while a moderator watches them. */
+/**
+ * An element of the capability's list with `moderate`. Its sessions run only while a moderator watches them.
+ */
 export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespaces'> {
   readonly moderate: readonly ModeratedClass[];
-  /** The user of the session never is a moderator. */
+  /** The user of the session is never accepted as a moderator. */
   readonly moderators: Pick<Approvers, 'users' | 'tags'>;
 }
 
-/** Returns the rules for a cluster. At a gateway without a name of its cluster, all rules apply. */
+/** Returns the rules for a cluster. If the gateway has no cluster names, all rules apply. */
 export function rulesOfCluster<Rule extends Pick<AccessRule, 'clusters'>>(
   rules: readonly Rule[],
   cluster: string | undefined,
@@ -195,7 +200,7 @@ function parseWindow(value: unknown, at: string): AccessWindow {
   return { days: days.length === 0 ? [0, 1, 2, 3, 4, 5, 6] : days, from, to, timeZone };
 }
 
-/** Returns the fields of an object that has only fields with these folded names. */
+/** Returns the fields of an object by folded name. Rejects fields with other names. */
 function known(value: unknown, at: string, names: readonly string[]): ReadonlyMap<string, unknown> {
   return onlyKnown(members(value, at), at, names);
 }
@@ -222,8 +227,8 @@ function duration(value: unknown, at: string): number {
 const UNIT_MS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /**
- * Parses `90s`, `30m`, `4h`, `1h30m`, `2d`. Returns the duration in milliseconds; undefined for invalid values and
- * for zero.
+ * Parses `90s`, `30m`, `4h`, `1h30m`, `2d`. Returns the duration in milliseconds, or undefined for invalid
+ * values and for zero.
  */
 export function parseDuration(text: string): number | undefined {
   if (!/^(?:\d{1,6}[smhd])+$/.test(text)) return undefined;
@@ -258,7 +263,10 @@ function isName(text: string): boolean {
   return /^[!-~]{1,256}$/.test(text);
 }
 
-/** `system:` users are accounts of nodes and programs; `me` is the caller in `--as`. */
+/**
+ * Rejects `system:` users, which are accounts of nodes and programs, and `me`, which means the caller in
+ * `--as`.
+ */
 function isUserName(text: string): boolean {
   return isName(text) && !text.toLowerCase().startsWith('system:') && text !== 'me';
 }

@@ -1,7 +1,7 @@
 /**
- * Kubernetes grants as typed rules, parsed like Tailscale's operator (*the reference*): field names in any case
- * (as Go's `encoding/json` matches them), `null` as absent, unknown fields ignored. One invalid rule makes the
- * complete grant invalid, because it may otherwise allow more than intended. Pure.
+ * Parses Kubernetes grants as Tailscale's operator (*the reference*) does: field names match in any case (as
+ * in Go's `encoding/json`), `null` means absent, and unknown fields are ignored. A single invalid rule makes
+ * the complete grant invalid, because the other rules may allow more than intended. Pure.
  */
 import { TailcastError } from '../errors.ts';
 import { parseAddressPort } from './addresses.ts';
@@ -10,7 +10,10 @@ import type { CapabilityMap } from './identity.ts';
 
 /** Name of the capability in a policy file's `grants[].app`. */
 export const KUBERNETES_CAPABILITY = 'tailscale.com/cap/kubernetes';
-/** Older name: applies to impersonation only, and only if the newer name has no rule. */
+/**
+ * Older name of the capability. It applies only to impersonation, and only if there is no rule with the newer
+ * name.
+ */
 export const LEGACY_KUBERNETES_CAPABILITY = 'https://tailscale.com/cap/kubernetes';
 
 /** One element of the capability's list. */
@@ -19,7 +22,7 @@ export interface KubernetesRule {
   readonly groups: readonly string[];
   /** Tags of recorder nodes, `tag:…`. */
   readonly recorderTags: readonly string[];
-  /** `ip:port` or `[ipv6]:port`, set by the control server. */
+  /** Addresses of recorders (`ip:port` or `[ipv6]:port`), set by the control server. */
   readonly recorderAddresses: readonly string[];
   readonly enforceRecorder: boolean;
   readonly enableEvents: boolean;
@@ -35,7 +38,7 @@ export interface KubernetesRules {
   readonly recording: readonly KubernetesRule[];
 }
 
-/** The cluster for which rules are selected, at a gateway with several clusters. */
+/** Cluster for which rules are selected. Used if the gateway serves several clusters. */
 export interface ClusterScope {
   readonly name: string;
   /** True if rules without `clusters` apply to the cluster. */
@@ -54,8 +57,9 @@ export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRul
  * Returns the rules that apply to one cluster: those whose `clusters` matches its name. The older capability name
  * never applies, because it has no such field.
  *
- * Enforcement is kept: unless an applying rule contains `enforceRecorder`, with either value, the recording fields of
- * all rules apply. A rule for another cluster can therefore never remove a duty.
+ * Recording stays enforced: if no rule for this cluster contains `enforceRecorder`, the recording fields of
+ * the rules for all clusters apply. Only an explicit rule for this cluster can therefore disable the
+ * enforcement.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */
@@ -110,8 +114,8 @@ function parseRule(value: unknown, at: string): KubernetesRule {
 }
 
 /**
- * Returns the fields by folded name, without `null` values. Two names that fold to one are ambiguous and
- * rejected.
+ * Returns the fields by folded name (see `exact-json.ts`), without `null` values. Rejects an object in which
+ * two names fold to the same name.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */
@@ -130,7 +134,9 @@ export function members(value: unknown, at: string): ReadonlyMap<string, unknown
   return folded;
 }
 
-/** Returns a list of texts; an absent list is empty. @throws TailcastError `GRANT_MALFORMED` */
+/**
+ * Returns a list of texts, or an empty list if the value is absent. @throws TailcastError `GRANT_MALFORMED`
+ */
 export function texts(
   value: unknown,
   at: string,
@@ -145,7 +151,7 @@ export function texts(
   });
 }
 
-/** Returns a boolean; an absent one is false. @throws TailcastError `GRANT_MALFORMED` */
+/** Returns a boolean, or false if the value is absent. @throws TailcastError `GRANT_MALFORMED` */
 export function grantFlag(value: unknown, at: string): boolean {
   if (value === undefined) return false;
   if (typeof value !== 'boolean') throw malformed(`${at} is neither true nor false`);
@@ -161,7 +167,7 @@ export function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
 }
 
-/** A name of a cluster, or the beginning of one with a `*`. */
+/** True for a cluster name, or for the beginning of one with a final `*`. */
 function isClusterPattern(text: string): boolean {
   return /^(?=.)[a-z0-9-]*\*?$/.test(text);
 }
@@ -170,7 +176,7 @@ function isAddressPort(text: string): boolean {
   return parseAddressPort(text) !== undefined;
 }
 
-/** The error of an invalid grant. */
+/** Returns the error for an invalid grant. */
 export function malformed(detail: string): TailcastError {
   return new TailcastError('GRANT_MALFORMED', detail);
 }

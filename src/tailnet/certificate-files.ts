@@ -1,6 +1,6 @@
 /**
- * The TLS certificate from two files that are reloaded when they change: cert-manager, mounted Secrets, an ACME
- * client.
+ * TLS certificate from two files, for example from cert-manager, a mounted Secret or an ACME client. Reloads
+ * the files when they change.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { errorText, TailcastError } from '../errors.ts';
@@ -21,12 +21,13 @@ export interface CertificateFilesOptions {
 }
 
 interface FileCertificate extends LoadedCertificate {
-  /** Changes if either file changes. */
+  /** Version of both files. It changes if either file changes. */
   readonly version: string;
 }
 
 /**
- * Reads the files once before it resolves. Later, invalid files are reported and the last valid ones stay.
+ * Reads the files once before it resolves. If the files are invalid later, it reports this and keeps the last
+ * valid certificate.
  * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if the files are invalid at the start
  */
 export async function openCertificateFiles(options: CertificateFilesOptions): Promise<CertificateSource> {

@@ -13,18 +13,22 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
-   * Returns the certificate for `serverName`; clients without SNI, with an address or an unknown name get the default
-   * certificate. The same certificate is always the same object, so that TLS sessions can be resumed.
+   * Returns the certificate for `serverName`. Returns the default certificate for clients without SNI, and
+   * for addresses and unknown names. Returns the same object until the certificate changes, so that TLS
+   * sessions can be resumed.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   certificate(serverName: string | undefined): Promise<LoadedCertificate>;
-  /** True if connections must not use a canonical host name with this certificate. Default: all names are served. */
+  /**
+   * Returns true if connections with this certificate must not request this canonical host name. Default: all
+   * names are allowed.
+   */
   readonly refusesHost?: (hostName: string, certificate: LoadedCertificate) => boolean;
   /** PEM of the CA that clients must trust, if the OS does not trust it. */
   readonly caPem?: string;
 }
 
-/** PEM texts: a private key, and a chain that starts with its certificate. */
+/** A private key, and a chain that starts with its certificate, as PEM texts. */
 export interface CertificatePair {
   readonly keyPem: string;
   readonly certificatePem: string;
@@ -44,14 +48,17 @@ export function canonicalHost(name: string): string {
   return name.toLowerCase().replace(/\.$/, '');
 }
 
-/** True if a certificate covers a host name. As in Go, the common name does not count and `*` stands for one label. */
+/**
+ * True if a certificate covers a host name. As in Go, the common name is ignored and `*` matches exactly one
+ * label.
+ */
 export function certifiesHost({ leaf }: LoadedCertificate, hostName: string): boolean {
   return leaf.checkHost(hostName, { subject: 'never', partialWildcards: false }) !== undefined;
 }
 
 /**
- * TLS settings of every listener. AES-128 is first, as in Go servers such as the API server; its encryption takes
- * four fifths of the time of AES-256, Node's first choice (`openssl speed`, 16 KB blocks).
+ * TLS settings of every listener. AES-128 comes first, as in Go servers such as the API server. It needs four
+ * fifths of the time of AES-256, Node's first choice (`openssl speed`, 16 KB blocks).
  */
 export const TLS_OPTIONS = {
   minVersion: 'TLSv1.2',
@@ -66,7 +73,7 @@ export const TLS_OPTIONS = {
 
 /**
  * @param origin name of the source in errors
- * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if they are unreadable or do not match
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if key and certificate are unreadable or do not match
  */
 export function loadCertificate(pair: CertificatePair, origin: string): LoadedCertificate {
   try {

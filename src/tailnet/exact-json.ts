@@ -1,6 +1,6 @@
 /**
- * JSON of tailscaled, parsed without loss: 64-bit ids stay exact, and repeated keys of an object are rejected,
- * because two parsers may use different values. Pure.
+ * Parses JSON of tailscaled without loss: 64-bit ids stay exact. Rejects repeated keys of an object, because
+ * two parsers may use different values. Pure.
  */
 import { parseJson } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -19,16 +19,16 @@ export function parseExactJson(text: string): unknown {
 }
 
 /**
- * Folds a key like Go's `encoding/json`. The upper case comes first, as in Unicode simple folding: the long s and
- * the Kelvin sign are s and k.
+ * Folds a key like Go's `encoding/json`. Converts to upper case first, so that the long s and the Kelvin sign
+ * become s and k, as in Unicode simple folding.
  */
 export function foldName(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
 /**
- * Returns the first repeated key in an object of valid JSON. One pass over strings and brackets; `JSON.parse` has
- * limited the nesting before.
+ * Returns the first repeated key in an object of valid JSON. Needs one pass over strings and brackets. The
+ * caller has already limited the nesting.
  */
 function findRepeatedKey(text: string): string | undefined {
   const token = /"(?:[^"\\]|\\.)*"(?=(\s*:)?)|[{}[\]]/g;

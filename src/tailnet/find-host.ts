@@ -2,7 +2,10 @@
 import { BlockList, isIP } from 'node:net';
 import type { TailnetNode, TailnetStatus } from './tailnet-status.ts';
 
-/** A name that the control server publishes in addition to those of nodes, such as a Tailscale Service. */
+/**
+ * DNS record that the control server publishes in addition to those of nodes, for example for a Tailscale
+ * Service.
+ */
 export interface ExtraRecord {
   /** DNS name without the final dot. */
   readonly name: string;
@@ -11,13 +14,13 @@ export interface ExtraRecord {
 
 export type FoundHost =
   | { readonly kind: 'node' | 'service'; readonly name: string }
-  /** A name whose address no peer serves. */
+  /** Result for a name whose address no peer serves. */
   | { readonly kind: 'unreachable'; readonly name: string }
   | { readonly kind: 'unknown' };
 
 /**
- * Finds a host; nodes take precedence over extra records. A record counts only if a peer has a route for its
- * address, because a Service without advertising nodes is not reachable.
+ * Finds a host; nodes take precedence over extra records. A record is used only if a peer has a route for its
+ * address. Otherwise no node advertises the Service, and it is not reachable.
  *
  * @param wanted a single label, a full name or an address.
  */
@@ -50,7 +53,7 @@ function routesTo({ routes }: TailnetNode, address: string): boolean {
     const [network = '', bits = ''] = route.split('/');
     const version = isIP(network);
     if (version === 0 || !/^\d{1,3}$/.test(bits) || Number(bits) > (version === 6 ? 128 : 32)) continue;
-    // A default route belongs to an exit node, which does not serve a Service.
+    // Ignores default routes: they belong to exit nodes, which do not serve a Service.
     if (Number(bits) > 0) list.addSubnet(network, Number(bits), version === 6 ? 'ipv6' : 'ipv4');
   }
   return list.check(address, family);

@@ -3,7 +3,7 @@
  * and tests) provide identities.
  */
 
-/** Capability name → its raw JSON rules, in the order of the control server. */
+/** JSON rules by name of the capability, in the order of the control server. */
 export type CapabilityMap = ReadonlyMap<string, readonly unknown[]>;
 
 interface NodeIdentity {
@@ -29,26 +29,29 @@ export interface UserIdentity extends NodeIdentity {
 /** A tagged node. */
 export interface TaggedIdentity extends NodeIdentity {
   readonly kind: 'tagged';
-  /** At least one, each `tag:…`. */
+  /** Tags of the node, each `tag:…`. At least one. */
   readonly tags: readonly string[];
 }
 
 export type Identity = UserIdentity | TaggedIdentity;
 
-/** The far end of an accepted connection. */
+/** Remote end of an accepted connection. */
 export interface Peer {
   /** IP address without brackets or zone. */
   readonly address: string;
   readonly port: number;
   /** `proxy-protocol` if a PROXY header named the peer instead of the socket. */
   readonly source: 'socket' | 'proxy-protocol';
-  /** Canonical SNI of the TLS handshake; only with several clusters. */
+  /** Canonical server name (SNI) of the TLS handshake. Set only if the gateway serves several clusters. */
   readonly serverName?: string | undefined;
-  /** True if the certificate of a connection without SNI does not cover a name of a cluster. */
+  /**
+   * Returns true if the certificate of this connection (without SNI) does not cover this host name of a
+   * cluster.
+   */
   readonly refusesHost?: ((hostName: string) => boolean) | undefined;
-  /** Address that the client dialled; only with several clusters. */
+  /** Address to which the client connected. Set only if the gateway serves several clusters. */
   readonly destination?: string | undefined;
-  /** Cluster of the accepting listener, if it has only one. */
+  /** Cluster of the listener, if the listener serves only one cluster. */
   readonly listener?: string | undefined;
 }
 
@@ -57,7 +60,7 @@ export interface IdentitySource {
   /**
    * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; failures are never
    * cached.
-   * @param service Tailscale Service whose grants count (`svc:NAME`). Default: grants of this node
+   * @param service Tailscale Service (`svc:NAME`) whose grants apply. Default: the grants of this node apply
    */
   whois(peer: Peer, signal: AbortSignal, service?: string): Promise<Identity>;
 }

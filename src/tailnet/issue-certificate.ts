@@ -26,7 +26,7 @@ export interface IssuedPair {
 
 const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
-/** Tolerance for clocks that are behind. */
+/** Time before the issuance at which certificates become valid, for clients whose clock is behind. */
 const BACKDATED_MS = 3_600_000;
 
 /** Creates a CA that may sign servers, but no further CAs. */
@@ -86,7 +86,10 @@ export async function issueServer(
   return { keyPem: keyPem(keys.privateKey), certificatePem: `${certificate.toString('pem')}\n` };
 }
 
-/** Returns 16 random bytes in hexadecimal, positive and not starting with zero (RFC 5280 §4.1.2.2). */
+/**
+ * Returns a random serial number of 16 bytes in hexadecimal. It is positive and does not start with zero (RFC
+ * 5280 §4.1.2.2).
+ */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes.writeUInt8((bytes.readUInt8(0) & 0x3f) | 0x40, 0);

@@ -1,12 +1,13 @@
 /**
- * Accepts connections: TCP, an optional PROXY header, TLS; then hands over the decrypted socket with its ALPN
- * protocol and its peer. This module is independent of HTTP.
+ * Accepts TCP connections, reads an optional PROXY header, and finishes the TLS handshake. Then passes the
+ * decrypted socket, its ALPN protocol and its peer to a handler. Knows nothing about HTTP.
  *
- * The accept loop never waits: each connection has its own handshake with a deadline. The number of connections
- * in a handshake is limited; one more closes the oldest, because an honest client needs milliseconds.
+ * The accept loop never waits: each connection has its own handshake with a deadline. The number of
+ * connections in a handshake is limited. A further connection closes the oldest one, because ordinary clients
+ * finish a handshake within milliseconds.
  *
- * HTTP/1.1 sockets are half-open: a client may end its side and still get a response, so the owner of a socket
- * must end it. A reset right after the handshake also appears as an `end` only.
+ * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket
+ * must therefore end it. A reset directly after the handshake also appears only as an `end` event.
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
@@ -16,7 +17,7 @@ import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
 import { createReception, type Alpn } from './reception.ts';
 
-/** Takes over a connection. The handler must handle its errors and end it. */
+/** Takes over a connection. The handler must handle errors of the connection and end it. */
 export type ConnectionHandler = (socket: Socket, alpn: Alpn, peer: Peer) => void;
 
 interface CommonOptions {
@@ -33,13 +34,13 @@ interface CommonOptions {
   readonly headerTimeoutMs?: number;
   /** Maximum time from the PROXY header to the end of the TLS handshake. */
   readonly handshakeTimeoutMs?: number;
-  /** Maximum connections in a handshake; one more closes the oldest. */
+  /** Maximum number of connections in a handshake. A further connection closes the oldest one. */
   readonly maxHalfOpen?: number;
-  /** Maximum connections; one more is closed immediately. */
+  /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;
   /** True to add the server name and the destination to the peer, see {@link Peer}. */
   readonly withEntry?: boolean;
-  /** Cluster of all connections of the listener. */
+  /** Cluster of all connections of this listener. */
   readonly cluster?: string | undefined;
 }
 
@@ -51,14 +52,14 @@ export interface TailnetListener {
   readonly address: AddressInfo;
   /** Sets the handler. Earlier connections are closed. */
   onConnection(handler: ConnectionHandler): void;
-  /** Connections that were handed over and are not closed. */
+  /** Number of open connections that were passed to the handler. */
   readonly openConnections: number;
-  /** Connections in a handshake. */
+  /** Number of connections in a handshake. */
   readonly halfOpenConnections: number;
   /**
-   * Stops accepting; handshakes in progress may finish within a grace period. Resolves when every handed-over
-   * socket is closed.
-   * @param signal when it aborts, open sockets are destroyed
+   * Stops accepting connections. Handshakes in progress may finish within a grace period. Resolves when the
+   * handler's sockets are closed.
+   * @param signal destroys open sockets when it aborts
    */
   close(signal?: AbortSignal): Promise<void>;
 }
@@ -69,7 +70,7 @@ const CLOSING_HANDSHAKE_MS = 2000;
 const PEER = Symbol('tailcast.peer');
 
 /**
- * Listens before it resolves.
+ * Creates a listener. The port is open when the promise resolves.
  * @throws Error of `net.Server.listen`, such as `EADDRINUSE`
  */
 export async function createTailnetListener(options: TailnetListenerOptions): Promise<TailnetListener> {
@@ -92,7 +93,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // The new owner has its own listener; this one prevents that an earlier error ends the process.
+      // This listener prevents that an error ends the process before the handler has added its own listener.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);
@@ -122,7 +123,9 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
   };
 }
 
-/** Returns the peer of a handed-over socket, also for the socket of an HTTP/2 session. */
+/**
+ * Returns the peer of a socket that was passed to the handler. Also accepts the socket of an HTTP/2 session.
+ */
 export function peerOf(socket: object): Peer {
   const peer: unknown = Reflect.get(socket, PEER);
   if (isPeer(peer)) return peer;

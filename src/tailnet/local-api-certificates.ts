@@ -29,8 +29,9 @@ const RETRY_AFTER_MS = 5000;
 const MIN_VALIDITY_HOURS = 24;
 
 /**
- * Requests nothing before the first `certificate()`, which may take as long as the first issuance: call it once at
- * start. Names are those of `CertDomains`; a single label matches the name that starts with it.
+ * The first call of `certificate()` sends the first request, which takes long if the certificate must be
+ * issued, so call it once at start. The names are those of `CertDomains`. A single label matches the name
+ * that starts with it.
  */
 export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
   const { localApi, log, signal } = options;
@@ -59,7 +60,7 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
         const wanted = ageing ? { minValidityHours: MIN_VALIDITY_HOURS } : {};
         const pair = await localApi.certificate(domain, signal, wanted);
         const next = loadCertificate(pair, `the certificate of ${domain} from tailscaled`);
-        // An unchanged certificate keeps its context and so the TLS sessions of its clients.
+        // An unchanged certificate keeps its secure context, so that clients can resume their TLS sessions.
         return kept?.leaf.raw.equals(next.leaf.raw) === true ? kept : next;
       },
       usable: (kept) => kept.notAfterMs > wallClock(),
@@ -93,7 +94,7 @@ async function readDomains(
   );
 }
 
-/** Returns the matching domain; the first is the default. `domains` is not empty. */
+/** Returns the matching domain, or the first one. `domains` must not be empty. */
 function chooseDomain(serverName: string | undefined, domains: readonly string[]): string {
   const [fallback = ''] = domains;
   if (serverName === undefined || isIP(serverName) !== 0) return fallback;

@@ -1,4 +1,4 @@
-/** One sentence for each failure of tailscaled's socket, with the fix. Pure. */
+/** Returns a sentence with the remedy for each failure of tailscaled's socket. Pure. */
 import { errorText } from '../errors.ts';
 
 /** @param thrown error of connecting to, or communicating over, `socketPath` */
@@ -65,7 +65,7 @@ function errorCode(thrown: unknown): string | undefined {
   return 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined;
 }
 
-/** Bounded and without control characters, for log lines and terminals. */
+/** Shortens a text and removes control characters, for log lines and terminals. */
 function firstLine(body: string): string {
   const line = body.trim().split(/[\r\n]/, 1)[0] ?? '';
   // eslint-disable-next-line no-control-regex

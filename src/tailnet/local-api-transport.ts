@@ -19,7 +19,7 @@ import { describeFailure, describeRefusal } from './local-api-failure.ts';
 import { isRecord } from '../wire/is-record.ts';
 import { readBounded } from '../async/read-bounded.ts';
 
-/** Capability version, sent as `Tailscale-Cap`; 113 has everything used here. */
+/** Capability version, sent as `Tailscale-Cap`. Version 113 contains all features that tailcast uses. */
 const CAPABILITY_VERSION = '113';
 
 /** One line of the notification bus. Only the field names of the message are used. */
@@ -70,7 +70,10 @@ export async function exchange(
   return { status: response.statusCode ?? 0, headers: response.headers, body };
 }
 
-/** Sends a request. If the daemon closed an idle connection in the meantime, a new one is tried once. */
+/**
+ * Sends a request. If the daemon has closed the idle connection in the meantime, retries once on a new
+ * connection.
+ */
 async function ask(
   socketPath: string,
   agent: Agent,
@@ -125,7 +128,7 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // The caller owns the tunnel, and `target.signal` must not end it.
+  // After this, the caller owns the tunnel, so `target.signal` must no longer end it.
   const attempt = new AbortController();
   const { signal } = attempt;
   const withdraw = (): void => attempt.abort(target.signal.reason);

@@ -1,6 +1,6 @@
 /**
- * The state of an accepted connection before the handover: PROXY header, TLS handshake, deadlines, and the limit
- * of such connections.
+ * Handles accepted connections until they are passed to the handler: PROXY header, TLS handshake, deadlines,
+ * and the maximum number of such connections.
  */
 import { createDeadline } from '../async/deadline.ts';
 import type { Socket } from 'node:net';
@@ -25,15 +25,15 @@ export interface ReceptionOptions {
   readonly maxHalfOpen: number;
   /** True to add the server name and the destination to the peer. */
   readonly withEntry?: boolean;
-  /** Cluster of all connections. */
+  /** Cluster of all connections of the listener. */
   readonly cluster?: string | undefined;
-  /** Called in the same tick in which the connection is ready. */
+  /** Called when a connection is ready, in the same tick. */
   readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
 }
 
 export interface Reception {
   readonly receive: (raw: Socket) => void;
-  /** Raw sockets that were not handed over yet, oldest first. */
+  /** Raw sockets of connections that are not ready yet, oldest first. */
   readonly halfOpen: ReadonlySet<Socket>;
 }
 
@@ -49,8 +49,9 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
-    // Before the handover, an end from the client ends the attempt; afterwards the client may still get a response.
-    // HTTP/2 ends its sides per stream, and Node's sessions rely on the socket to close automatically.
+    // Until the connection is ready, an end from the client closes it. After that, an HTTP/1.1 client may
+    // still get a response. HTTP/2 ends streams separately, and Node's sessions expect that the socket closes
+    // automatically.
     socket.allowHalfOpen = alpn === 'http/1.1';
     options.handOver(socket, alpn, peer);
   }
@@ -99,7 +100,7 @@ export function createReception(options: ReceptionOptions): Reception {
     );
   }
 
-  /** Closes the oldest connection, which is least likely to be honest. */
+  /** Closes the oldest connection, because ordinary clients finish the handshake within milliseconds. */
   function closeOldest(): void {
     const [oldest] = halfOpen;
     if (halfOpen.size <= options.maxHalfOpen || oldest === undefined) return;
@@ -132,7 +133,10 @@ function entryOf(
   return withEntry === true ? { destination, listener: cluster } : {};
 }
 
-/** Adds the SNI of a connection to its peer, or the names that its certificate does not cover. */
+/**
+ * Adds the SNI of a connection to its peer. Without SNI, adds the check of names that the certificate does
+ * not cover.
+ */
 function withServerName(
   peer: Peer,
   { servername }: TLSSocket,

@@ -1,4 +1,4 @@
-/** A value that is loaded on first use, cached, and reloaded in the background before it is too old. */
+/** A value that is loaded at its first use, cached, and reloaded in the background before it is too old. */
 
 export interface Refreshing<T> {
   /** Returns the cached value if it is usable, otherwise loads it. Concurrent callers share one load. */
@@ -6,13 +6,16 @@ export interface Refreshing<T> {
 }
 
 export interface RefreshingOptions<T> {
-  /** Loads the value; `kept` is the cached one. */
+  /** Loads the value. `kept` is the cached value. */
   readonly load: (kept: T | undefined) => Promise<T>;
   /** Returns true if a cached value may still be used. */
   readonly usable: (kept: T) => boolean;
   /** Age after which a cached value is reloaded while it stays in use. */
   readonly refreshAfterMs: number;
-  /** Time after a failure in which the cached value, if usable, or the same failure is returned. */
+  /**
+   * Time after a failure for which the value is not loaded again. Calls then return the cached value, if it
+   * is usable, or the same failure.
+   */
   readonly retryAfterMs: number;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;

@@ -74,7 +74,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // This function is never called, because a value becomes unusable before its refresh.
+    // Never called, because a value becomes unusable before its background reload.
     onBackgroundFailure: () => undefined,
   });
   return {

@@ -1,7 +1,7 @@
 /**
- * Self-signed TLS certificates, for setups without a public one. The CA is created once and stored in a
- * directory, so that kubeconfigs that trust it work after a restart. The server certificate is replaced before it
- * expires, and if its names change.
+ * Self-signed TLS certificates, for setups without a public certificate. The CA is created once and stored in
+ * a directory, so that kubeconfigs that trust it still work after a restart. The server certificate is
+ * replaced before it expires, and when its names change.
  *
  * Directory: `ca/ca.crt`, `ca/ca.key`, `server.pem` (key, then certificate). Keys are readable by their owner
  * only.
@@ -93,7 +93,7 @@ async function openAuthority(directory: string, nowMs: number): Promise<IssuedPa
   await writeFile(join(fresh, 'ca.key'), made.keyPem, { mode: 0o600, flush: true });
   await writeFile(join(fresh, 'ca.crt'), made.certificatePem, { mode: 0o644, flush: true });
   try {
-    // The directory is renamed atomically, so two processes that start together use one CA.
+    // Renames the directory atomically, so that two processes that start at the same time use the same CA.
     await rename(fresh, directory);
     return made;
   } catch (error) {
@@ -104,7 +104,7 @@ async function openAuthority(directory: string, nowMs: number): Promise<IssuedPa
   }
 }
 
-/** Returns `undefined` without a CA. An incomplete CA is an error. */
+/** Returns `undefined` if there is no CA. Throws if the CA is incomplete. */
 async function readAuthority(directory: string): Promise<IssuedPair | undefined> {
   const certificatePem = await ifPresent(readFile(join(directory, 'ca.crt'), 'utf8'));
   const keyPem = await ifPresent(readFile(join(directory, 'ca.key'), 'utf8'));
@@ -150,7 +150,10 @@ async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCerti
   return loadCertificate(pair, path);
 }
 
-/** Returns undefined for an invalid file, which is replaced: clients trust the CA, not the server certificate. */
+/**
+ * Returns undefined for an invalid file. The caller then replaces the file, which is safe because clients
+ * trust the CA and not the server certificate.
+ */
 function loadStored(pem: string | undefined, path: string): LoadedCertificate | undefined {
   const start = pem?.indexOf('-----BEGIN CERTIFICATE-----') ?? -1;
   if (pem === undefined || start === -1) return undefined;

@@ -1,4 +1,4 @@
-/** The used fields of `GET /localapi/v0/status`. Pure. */
+/** Fields of `GET /localapi/v0/status` that tailcast uses. Pure. */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 
@@ -18,7 +18,7 @@ export interface TailnetStatus {
   readonly version: string;
   /** `Running` in normal operation; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or `Starting`. */
   readonly backendState: string;
-  /** Names this node may get certificates for; empty where the tailnet issues none. */
+  /** Names for which this node may get certificates. Empty if the tailnet issues no certificates. */
   readonly certificateDomains: readonly string[];
   readonly magicDnsSuffix: string;
   readonly health: readonly string[];

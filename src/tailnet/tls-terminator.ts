@@ -1,8 +1,9 @@
 /**
- * The server side of TLS for connected sockets, whose PROXY header was read already.
+ * Server side of TLS for connected sockets. Their PROXY header has already been read.
  *
- * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents. It
- * takes over their native handles, so bytes pass JavaScript once; bytes that were read already are pushed to it.
+ * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents.
+ * It takes over their native handles, so that encrypted bytes do not pass through JavaScript. Bytes that were
+ * read before are pushed to it.
  */
 import type { Socket } from 'node:net';
 import { createServer, type SecureContext, type TLSSocket } from 'node:tls';
@@ -78,7 +79,7 @@ export function createTlsTerminator(options: {
       finish(socket);
       return;
     }
-    // OpenSSL resumes a session under another server name too, and then does not call SNICallback
+    // OpenSSL also resumes a session under another server name, and does not call SNICallback in that case
     choose(servername).then(
       () => finish(socket),
       (error: unknown) => fail(error, socket),

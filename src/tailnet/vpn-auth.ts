@@ -9,7 +9,7 @@ export type MaskedPreferences = Readonly<Record<string, unknown>>;
 
 export interface VpnAuth {
   readonly joinKey: string;
-  /** Preferences that the string sets; all others stay. */
+  /** Preferences that the string sets. All other preferences are not changed. */
   readonly preferences: MaskedPreferences;
 }
 
@@ -21,8 +21,8 @@ const POLL_MS = 250;
 const LEFT_TO_K3S: ReadonlySet<string> = new Set(['accept-routes', 'advertise-routes', 'timeout', 'reset']);
 
 /**
- * Parses `name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]`. As in k3s, everything after the first
- * `,extraArgs=` is arguments of `tailscale up`. A value may contain `=`.
+ * Parses `name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]`. As in k3s, the text after the
+ * first `,extraArgs=` contains arguments of `tailscale up`. A value may contain `=`.
  *
  * @throws TailcastError `CONFIG_INVALID`, without the key
  */
@@ -33,7 +33,7 @@ export function parseVpnAuth(text: string): VpnAuth {
   for (const part of (cut === -1 ? text : text.slice(0, cut)).trim().split(',')) {
     const equals = part.indexOf('=');
     const key = part.slice(0, equals === -1 ? 0 : equals).trim();
-    // a part without a name may be a piece of the key
+    // the error omits a part without a name, because it may be a piece of the key
     if (equals === -1) invalid('a part has no "="; write name=tailscale,joinKey=<key>');
     if (!KEYS.has(key)) invalid(`a part has an unknown name; the names are ${[...KEYS].join(', ')}`);
     if (pairs.has(key)) invalid(`${key} occurs twice`);
@@ -86,7 +86,8 @@ function set(name: string, value: unknown): MaskedPreferences {
 }
 
 /**
- * Returns this node when it runs. Logs it in only if tailscaled reports `NeedsLogin`; a node that runs is not changed.
+ * Waits until this node is connected, and returns it. Logs the node in only if tailscaled reports
+ * `NeedsLogin`. A connected node is not changed.
  *
  * @param auth undefined if the node must be logged in already
  * @throws TailcastError `TAILNET_UNAVAILABLE`; `CONFIG_INVALID` if the node needs a login and there is no key

@@ -1,6 +1,7 @@
 /**
- * Parses the whois response of tailscaled as an `Identity`. Pure. Strict about every used field: an empty or
- * unusual identity is rejected before headers are built from it. Other fields are ignored.
+ * Parses the whois response of tailscaled as an `Identity`. Pure. The parser is strict about all fields that
+ * it uses: it rejects an empty or unusual identity, because headers are built from it. Other fields are
+ * ignored.
  */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
@@ -16,7 +17,7 @@ const MAX_RULES = 1000;
 
 const id64 = z.union([z.int(), z.bigint()]).transform((value) => BigInt(value));
 
-/** Accepts `null` and absence, which Go writes for an empty slice or map. */
+/** Accepts `null` and absent values, which Go writes for an empty slice or map. */
 function nullable<T extends z.ZodType>(schema: T): z.ZodOptional<z.ZodNullable<T>> {
   return schema.nullable().optional();
 }
@@ -82,8 +83,8 @@ function parseBody(json: string): WhoisBody {
 }
 
 /**
- * Rejects a field in another letter case, which Go would match and this parser would ignore. Two parsers must not
- * read two identities in one text.
+ * Rejects field names in another letter case. Go would match them and this parser would ignore them, so both
+ * could derive different identities from one text.
  */
 function refuseOtherSpellings(value: unknown, used: object): void {
   if (typeof value !== 'object' || value === null) return;

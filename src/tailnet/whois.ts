@@ -1,9 +1,9 @@
 /**
  * Identities from tailscaled. Responses are cached for a few seconds, failures never.
  *
- * A request with a port that tailscaled does not know takes 180 ms under its main lock. Concurrent requests are
- * therefore limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs
- * it to identify its own forwards.
+ * For an unknown port, tailscaled needs 180 ms and holds its main lock. Concurrent requests are therefore
+ * limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs it to
+ * identify its own forwards.
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { unlessAborted } from '../async/with-timeout.ts';
@@ -20,11 +20,11 @@ export interface WhoisOptions {
   readonly now?: () => number;
   /** Maximum age of a cached response, counted from its request. At most 10 s. */
   readonly ttlMs?: number;
-  /** Maximum cached responses; one more removes the oldest. */
+  /** Maximum number of cached responses. The oldest is removed first. */
   readonly maxEntries?: number;
   /** Maximum concurrent requests. */
   readonly maxConcurrent?: number;
-  /** Maximum queued requests; one more is rejected with `IDENTITY_UNAVAILABLE`. */
+  /** Maximum number of queued requests. Further requests are rejected with `IDENTITY_UNAVAILABLE`. */
   readonly maxQueued?: number;
   /** Maximum time of a request, including the queue. */
   readonly timeoutMs?: number;
@@ -89,7 +89,7 @@ export function createWhois(options: WhoisOptions): Whois {
     const askedAtMs = now();
     const answer = ask(addressOf(peer), service).then(
       (identity) => {
-        // A flush has replaced the map: this response may be from before the change.
+        // If a flush has replaced the map, this response may be older than the change and is not cached.
         if (generation === lookups) entries.set(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
         return identity;
       },
@@ -110,7 +110,7 @@ export function createWhois(options: WhoisOptions): Whois {
       signal.throwIfAborted();
       const address = addressOf(peer);
       const question = service === undefined ? address : `${service} ${address}`;
-      // the request continues for other waiting callers
+      // the request continues, because other callers may wait for it
       return remembered(question, peer) ?? (await unlessAborted(lookUp(question, peer, service), signal));
     },
     flush() {
