@@ -29,7 +29,7 @@ export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) 
  */
 const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
 
-/** Describes a stored recording. Returns undefined if it was removed. */
+/** Describes a stored recording. Returns undefined if the recording was removed. */
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**

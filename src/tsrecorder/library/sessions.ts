@@ -171,7 +171,7 @@ export async function uploadsByMark(
   return sessions;
 }
 
-/** Describes a session and joins its uploads. Returns undefined if it was removed. */
+/** Describes a session and joins its uploads. Returns undefined if the session was removed. */
 export async function describeCandidate(candidate: Candidate): Promise<CatalogEntry | undefined> {
   const { mark, others } = candidate;
   if (others.length === 0) return asSession(await candidate.describe(), mark);

@@ -14,7 +14,7 @@ export interface WatchedSearch {
 }
 
 export interface SearchMetrics {
-  /** Sets the source of the values. Before this call, the metrics report that there is no index. */
+  /** Sets the function that returns the current values. Before this call, the metrics report that there is no index. */
   watch(progress: () => Promise<WatchedSearch>): void;
   /** Called after a query of a kind, with the error code if it failed. */
   asked(kind: string, seconds: number, code: string | undefined): void;

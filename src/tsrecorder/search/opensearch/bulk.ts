@@ -37,7 +37,10 @@ const BULK_ANSWER = z.object({
   items: z.array(z.record(z.string(), z.object({ status: z.number(), _index: z.string().optional() }))),
 });
 
-/** Sends documents. @returns the status of each, in order, without overload statuses. @throws ServerError, Error */
+/**
+ * Sends documents, and repeats those that an overloaded server rejects. @returns the final status of each document, in
+ * order. @throws ServerError, Error
+ */
 export async function sendBulk(options: BulkOptions, actions: readonly Action[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let lines: string[] = [];
@@ -73,7 +76,7 @@ export async function patiently<T>(patienceMs: number, act: () => Promise<T>): P
   }
 }
 
-/** Sends rejected documents again. */
+/** Sends documents again that the overloaded server rejected. */
 async function sendAll(options: BulkOptions, lines: readonly string[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let left = lines.map((_, at) => at);
@@ -97,7 +100,7 @@ async function send(
   const { items } = BULK_ANSWER.parse(
     await server.ask({
       method: 'POST',
-      // Without this option, a missing alias would become a new index.
+      // Without this option, the server would create an index if the alias is missing.
       path: `/${encodeURIComponent(alias)}/_bulk?require_alias=true&filter_path=items.*.status,items.*._index`,
       body: lines.join(''),
       timeoutMs: BULK_MS,
@@ -112,7 +115,7 @@ async function send(
   });
 }
 
-/** Returns the action that writes a document. `k`: number of the moment, undefined for the session itself. */
+/** Returns the action that writes a document. `k`: number of the moment; undefined for the document of the session. */
 export function put(
   { id }: SessionNames,
   stamp: number,
@@ -156,7 +159,8 @@ export function requireOk(statuses: readonly number[]): void {
 /**
  * Finds documents that the server never accepts.
  *
- * @returns true for each such document. @throws Error if the server accepts none now; then all are sent again
+ * @returns true for each such document. @throws Error if the server currently accepts no documents. The caller then
+ *   sends all of them again
  */
 export function unfitOf(statuses: readonly number[]): readonly boolean[] {
   requireOk(statuses.filter((status) => status !== UNFIT));

@@ -12,7 +12,7 @@ import { readBounded } from '../../../async/read-bounded.ts';
 
 export interface ServerAccess {
   readonly url: string;
-  /** CA certificates (PEM), the only trusted ones. */
+  /** CA certificates (PEM). No other CA is trusted. */
   readonly ca?: string;
   /** Value of the Authorization header. */
   readonly authorization?: string;
@@ -112,7 +112,7 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
     ask: (asked) =>
       withTimeout(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
         const { status, text } = await send(asked, stop).catch((error: unknown) => {
-          // The server closed a keep-alive connection. All requests may be repeated.
+          // The server may have closed a keep-alive connection. Repeating a request is safe for all requests.
           if (error instanceof StaleConnectionError) return send(asked, stop);
           throw error;
         });

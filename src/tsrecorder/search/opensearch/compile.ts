@@ -1,6 +1,6 @@
 /**
- * Compiles a query for OpenSearch. No parser of the server reads text of a query: words become terms, and the rules of
- * the viewer become another condition.
+ * Compiles a query for OpenSearch. The text of a query is never parsed by the server. Words become terms, and the rules
+ * of the viewer become an additional condition.
  */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type Query, type Term } from '../../../search/query.ts';
@@ -67,7 +67,7 @@ function beginsWith(field: string, value: string): SearchCondition {
   return { prefix: { [field]: { value } } };
 }
 
-/** Returns the condition for the rules of a viewer. Sessions that no rule names are excluded. */
+/** Returns the condition for the rules of a viewer. Sessions that match no rule are excluded. */
 function rules(may: Exclude<ViewerTerms, 'everything'>): SearchCondition {
   if (may.length === 0) return { match_none: {} };
   const values = (kind: (typeof may)[number]['kind']): readonly string[] =>

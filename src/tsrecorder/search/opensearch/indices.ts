@@ -1,6 +1,7 @@
 /**
  * Names of the indices. `<name>-v1` is an alias of the current index, `<name>-v1.next` of the index that is being
- * built. Indices have numbers, so that only one of several recorders creates an index and the others find it.
+ * built. The names of indices contain numbers. If several recorders create an index at the same time, one succeeds and
+ * the others find its index.
  */
 import { z } from 'zod';
 import { LAYOUT_OF_SERVER } from '../layout.ts';

@@ -1,8 +1,8 @@
 /**
- * Documents of the index: one per session and one per moment of a session. Moments contain the names of the session and
- * its words, so that viewer rules and filters are part of the query instead of a join. All documents of a session are
- * in one shard. `search/tokens` splits the words, as for all engines. Words are only indexed; results show the stored
- * `content`.
+ * Documents of the index: one per session and one per moment of a session. Moments also contain the names of their
+ * session, so that viewer rules and filters are part of the query and need no join. All documents of a session are in
+ * one shard. As for all engines, `search/tokens` splits texts into words. Words are only indexed. Results come from the
+ * stored field `content`.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -32,9 +32,9 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         // The writer refreshes the index explicitly.
         refresh_interval: '-1',
         codec: 'best_compression',
-        // One more than the number of counted sessions.
+        // One more than the maximum number of counted sessions.
         max_result_window: MAX_FACETED + 1,
-        // A merge on request removes deleted documents from the files.
+        // Settings for merges on request, which remove deleted documents from the files.
         merge: { policy: { expunge_deletes_allowed: 0 } },
         sort: { field: ['order', 'k'], order: ['desc', 'asc'] },
         analysis: {
@@ -164,8 +164,8 @@ const MAX_ID = 512;
 const ID_SPACE = 16;
 
 /**
- * Returns the document id of a session or of one of its moments. After the last `#` comes a number or nothing, so that
- * the ids of sessions and moments never collide. Long names are hashed; the document has the name in a field.
+ * Returns the document id of a session or of one of its moments. The text after the last `#` is a number for moments
+ * and empty for sessions, so their ids are never equal. Long names are hashed; the document has the name in a field.
  */
 export function documentId(session: string, k?: number): string {
   const isLong = Buffer.byteLength(session) > MAX_ID - ID_SPACE;

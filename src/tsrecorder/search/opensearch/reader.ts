@@ -29,7 +29,7 @@ import type { ServerIndex } from './server-index.ts';
 import { listIds } from './session-ids.ts';
 
 const HITS_PER_SESSION = 3;
-/** Timeout of a search in the server. Shorter than the timeout of the recorder. */
+/** Timeout of a search in the server. It is shorter than the query timeout of the recorder. */
 const SEARCH_TIMEOUT = '1900ms';
 const SEARCH_MS = 10_000;
 /** Number of sessions per request when their texts are checked one by one. */
@@ -101,8 +101,8 @@ export class ServerIndexReader implements ReadingEngine {
     const after = cursor === undefined ? undefined : parseCursor(cursor);
     if (cursor !== undefined && after === undefined) return { sessions: [] };
     const hits = await this.#search({
-      // NOTE: OpenSearch does not support `search_after` with `collapse`. Each order belongs to one session, so a range
-      // is equivalent.
+      // NOTE: OpenSearch does not support `search_after` with `collapse`. Each sort key belongs to one session, so a
+      // range condition has the same result.
       ...sessionsOf(compiled, ...(after === undefined ? [] : [{ range: { order: { lt: after } } }])),
       ...(compiled.hasText ? { collapse: { field: 'order', inner_hits: FIRST_MOMENTS } } : {}),
       size: limit + 1,
@@ -153,8 +153,8 @@ export class ServerIndexReader implements ReadingEngine {
 
   async list(ask: ListAsk): Promise<ListedSessions> {
     const { text = '', limit } = ask;
-    // NOTE: the position of a text reveals facts about all sessions. For this reason, only unrestricted viewers use the
-    // text index.
+    // NOTE: a lookup in the text index depends on all sessions, also on hidden ones. For this reason, only unrestricted
+    // viewers use the text index.
     const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
     const found: ListedSession[] = [];
     for await (const { id, at, listed } of this.#listed(ask, isTried)) {
@@ -165,7 +165,7 @@ export class ServerIndexReader implements ReadingEngine {
     return { sessions: found, more: false };
   }
 
-  /** Returns sessions with a listing, sorted. Without `isTried`, only those with the text. */
+  /** Returns sessions with a listing, sorted. If `isTried` is false, the text is part of the query. */
   async *#listed(
     ask: ListAsk,
     isTried: boolean,

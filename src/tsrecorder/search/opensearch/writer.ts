@@ -2,7 +2,7 @@
  * Writes the index.
  *
  * The version of a document is the time when the recorder started to read the recording. If two recorders write one
- * session, the recorder that started later wins, so version conflicts are not errors.
+ * session, the one that started to read later wins. Version conflicts are therefore not errors.
  *
  * The document of a session is written before its moments, with an empty version and the maximum number of moments, and
  * again after them. After a crash in between, the session is found by its empty version and written again. Writes
@@ -37,7 +37,7 @@ interface Running {
   readonly moments: number;
   /** Version of these documents. */
   readonly stamp: number;
-  /** Number of moments that an earlier writer may have left. */
+  /** Maximum number of moments that an earlier writer may have written. */
   readonly reach: number;
   readonly partial: boolean;
 }
@@ -171,7 +171,7 @@ export class ServerIndexWriter implements WritingEngine {
         ...remove(names.id, known.stamp, moments.length, known.reach),
       ]),
     );
-    // A document that the server rejects must not block the others.
+    // Continue with the other documents if the server rejects one.
     for (const [at, isUnfit] of unfitOf(written).entries()) {
       const session = owners[at];
       if (session !== undefined && isUnfit) session.partial = true;
@@ -183,7 +183,7 @@ export class ServerIndexWriter implements WritingEngine {
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     requireOk(await this.#bulk(finished));
-    // The rest are sessions that needed no write.
+    // The remaining sessions needed no write.
     this.#pending.clear();
     this.#options.onStep('finished');
     await this.refresh();
@@ -203,7 +203,7 @@ export class ServerIndexWriter implements WritingEngine {
     const place = before ?? (await this.#placeOf(id));
     const stamp = Math.max(place.stamp, touched);
     const from = place.moments;
-    // Every session needs a moment, because searches for words find moments.
+    // Write at least one moment per session, because searches for words find only moments.
     const added = from === 0 && moments.length === 0 ? [NOTHING] : moments;
     const end = from + added.length;
     const reach = Math.max(place.reach, end);

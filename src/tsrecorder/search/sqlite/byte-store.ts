@@ -1,6 +1,6 @@
 /**
- * Pending bytes in one reusable block of memory. As separate strings and buffers they would be copied and marked by the
- * garbage collector, which cost 10 % of the CPU of an index build.
+ * Pending bytes in one reusable block of memory. If the bytes were separate strings and buffers, garbage collection
+ * would take 10 % of the CPU time of an index build.
  */
 
 /** Position of bytes in a store. */

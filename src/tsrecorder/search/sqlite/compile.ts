@@ -18,9 +18,12 @@ import {
 import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
-  /** Expression for FTS5, including words that all sessions with the condition have. Undefined for all sessions. */
+  /**
+   * FTS5 expression with the words of the query, and with words that all sessions with the conditions have. Undefined
+   * for all sessions.
+   */
   readonly match: string | undefined;
-  /** Expression for the words of the query only, for one session whose conditions match. */
+  /** FTS5 expression with the words of the query only, for a single session whose conditions already match. */
   readonly words: string | undefined;
   /** True if the query contains words that moments can contain. */
   readonly hasText: boolean;
@@ -87,7 +90,7 @@ function matchOf(all: readonly string[], none: readonly string[]): string | unde
   return none.length === 0 ? match : `(${match}) NOT (${none.join(' OR ')})`;
 }
 
-/** Returns the expression for the rules of a viewer. Sessions that no rule names are excluded. */
+/** Returns the expression for the rules of a viewer. Sessions that match no rule are excluded. */
 function rules(may: Exclude<ViewerTerms, 'everything'>, key: string): string {
   const facetOf = ({ kind, value }: ViewerTerm): FacetKind =>
     kind === 'namespace' ? (value.includes('/') ? 'place' : 'ns') : kind;
@@ -114,7 +117,7 @@ function inFacets(word: string): string {
 /**
  * Returns words that all sessions with a condition have, so that few other sessions are checked.
  *
- * @returns undefined if there are none
+ * @returns undefined if the condition implies no words
  */
 function wordsAround(term: Term): string | undefined {
   if (term.isNot) return undefined;
@@ -191,7 +194,7 @@ function plainCondition(term: Term): Condition {
       values: beginning(term.value),
     };
   }
-  // The API replaces this term before.
+  // The API has already replaced this term.
   if (term.field === 'reviewed') return { sql: 'FALSE', values: [] };
   const column = COLUMNS[term.field];
   return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };

@@ -12,7 +12,7 @@ import type { Moment } from '../../../search/search-index.ts';
 export const MOMENT_SPACE = 32_768;
 /** Moment of a session without text. */
 export const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
-/** Number of session numbers per millisecond. */
+/** Number of session numbers that belong to one millisecond. */
 const SESSIONS_PER_MS = 32;
 
 /**

@@ -1,12 +1,12 @@
-/** Lists sessions by name filters in the exact order of time, independent of their numbers. */
+/** Lists sessions that match filters, sorted exactly by time. Session numbers are only nearly sorted by time. */
 import type { DatabaseSync } from 'node:sqlite';
 import type { ListAsk, ListedSession } from '../../../search/search-index.ts';
 import type { CompiledQuery } from './compile.ts';
 import { millisecondOf, numberOf, SPILL } from './database.ts';
 
 /**
- * Maximum number of sessions with a text that are checked one by one. If there are more, sessions with the names are
- * checked.
+ * Maximum number of sessions with a text that are checked one by one. If more sessions contain the text, sessions that
+ * match the other filters are checked instead.
  */
 const MAX_TRIED = 2000;
 /** Maximum number of trigrams in a lookup. */
@@ -28,7 +28,7 @@ export function* listSessions(
   yield* inOrder(rowsOf(sessions, ask, compiled), compareNewest, isReached);
 }
 
-/** Sorts rows that are nearly in order. @param isReached true if no later row sorts before this one */
+/** Sorts rows that are nearly sorted. @param isReached true if no later row sorts before this one */
 export function* inOrder(
   rows: Iterable<NumberedSession>,
   compare: (left: NumberedSession, right: NumberedSession) => number,

@@ -1,7 +1,6 @@
 /**
- * Detects whether the files of an index are unchanged since its writer closed them. The check for damage is then
- * skipped, which takes ten seconds for a million sessions without cached pages, and during which running sessions are
- * not indexed.
+ * Detects whether the files of an index are unchanged since its writer closed them. If so, the check for damage is
+ * skipped. That check takes ten seconds for a million sessions, and running sessions are not indexed meanwhile.
  */
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -32,7 +31,7 @@ export function takeProperClose(directory: string, databases: readonly string[])
     rmSync(path);
     return then === stateOf(directory, databases);
   } catch {
-    // Without a mark, or with one that cannot be removed, the files are checked.
+    // If the mark is missing or cannot be removed, the files are checked.
     return false;
   }
 }

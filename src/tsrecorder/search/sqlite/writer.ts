@@ -82,14 +82,14 @@ export class IndexWriter implements WritingEngine {
   readonly #statements: Statements;
   readonly #facetWords: (names: SessionNames) => string;
   readonly #onStep: OnStep;
-  /** Number of sessions. Counting a million rows takes longer than a search. */
+  /** Number of sessions. Keep the count in memory, because counting a million rows takes longer than a search. */
   #count: number;
 
   /** Opens the files, and creates missing ones. @throws Error of SQLite if they are damaged */
   constructor(directory: string, onStep: OnStep = () => undefined) {
     this.#directory = directory;
     this.#onStep = onStep;
-    // NOTE: before the files are opened, which may change them.
+    // NOTE: check this before the files are opened, because opening may change them.
     const isUnchanged = takeProperClose(directory, this.#looked());
     this.#sessions = openSessions(directory);
     this.#statements = new Statements(this.#sessions);
@@ -353,7 +353,7 @@ export class IndexWriter implements WritingEngine {
     const { first: begins, statements } = this.#month(monthOf(n));
     const first = (n - begins) * MOMENT_SPACE;
     const last = first + MOMENT_SPACE - 1;
-    // Most sessions have none, and a lookup is cheaper than a delete.
+    // Look up first: most sessions have no rows to delete, and a lookup is cheaper than a delete.
     if (statements.get('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1', first, last) === undefined)
       return;
     statements.run('DELETE FROM m WHERE rowid >= ? AND rowid <= ?', first, last);
