@@ -1,6 +1,7 @@
 /**
- * A 403 that the API server means for the gateway's account becomes a 503; a 403 for the caller stays a 403. Pods and
- * aggregated APIs write responses too, so only the API server's response to the gateway's own request is proof.
+ * If the API server refuses the gateway's own account with 403, the client gets 503. A 403 for the caller stays a 403.
+ * Pods and aggregated APIs can also send a 403, so the gateway relies only on the API server's response to a request of
+ * its own.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openArena, type Arena, type Outcome } from './arena.ts';
@@ -43,7 +44,10 @@ const FORBIDDEN = response(statusBody('pods is forbidden: User "alice" cannot li
 const REVIEWED = JSON.stringify({ kind: 'SelfSubjectAccessReview', status: { allowed: false } });
 const ALLOWED = `HTTP/1.1 201 Created\r\nContent-Length: ${REVIEWED.length}\r\n\r\n${REVIEWED}`;
 
-/** Sends one request. The API server responds with `answer`, and to the gateway's own request with `own`. */
+/**
+ * Sends one request. The API server sends the response `answer` to the client's request, and `own` to the gateway's own
+ * request.
+ */
 async function ask(
   transport: Transport,
   answer: string,

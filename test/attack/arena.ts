@@ -26,7 +26,7 @@ export const CAPABILITY = 'tailscale.com/cap/kubernetes';
 export const GATEWAY_HOST = 'gateway.lab.ts.net';
 export const GATEWAY_TOKEN = 'token-of-the-gateway';
 
-/** A client with this tailnet address. */
+/** A caller with this tailnet address. */
 export interface Caller {
   readonly address: string;
   readonly login: string;
@@ -35,7 +35,7 @@ export interface Caller {
 
 /** A caller without recording. */
 export const ALICE: Caller = { address: '100.64.0.4', login: 'alice@example.com', groups: ['devs', 'ops'] };
-/** Every session must be recorded, and a recorder is available. */
+/** A caller with enforced recording and an available recorder. */
 export const BOB: Caller = { address: '100.64.0.5', login: 'bob@example.com', groups: ['devs'] };
 /** A caller with enforced recording and no available recorder. */
 export const CAROL: Caller = { address: '100.64.0.6', login: 'carol@example.com', groups: ['devs'] };
@@ -132,7 +132,7 @@ export async function openArena(
   };
 }
 
-/** Makes tailscaled know a caller with these rules. */
+/** Adds a caller with these rules to tailscaled. */
 export function introduce(localApi: LocalApiDouble, caller: Caller, rules: readonly unknown[]): void {
   localApi.whois.set(caller.address, {
     ...userNode(),
@@ -141,7 +141,7 @@ export function introduce(localApi: LocalApiDouble, caller: Caller, rules: reado
   });
 }
 
-/** A TCP connection that has sent a PROXY header for the caller, or something else. */
+/** A TCP connection that starts with a PROXY header for the caller, or with other bytes. */
 export async function connectPlain(
   arena: Pick<Arena, 'port'>,
   preamble: string | Uint8Array,

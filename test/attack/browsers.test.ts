@@ -128,7 +128,7 @@ async function overHttp2(from: Arena, target: string, fields: readonly Field[]):
     await ended;
     const found: Record<string, string> = {};
     for (const [name, value] of Object.entries(answer)) {
-      // Node adds the date
+      // `date` is excluded, because Node adds it
       if (!name.startsWith(':') && name !== 'date')
         found[name] = Array.isArray(value) ? value.join(' AND ') : String(value);
     }

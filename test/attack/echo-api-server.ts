@@ -1,6 +1,6 @@
 /**
- * An API server that trusts nothing: it stores the raw bytes of each request, and responds to a plain request with
- * the bytes of its head. It has its own small HTTP/1.1 parser and shares no code with the gateway.
+ * An API server that stores the raw bytes of each request. It responds to a plain request with the bytes of the request
+ * line and the headers. It has its own small HTTP/1.1 parser and shares no code with the gateway.
  */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
@@ -19,7 +19,7 @@ export interface EchoedRequest {
   readonly socket: TLSSocket;
 }
 
-/** Response instead of the echo; `undefined`: the echo. A function takes over the connection. */
+/** Response that replaces the echo; undefined for the echo. A function takes over the connection. */
 export type AnswerScript = (request: EchoedRequest) => string | ((socket: TLSSocket) => void) | undefined;
 
 export interface EchoApiServer {

@@ -1,7 +1,7 @@
 /**
- * Events about requests at a recorder: caller and resource, but no password. Every caller here needs request events.
- * Each request contains `MARK` in the place of a secret, and the test searches everything that the recorder got for
- * `MARK`.
+ * Events about API requests that a recorder receives. They contain the caller and the resource, but no password.
+ * Request events are required for every caller of this file. Each request contains `MARK` in the place of a secret, and
+ * the test searches everything that the recorder got for `MARK`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { introduce, openArena, type Arena, type Caller } from './arena.ts';
@@ -77,7 +77,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
   ],
   ['POST', '/elsewhere', MARK],
   ['GET', `/elsewhere?token=${MARK}`, ''],
-  // secrets, in every form
+  // bodies with secrets, in every form
   ['POST', `${CORE}/secrets`, json({ kind: 'Secret', data: { a: MARK }, stringData: { b: MARK } })],
   ['POST', `${CORE}/secrets`, `kind: Secret\nstringData:\n  a: ${MARK}\n`],
   ['POST', `${CORE}/secrets`, `k8s\0\u0001${MARK}`],
@@ -99,7 +99,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
   ['POST', `${CORE}/secrets`, json({ data: { a: [[[{ b: MARK }]]] } })],
   ['POST', `${CORE}/secrets`, '['.repeat(30_000) + json(MARK) + ']'.repeat(30_000)],
   ['POST', `${CORE}/secrets`, json({ data: { a: MARK, b: 'x'.repeat(70_000) } })],
-  // kubeconfigs and the like
+  // bodies with kubeconfigs and similar content
   ['POST', `${CORE}/configmaps`, json({ kind: 'ConfigMap', data: { kubeconfig: `token: ${MARK}` } })],
   ['PUT', `${CORE}/configmaps/c`, json({ binaryData: { kubeconfig: MARK } })],
   ['PATCH', `${CORE}/configmaps/c`, json([{ op: 'replace', path: '/data/kubeconfig', value: MARK }])],
@@ -122,7 +122,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
     json({ spec: { user: 'a', extra: { token: [MARK] } } }),
   ],
   ['POST', '/apis/client.authentication.k8s.io/v1/execcredentials', json({ status: { token: MARK } })],
-  // API group and its server
+  // the body registers an API group and its server
   [
     'POST',
     '/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations',
@@ -139,7 +139,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
     json({ spec: { conversion: { webhook: { clientConfig: { url: MARK } } } } }),
   ],
   ['POST', '/apis/apiregistration.k8s.io/v1/apiservices', json({ spec: { group: 'a', caBundle: MARK } })],
-  // commands that will run
+  // bodies with commands that the cluster will run
   [
     'POST',
     `${CORE}/pods`,

@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => arena.close());
 
 describe('HTTP/1.1 messages', () => {
-  /** Refused with and without upgrade headers. */
+  /** Requests that are refused with and without upgrade headers. */
   const MALFORMED: readonly (readonly [id: string, what: string, head: string, body?: string])[] = [
     ['C1', 'length and chunks', `${HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n`, '0\r\n\r\n'],
     ['C1', 'two lengths', `${HOST}Content-Length: 4\r\nContent-Length: 5\r\n`, 'abcde'],
@@ -140,7 +140,7 @@ describe('HTTP/1.1 messages', () => {
     const bytes = `POST ${LIST} HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${body}`;
     const { outcome, requests } = await observe(arena, () => sendHttp1(arena, ALICE, bytes));
     if (outcome.kind === 'response') expect(outcome.status).toBeGreaterThanOrEqual(400);
-    // the head may be forwarded before the body is known to be invalid, but never a complete request
+    // the gateway may forward the headers before it detects the invalid body, but never a complete request
     expect(requests).toEqual([]);
   });
 
@@ -162,7 +162,8 @@ describe('HTTP/1.1 messages', () => {
   });
 
   it('C3 behind an upgrade that was refused go nowhere', async () => {
-    // like the API server with priority and fairness: for other 403 responses the gateway sends its own request
+    // the headers are like those of API Priority and Fairness; after a 403 without them, the gateway would send its own
+    // request
     const late = 'X-Kubernetes-PF-FlowSchema-UID: f\r\n';
     arena.apiServer.script = () =>
       `HTTP/1.1 403 Forbidden\r\n${late}Content-Length: 2\r\nConnection: keep-alive\r\n\r\nno`;

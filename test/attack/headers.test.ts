@@ -11,7 +11,7 @@ interface HeaderAttack {
   readonly id: string;
   readonly fields: readonly Field[];
   readonly must: Must;
-  /** HTTP/2 forbids the header itself (RFC 9113 section 8.2.2), so the stream is refused there. */
+  /** HTTP/2 forbids these headers (RFC 9113 section 8.2.2), so the gateway refuses the stream. */
   readonly connectionField?: true;
   /** Not a valid header name: nghttp2 drops the header, and Node's HTTP/1.1 parser rejects the message. */
   readonly droppedByHttp2?: true;
@@ -66,7 +66,7 @@ const ATTACKS: readonly HeaderAttack[] = [
   deny('B1', ['Impersonate-User', 'alice@example.com'], ['Impersonate-Uid', '1']),
   deny('B1', ['Impersonate-User', 'alice@example.com'], ['Impersonate-Extra-a', 'b']),
   deny('B1', ['Impersonate-Group', 'devs'], ['Impersonate-Group', 'ops']),
-  // Kubernetes would run the request without the groups of alice
+  // with this header, Kubernetes would run the request without the groups of alice
   deny('B1', ['Impersonate-User', 'alice@example.com']),
   strip(
     'B1',

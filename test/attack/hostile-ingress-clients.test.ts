@@ -1,6 +1,6 @@
 /**
  * Requests of callers to `tailcast ingress`, over HTTP/1.1 and HTTP/2: the Service gets one request with the caller's
- * identity, or none. A request of another user continues.
+ * identity, or none. A concurrent request of another user must continue.
  */
 import { once } from 'node:events';
 import { connect as connectHttp2, constants, type ClientHttp2Session } from 'node:http2';
@@ -42,7 +42,7 @@ afterEach(async () => {
   await rig.close();
 });
 
-/** All responses until the connection closes, which the last request causes. */
+/** Reads all responses until the connection closes. The last request asks the server to close it. */
 async function send(...pieces: readonly string[]): Promise<string> {
   const socket = await rig.connect('h1');
   for (const piece of pieces) {
@@ -102,7 +102,7 @@ describe('a caller over HTTP/1.1', () => {
   ])('with %s is told so, and no Service of it', async (_what, bytes, status) => {
     const text = await send(bytes, END).catch(() => '');
     const [first = ''] = statuses(text).split(',');
-    // the invalid body becomes visible only after the request was forwarded
+    // the server can detect the invalid body only after it has forwarded the request
     if (first !== '502') expect(first).toBe(status);
     expect(asked().filter((url) => !['/end', '/x'].includes(url))).toEqual([]);
     if (status !== '400') expect(asked().filter((url) => url === '/x')).toEqual([]);

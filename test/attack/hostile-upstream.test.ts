@@ -333,7 +333,7 @@ let arena: Arena;
 let witness: Session;
 let script: Script | undefined;
 
-/** A session of another user, as its user and its pod see it. */
+/** A session of another user, from the client's side and from the pod's side. */
 interface Session {
   readonly user: TLSSocket;
   readonly reader: ByteReader;

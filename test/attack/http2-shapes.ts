@@ -13,7 +13,7 @@ export interface Shape {
   readonly verdict: Verdict;
   /** Verdict for a client with HTTP/1.1, which reads only the announced length. Default: as `verdict`. */
   readonly overHttp1?: Verdict;
-  /** The connection breaks together with its other watches. */
+  /** True if the complete connection breaks, including its other watches. */
   readonly breaks?: true;
 }
 

@@ -32,7 +32,7 @@ export interface IngressRig {
   /** Requests to the honest Service. */
   readonly seen: IncomingMessage[];
   readonly ended: RequestOutcome[];
-  /** Connections that the hostile Service has had. */
+  /** Number of connections that the hostile Service has accepted. */
   readonly services: Set<Socket>;
   identity: () => Promise<Identity>;
   /** Handles a request or a stream at the hostile Service. */

@@ -1,5 +1,6 @@
 /**
- * Heads of any size: heads within the limit arrive complete, all others are refused with a Status, logged and counted.
+ * Requests with headers of any size. Headers within the limit must arrive complete. Larger requests must be refused
+ * with a Status, logged and counted.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
@@ -80,7 +81,7 @@ function codeOf(body: string): number {
   return (JSON.parse(body) as { code: number }).code;
 }
 
-/** The gateway notices the end of a connection after its client. */
+/** Polls, because the gateway detects the end of a connection later than the client. */
 async function untilLogged(line: RegExp): Promise<void> {
   await expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
 }

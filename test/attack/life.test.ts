@@ -28,7 +28,7 @@ const POD = '/api/v1/namespaces/n/pods/p';
 const HOST = `Host: ${GATEWAY_HOST}\r\n`;
 const UPGRADE = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
 
-/** A connection with a request whose response head was read. */
+/** A connection on which the headers of a response were read. */
 async function begin(
   arena: Arena,
   caller: Caller,
@@ -240,7 +240,7 @@ sessions:
       await observe(arena, () => send(arena, 'h2 request')),
       honest('h2 request'),
     );
-    // only constant values, because authorizers cache decisions by them
+    // the extras must have constant values, because authorizers use them as keys of cached decisions
     const extras = (name: string): boolean => name.startsWith('impersonate-extra-tailcast');
     expect(plain.headers.filter(([name]) => extras(name.toLowerCase()))).toEqual([
       [expect.stringMatching(/^impersonate-extra-tailcast\.dev%2fnode$/i), 'nAlice'],

@@ -1,6 +1,6 @@
 /**
- * Attack corpus: control of running sessions. A compromised recorder sends orders, and the output of a session hides
- * from the rules about it.
+ * Attack corpus: control of running sessions. A compromised recorder sends orders, and a program tries to hide its
+ * output from rules.
  */
 import type { Duplex } from 'node:stream';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';

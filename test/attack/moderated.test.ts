@@ -37,7 +37,7 @@ describe('a viewer who is no moderator', () => {
 });
 
 describe('a hostile recorder', () => {
-  /** Follows these acknowledgements as a gateway does. */
+  /** Processes these acknowledgements as a gateway does. */
   function receive(...lines: readonly unknown[]) {
     const notes: string[] = [];
     const state = { starts: 0, end: '' };

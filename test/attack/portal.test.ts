@@ -90,7 +90,7 @@ const FORGED: readonly Field[] = [
 describe('whoever a client says it is', () => {
   for (const transport of TRANSPORTS) {
     for (const placement of PLACEMENTS) {
-      // HTTP/2 has no upper case
+      // HTTP/2 does not allow upper case in header names
       if (transport === 'h2 request' && placement === 'mixed case') continue;
       it(`the recorder hears of it as the tailnet knows it (${transport}, ${placement})`, async () => {
         for (const field of FORGED) {

@@ -84,7 +84,7 @@ function text(value: string): Buffer {
 
 export type Http2Outcome =
   | { readonly kind: 'response'; readonly status: number; readonly body: string }
-  /** RST_STREAM, GOAWAY or the end of the connection instead of a response. */
+  /** Result if the peer sent RST_STREAM or GOAWAY, or closed the connection, instead of a response. */
   | { readonly kind: 'closed' };
 
 /** Sends bytes and returns the result of stream 1. */
@@ -105,7 +105,7 @@ export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2O
   return promise;
 }
 
-/** Calls back for each frame, and acknowledges settings. */
+/** Calls a function for each frame, and acknowledges settings. */
 export function readFrames(socket: Duplex, take: (frame: Frame) => void): void {
   let buffered = Buffer.alloc(0);
   socket.on('data', (chunk: Buffer) => {
@@ -134,7 +134,7 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** Follows stream 1 up to its end. */
+/** Collects the response on stream 1 until its end. */
 function createStreamReader(): (frame: Frame) => Http2Outcome | undefined {
   let status = 0;
   const body: Buffer[] = [];

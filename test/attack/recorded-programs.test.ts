@@ -82,7 +82,7 @@ async function viewsOf(writes: readonly string[], size: Size = { width: 80, heig
   };
 }
 
-/** Stores a recording that is newer than those before it. */
+/** Stores a recording. Each recording is newer than the previous ones. */
 function store(cast: string, number: number): string {
   const time = `2026-01-01T00:00:00.${String(number).padStart(9, '0')}Z`;
   const path = join(folder, NODE, `${time}.cast`);
@@ -128,7 +128,7 @@ async function lastScreen(cast: string): Promise<string> {
   return text;
 }
 
-/** Search rules that every recording is checked with. */
+/** Queries of alert rules that are compared with every recording. */
 const RULES = ['text:kestrel', 'kestrel', 'text:shadow', 'fivesix', 'hidden:>0', 'hidden:>=100'];
 
 /** Indexes a recording. */
@@ -449,7 +449,7 @@ describe('a session without a terminal', () => {
     expect(plainText(views.played)).toEqual(lines);
     expect(views.finds('"twothree0 kestrel"')).toBe(true);
     expect(views.alerts('fivesix')).toBe(true);
-    // the concealed text is in every view, but people cannot see it in the player
+    // every view contains the concealed text, but it is invisible in the player
     expect(views.index.hidden).toBe(lines.slice(1).join('').length - 'two'.length);
   });
 });

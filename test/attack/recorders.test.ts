@@ -1,4 +1,4 @@
-/** Attack corpus: an address in a grant that is not, or is no longer, that of a recorder. */
+/** Attack corpus: grants with an address that does not belong to a recorder, or no longer does. */
 import { describe, expect, it } from 'vitest';
 import { introduce, openArena, type Caller } from './arena.ts';
 import { honest, send } from './transports.ts';

@@ -1,4 +1,6 @@
-/** One request of a client is one request to the program behind a proxy subresource, whatever that program does. */
+/**
+ * The gateway sends each client request only once to the program behind a proxy subresource, even if the program fails.
+ */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { ALICE, openArena, type Arena } from './arena.ts';
 import { LIST, send } from './transports.ts';

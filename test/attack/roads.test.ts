@@ -37,7 +37,7 @@ beforeAll(async () => {
 });
 afterAll(() => arena.close());
 
-/** The session runs, and the recorder received its header first. */
+/** Checks that the session runs, and that the recorder got its header before that. */
 async function expectRecorded(ask: Ask): Promise<void> {
   const before = arena.recorder.uploads.length;
   const full = { caller: BOB, ...ask };
@@ -187,7 +187,7 @@ describe('exec and attach', () => {
     const lines = [HOST, ...WEBSOCKET].map(([name, value]) => `${name}: ${value}\r\n`).join('');
     const bytes = `GET ${POD}/exec?command=sh HTTP/1.0\r\n${lines}\r\n`;
     const { outcome, requests } = await observe(arena, () => sendHttp1(arena, BOB, bytes));
-    // without an upgrade, or with an unsupported one
+    // requests without an upgrade, or with an unsupported one
     for (const request of requests) expect(request.head.toLowerCase()).not.toContain('upgrade');
     if (requests.length === 0) expect(outcome).toMatchObject({ status: 400 });
   });

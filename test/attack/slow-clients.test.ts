@@ -1,4 +1,7 @@
-/** Clients that send one byte at a time, at each place of a request: each listener ends them after a time. */
+/**
+ * Clients that send one byte at a time, in each phase of a connection. Each listener must close such connections after
+ * a time limit.
+ */
 import { once } from 'node:events';
 import type { IncomingHttpHeaders } from 'node:http2';
 import { connect, type Socket } from 'node:net';
@@ -7,7 +10,10 @@ import { http2Client, openRig, rawClient, type Rig, type RigOptions } from '../p
 import { createRig } from '../tsrecorder/recorder-rig.ts';
 import { encodeFrame, FRAME, PREFACE } from './raw-http2.ts';
 
-/** Longer than every limit of these tests, and shorter than the limits of production. */
+/**
+ * Maximum number of bytes. Sending them takes longer than the time limits of these tests, but less time than the limits
+ * of production.
+ */
 const MAX_BYTES = 400;
 const EVERY_MS = 10;
 

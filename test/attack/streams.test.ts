@@ -62,7 +62,7 @@ const shownIn = (upload: DoubleUpload): string =>
     .map((line) => (JSON.parse(line) as string[])[2])
     .join('');
 
-/** Ends as a violation without delivering the invalid chunk. */
+/** Checks that the session ends with a violation, and that the invalid chunk is not delivered. */
 async function expectViolated({ upload, reader, server }: Session, hostile: string): Promise<void> {
   await reader.untilClosed();
   await arena.recorder.until(() => endOf(upload) !== undefined);
@@ -156,7 +156,7 @@ describe('WebSocket sessions', () => {
 });
 
 describe('SPDY sessions', () => {
-  /** the client's streams error 1, stdin 3, stdout 5, and the responses of the server */
+  /** the client opens the streams error (1), stdin (3) and stdout (5), and the server accepts them */
   async function opened(session: Session) {
     const client = createSpdyPeer();
     const server = createSpdyPeer();

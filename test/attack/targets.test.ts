@@ -7,7 +7,7 @@ import { expectDenied, expectForwarded, observe } from './verdict.ts';
 const TRANSPORTS = ['h1 request', 'h1 upgrade', 'h2 request'] as const satisfies readonly Transport[];
 const POD = '/api/v1/namespaces/n/pods/p';
 
-/** Refused for all callers, before the caller is identified. */
+/** Targets that are refused for all callers, before the gateway identifies the caller. */
 const AMBIGUOUS: readonly (readonly [string, string])[] = [
   ['D1', `//api/v1/namespaces/n/pods/p/exec`],
   ['D1', '/api//v1/namespaces/n/pods/p/exec'],
@@ -93,8 +93,8 @@ describe('ambiguous targets', () => {
   }
 
   /**
-   * Under enforcement each of these is a session, so the recorder gets its header before the API server gets the
-   * request.
+   * With enforced recording, each of these requests is a session. The recorder must get its header before the API
+   * server gets the request.
    */
   const SESSIONS: readonly (readonly [string, string])[] = [
     ['D1', `${POD}/exec/`],

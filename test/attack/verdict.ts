@@ -4,7 +4,7 @@ import type { Arena, Caller, Outcome } from './arena.ts';
 import { GATEWAY_TOKEN } from './arena.ts';
 import { valuesOf, type EchoedRequest } from './echo-api-server.ts';
 
-/** Part of hostile values, to find them in the bytes of forwarded requests. */
+/** Text in hostile values. Tests search for it in the bytes of forwarded requests. */
 export const MARK = 'attacker';
 
 /** Headers that never reach the API server in mode `auth`. Written independently of `src/`. */
@@ -18,7 +18,7 @@ export interface Sent {
   readonly upgrade: boolean;
 }
 
-/** The request runs as the caller only, has one framing, and has the requested target. */
+/** Checks that a request runs only as the caller, has an unambiguous framing, and has the requested target. */
 export function expectFaithful(request: EchoedRequest, sent: Sent): void {
   const { caller, method, target, upgrade } = sent;
   expect(request.requestLine).toBe(`${method} ${target} HTTP/1.1`);
@@ -38,7 +38,7 @@ export function expectFaithful(request: EchoedRequest, sent: Sent): void {
   expect(request.headers.map(([name]) => name).filter((name) => NEVER.test(name))).toEqual([]);
 }
 
-/** The result of one exchange, and the bytes at the API server. */
+/** The result of an attack, and the bytes that the API server received. */
 export interface Observed {
   readonly outcome: Outcome;
   readonly requests: readonly EchoedRequest[];
@@ -57,7 +57,7 @@ export async function observe(arena: Arena, attack: () => Promise<Outcome>): Pro
   };
 }
 
-/** Refused, with a Status if HTTP is possible, and nothing reached the API server. */
+/** Checks that the request was refused, with a Status if possible, and that the API server received nothing. */
 export function expectDenied({ outcome, bytes }: Observed, statuses?: readonly number[]): void {
   expect(bytes).toBe(0);
   if (outcome.kind === 'closed') {
@@ -70,13 +70,13 @@ export function expectDenied({ outcome, bytes }: Observed, statuses?: readonly n
   expect(JSON.parse(outcome.body)).toMatchObject({ kind: 'Status', status: 'Failure', code: outcome.status });
 }
 
-/** Forwarded once as the caller, without the attack. */
+/** Checks that the request was forwarded once, as the caller, and without the attack. */
 export function expectStripped(observed: Observed, sent: Sent): void {
   const request = expectForwarded(observed, sent);
   expect(request.head.toLowerCase()).not.toContain(MARK);
 }
 
-/** Forwarded once as the caller. */
+/** Checks that the request was forwarded once, as the caller. */
 export function expectForwarded({ outcome, requests }: Observed, sent: Sent): EchoedRequest {
   expect(outcome).toMatchObject({ kind: 'response', status: sent.upgrade ? 101 : 200 });
   expect(requests).toHaveLength(1);

@@ -56,7 +56,7 @@ afterAll(async () => {
   await rig[Symbol.asyncDispose]();
 });
 
-/** Both paths of eve: her own node, and the portal of a gateway. */
+/** The two ways in which eve reaches the recorder: from her own node, and through the portal of a gateway. */
 const ROADS: readonly (readonly [string, Viewer, Record<string, string>])[] = [
   ['at the recorder', EVE, {}],
   ['through the portal', GATEWAY, AS_EVE],
@@ -68,7 +68,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     return rig.get(path, { ...fields, ...headers }, method);
   };
 
-  /** One bit per query: true if the response differs from that to a query without a match. */
+  /** For each query, true if its response differs from the response to a query without a match. */
   async function differs(query: string, reference: string): Promise<boolean> {
     const [asked, nothing] = [
       await ask(`/api/v1/recordings?${query}`),
@@ -138,7 +138,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
         break;
       }
       expect(page.recordings).toHaveLength(limit);
-      // the value is in no plain encoding
+      // the cursor must not contain the value in a common encoding
       for (const text of [page.next, Buffer.from(page.next, 'base64url').toString('latin1')])
         expect(text).not.toMatch(/nGATE1CNTRL|20\d\d-|[TZ:]\d\d:/);
       cursor = `&cursor=${encodeURIComponent(page.next)}`;

@@ -1,7 +1,7 @@
 /**
- * Commands that run without a session: objects with a pod template. A caller whose sessions must be recorded leaves
- * an event with images, commands and arguments before the request is forwarded, in every form of a body, and never a
- * value of an environment variable.
+ * Objects with a pod template, which run commands without a session. For a caller with enforced recording, an event
+ * with images, commands and arguments is stored before the request is forwarded. This applies to every form of a body.
+ * The event never contains the value of an environment variable.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ALICE, BOB, CAROL, ERIN, openArena, type Arena, type Outcome } from './arena.ts';
@@ -113,7 +113,7 @@ const ROWS: readonly (readonly [string, string, unknown, string?])[] = [
   ],
   ['PATCH', `${CORE}/pods/p`, { spec: SPEC }, 'application/merge-patch+json'],
   ['PATCH', `${CORE}/pods/p/ephemeralcontainers`, { spec: { ephemeralContainers: [CONTAINER] } }],
-  // commands that are not in `command`
+  // commands in fields other than `command`
   [
     'POST',
     `${CORE}/pods`,
@@ -146,7 +146,7 @@ const ROWS: readonly (readonly [string, string, unknown, string?])[] = [
       },
     },
   ],
-  // of other API groups
+  // objects of other API groups
   ['POST', '/apis/argoproj.io/v1alpha1/namespaces/n/rollouts', { kind: 'Rollout', ...TEMPLATE }],
   [
     'POST',

@@ -116,7 +116,7 @@ async function run(session: number): Promise<void> {
   let written = 0;
   let shown = 0;
   let acked = 0;
-  /** Number of written bytes, and line ends of the bytes that may still be stored. */
+  /** Number of written bytes, and positions of the line ends in the bytes that may still be stored. */
   let sent = 0;
   const ends: { readonly kept: number; readonly lines: number }[] = [];
   const write = (...lines: readonly string[]): void | Promise<void> => {

@@ -168,7 +168,7 @@ const allGone: Scenario = async (stage) => {
   if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
   else {
     await one.kill();
-    // while all sessions search a recorder, or after all were interrupted
+    // either while all sessions look for a recorder, or after all sessions were interrupted
     if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
     else {
       await within('every session is cut', 20_000, async () =>
@@ -233,7 +233,7 @@ const machineLost: Scenario = async (stage) => {
   await somewhere(stage, gateway.reports);
   await delay(1000);
   const before = gateway.reports();
-  // the setting promises one second; the requests take additional time
+  // copies are at most one second old according to the setting; the requests take additional time
   await delay(4000);
   await Promise.all([one.kill(), gateway.kill()]);
   const written = gateway.reports();
@@ -306,7 +306,7 @@ const killedWhileStoring: Scenario = async (stage) => {
 };
 
 interface TestDisk {
-  /** The directory of the disk. */
+  /** Mount point of the disk. */
   readonly path: string;
   /** Environment of the programs on the disk. */
   readonly environment?: Readonly<Record<string, string>>;
@@ -329,7 +329,7 @@ interface DiskStage<Disk> {
   ): ReturnType<typeof startGateway>;
 }
 
-/** A scenario on a disk of its own; for stores on a disk only. */
+/** Runs a scenario on a separate disk. Only for stores in a directory. */
 function onDisk<Disk extends TestDisk>(
   open: () => Disk,
   play: (stage: DiskStage<Disk>) => Promise<void>,
@@ -385,7 +385,7 @@ function faultyDisk(): TestDisk & FaultyDisk {
   throw new SkippedError('there is no C compiler to make a faulty disk with');
 }
 
-/** All sessions of a cut-off gateway are there, and a new session is accepted and complete. */
+/** Checks that all sessions of a disconnected gateway are stored, and that a new session is accepted and complete. */
 async function expectGoesOn(
   { startGateway: start }: Pick<DiskStage<TestDisk>, 'startGateway'>,
   recorder: RecorderProcess,
@@ -438,7 +438,7 @@ const diskBroken = onDisk(faultyDisk, async (play) => {
   disk.fail((['w', 's', 'all'] as const)[Math.floor(play.stage.random() * 3)] ?? 'all');
   await within('a session ends because of the disk', 30_000, async () => {
     const reasons = gateway.reports().flatMap(({ lost }) => lost ?? []);
-    // the sentence of `errorText` for EIO
+    // the text that `errorText` returns for EIO
     if (reasons.some((reason) => reason.includes('the disk reported an error'))) return true;
     throw new Error(`ended: ${reasons.join(', ')}`);
   });
@@ -529,7 +529,7 @@ const slowDisk = onDisk(faultyDisk, async (play) => {
 /** Gateways of the reference stop after 30 s without data. */
 const MAX_ACK_GAP_MS = 20_000;
 
-/** Makes empty files until no more fit. */
+/** Creates empty files until the disk has no free inodes. */
 function fillWithFiles(folder: string): void {
   try {
     for (let count = 0; count < 100_000; count += 1) writeFileSync(join(folder, String(count)), '');

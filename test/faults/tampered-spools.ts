@@ -75,11 +75,11 @@ export const spoolTampered: Scenario = async (stage) => {
   const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
   await somewhere(stage, gateway.reports);
   const ids = new Map((await recorder.list()).map(({ command, id }) => [command, id]));
-  // without the lock of the process that holds it
+  // the copy omits the lock file of the running process
   cpSync(spool, copy, { recursive: true, filter: (path) => !path.endsWith('/owner') });
   await markedBeyond(store, key, copy);
   await Promise.all([recorder.kill(), gateway.kill()]);
-  // in turn, so that a few runs cover all of them
+  // the kinds of changes take turns, so that a few runs cover all of them
   const name = TAMPERING_NAMES[tampered % TAMPERING_NAMES.length] ?? 'remove';
   tampered += 1;
   const sessions = [...ids.values()].toSorted(() => stage.random() - 0.5);
@@ -110,7 +110,7 @@ async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string)
     const durable = new Map(
       allStarts.map(({ log, n, recording }) => [recording, courses.get(`${log} ${n}`)?.durable ?? 0]),
     );
-    // the body has annotations too, so it is longer than its cast
+    // the body of an upload also contains annotations, so it is longer than the cast
     const ahead = copied.every((file) => {
       const { size } = statSync(join(copy, file));
       const { size: notes } = statSync(join(copy, file.replace(/cast$/, 'notes')));

@@ -22,7 +22,7 @@ export function* sessionLines(session: number): Generator<string> {
 
 export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 
-/** End of an interrupted session. Must not be longer, because `judgeCast` depends on it. */
+/** End of an interrupted session. `judgeCast` depends on its length, so it must not become longer. */
 export const CUT_END = END.replace('completed', 'interrupted');
 
 /** The gateway's report about a session. */
@@ -36,7 +36,7 @@ export interface SessionReport {
   readonly acked: number;
   /** True if a recorder acknowledged the complete session, also after its end. */
   readonly confirmed: boolean;
-  /** True if the upload has given up. */
+  /** True if the upload has stopped trying. */
   readonly lost: string | undefined;
   /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;
@@ -45,7 +45,7 @@ export interface SessionReport {
 /** Lines that must or may be stored after the header, in order. */
 function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
   readonly line: string;
-  /** Position in the session at which it ends. */
+  /** Position at which the session ends. */
   readonly offset: number;
   readonly owed: boolean;
 }> {

@@ -23,7 +23,7 @@ describe('the demonstrations', () => {
     const named = [...CHECKS.map(({ testFile, test }) => [testFile, test] as const), ...also];
     for (const [file, test] of named) {
       const text = read(file);
-      // one part, because tables contain parts of the name
+      // only one part of the name is searched, because tables contain the parts separately
       expect([
         file,
         test,

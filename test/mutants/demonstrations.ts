@@ -1,7 +1,7 @@
 /**
- * The seventeen attacks that an independent review demonstrated, with the rule and the tests that prevent each; and
- * the lines that the review removed without a failing test. A check names a line, how to remove it, and the test that
- * must fail (`run.ts`).
+ * The seventeen attacks that an independent review demonstrated, each with the rule and the tests that prevent it. The
+ * second list contains lines that the review could remove without a failing test. A check consists of a line, a way to
+ * remove it, and the test that must then fail (`run.ts`).
  */
 export interface Demonstration {
   readonly number: number;
@@ -19,7 +19,7 @@ export interface Check {
   readonly find: string;
   readonly replace: string;
   readonly testFile: string;
-  /** Part of a test's name; ` > ` matches any text. Empty: any test of the file. */
+  /** Part of a test's name; ` > ` matches any text. If empty, any test of the file may fail. */
   readonly test: string;
 }
 

@@ -4,8 +4,8 @@
  *   npm run test:demonstrations                     all of them
  *   npm run test:demonstrations -- --only headers   those whose file or name contains the word
  *
- * Works on a copy in a temporary folder. Fails if a line does not match its file, if a test fails without a change,
- * or if no test notices a removed line.
+ * Works on a copy in a temporary folder. Fails if a line does not match its file, if a test fails without a change, or
+ * if no test detects a removed line.
  */
 import { spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -26,7 +26,7 @@ const COPIED = [
   'tsconfig.json',
   'vitest.config.ts',
 ];
-/** A slow machine must not look like a noticed line. */
+/** Number of retries. Without them, a failure on a slow machine would count as a detected change. */
 const RETRIES = 1;
 
 const root = join(import.meta.dirname, '../..');

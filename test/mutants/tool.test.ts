@@ -125,7 +125,7 @@ describe('a file with all of its changes', () => {
       const changed = code.slice(0, start) + replacement + code.slice(end);
       expect(answers(switched, keyOf(mutant)), replacement).toBe(answers(changed, undefined));
     }
-    // not every change removes the effect
+    // the changes must cause different results
     const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
     expect(seen.size).toBeGreaterThan(6);
   });
@@ -328,7 +328,7 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // two are equally near
+  // two test files have the same distance
   expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
     'test/recording/request-event.test.ts',
   );

@@ -28,7 +28,7 @@ export interface Bench {
   readonly signal: AbortSignal;
   /** A new process with them; `limit` is its maximum number of writes to both servers. */
   deps(limit?: number): ReconcilerDeps;
-  /** Writes to both servers so far. */
+  /** Number of writes to both servers so far. */
   readonly writes: number;
   object(path: string): StoredObject | undefined;
   /** Paths of objects in the operator's namespace, except events and the ConfigMaps that record owners of names. */
@@ -211,7 +211,7 @@ export async function createBench(): Promise<Bench> {
   };
 }
 
-/** Runs an operator up to three times. False if it was killed. */
+/** Runs an operator up to three times. Returns false if it was killed. */
 export async function survives(pass: () => Promise<unknown>): Promise<boolean> {
   try {
     for (let count = 0; count < 3; count += 1) await pass();

@@ -156,7 +156,7 @@ describe('the operator', () => {
     await Promise.race([running, until(() => expected.every((kind) => kinds().includes(kind)))]);
     abort.abort();
     await running;
-    // the double notices their end later
+    // polls, because the simulated API server detects the end of the watches later
     await until(() => api.watches === 0);
     return kinds();
   }

@@ -9,7 +9,7 @@ const TIMING = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
 
 type LeaseClient = Pick<KubeClient, 'get' | 'create' | 'patch'>;
 
-/** A Lease in memory. A write must contain the newest version, as at the API server. */
+/** A Lease in memory. As at the API server, a write must contain the newest resource version. */
 interface LeaseStore extends LeaseClient {
   spec: Record<string, unknown> | undefined;
   /** Runs before the next write. */
@@ -154,7 +154,7 @@ describe('leader election', () => {
     await clock.advance(9_000);
     expect([first.leading, second.leading]).toEqual([true, false]);
     await clock.advance(2_000);
-    // The first leader stopped itself before another one may start.
+    // The first leader must stop before another one may start.
     expect([first.leading, second.leading]).toEqual([false, false]);
     await clock.advance(7_000);
     expect([first.leading, second.leading]).toEqual([false, true]);

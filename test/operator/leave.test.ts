@@ -106,7 +106,7 @@ async function everything(): Promise<void> {
   for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
 }
 
-/** Runs it like a process. The pods stop after their StatefulSets are removed. */
+/** Runs the removal like a process. The pods stop after their StatefulSets are removed. */
 async function goes(limit?: number): Promise<void> {
   const deps = { ...bench.deps(limit), leaving: true };
   const running = leave(

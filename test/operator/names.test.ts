@@ -276,7 +276,7 @@ describe('the name of a node', () => {
       `the tailnet name shop belongs to ${owner.replace('shop: ', '')}: choose another name`,
     );
     const made = bench.left().filter((path) => !before.includes(path));
-    // The nodes of a group exist for its other members.
+    // The nodes stay, because other members of the group use them.
     expect(made.filter((path) => !/\/g-dev/.test(path))).toEqual([]);
   });
 

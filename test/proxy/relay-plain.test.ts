@@ -21,7 +21,7 @@ function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   return client;
 }
 
-/** An upstream that responds to every request head (without a body) with these bytes. */
+/** An upstream that sends these bytes after the headers of each request. Requests have no body. */
 function answering(...answers: readonly string[]): RigOptions['upstream'] {
   return (connection) => {
     let answered = 0;
@@ -43,7 +43,7 @@ function drained({ socket, closed }: UpstreamSocket): Promise<void> {
 const EMPTY_OK = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n';
 const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
 
-/** Sends a body under `Expect: 100-continue`. */
+/** Sends a request with a body and `Expect: 100-continue`. */
 async function askExpecting(
   name: 'h1' | 'h2',
   rig: Rig,
@@ -301,7 +301,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     const hash = createHash('sha256');
     let length = 0;
     const rig = await rigWith((connection) => {
-      // counts payload bytes according to the framing
+      // counts the payload bytes without the chunked framing
       let head = '';
       let chunkedBody = '';
       connection.socket.removeAllListeners('data');
@@ -390,7 +390,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     });
     const answer = await clientOf(name, rig).open({ path: '/api/v1/pods' });
     answer.body.pause();
-    // the flow stops after every buffer on the path is full
+    // the sender stops when every buffer on the path is full
     let before = -1;
     await expect
       .poll(

@@ -302,11 +302,11 @@ export interface Ask {
   readonly signal?: AbortSignal;
 }
 
-/** A client of each protocol that returns the complete response; rejects if the response is cut. */
+/** A client for each protocol. It returns the complete response, and rejects if the response is truncated. */
 export interface Client {
   readonly name: 'h1' | 'h2';
   ask(ask: Ask): Promise<Answer>;
-  /** Resolves at the head of the response. */
+  /** Resolves when the headers of the response have arrived. */
   open(ask: Ask): Promise<OpenAnswer>;
   close(): void;
 }
@@ -315,7 +315,7 @@ export interface OpenAnswer {
   readonly status: number;
   readonly rawHeaders: readonly string[];
   readonly body: NodeJS.ReadableStream & { destroy(): unknown };
-  /** Resolves with the body; rejects when it is cut. */
+  /** Resolves with the body; rejects if it is truncated. */
   rest(): Promise<Buffer>;
   abort(): void;
 }

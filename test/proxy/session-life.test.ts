@@ -58,7 +58,7 @@ describe('a session', () => {
     const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).pause();
-    // more than fits on the path to an API server that does not read, so that the gateway stops reading, too
+    // more input than all buffers on the path to the API server can hold, so that the gateway stops reading
     const pasted = clientMessage(0, new Uint8Array(1024 * 1024));
     for (let count = 0; count < 32; count += 1) client.socket.write(pasted);
     await client.reader.untilClosed();
@@ -100,7 +100,7 @@ describe('a session', () => {
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
     upstream.write(serverMessage(1, utf8('half of it')));
-    // a status without a following close frame
+    // an exit status that is not followed by a close frame
     upstream.write(serverMessage(3, STATUS_SUCCESS));
     upstream.end();
     await client.reader.untilClosed();

@@ -231,7 +231,7 @@ describe('bulk through a recorded session', () => {
     );
     recorder.set({ acks: 'alive' });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    // Blocked: the gateway accepted no more than the limit, one chunk and the kernel buffers on both sides.
+    // The transfer is blocked: the gateway accepted at most the limit, one chunk and the kernel buffers on both sides.
     let last = -1;
     while (written !== last || client.reader.size === 0) {
       last = written;

@@ -135,7 +135,7 @@ describe.each([
     });
     socket.write(protocol.hello);
     await reader.until(() => output >= 64 * 1024);
-    // without responses, no more output is in transfer than was accepted at once
+    // without responses to pings, the amount of output in transfer does not grow beyond the initial amount
     await delay(300);
     expect(output).toBeLessThan(MIB / 2);
     answering = true;

@@ -1,9 +1,9 @@
-/** Returns the tests that may notice a change of a file: those that import it, the nearest first. */
+/** Returns the tests that may detect a change of a file, that is, the tests that import it, nearest first. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
 
-/** Excluded tests: they start programs, which do not get changes in memory, or test the mutants themselves. */
+/** Excluded tests. They start programs that do not get the changes in memory, or they test this tool. */
 export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
 /**

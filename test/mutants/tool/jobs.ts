@@ -70,12 +70,12 @@ export type Note =
       readonly kind: 'noticed';
       readonly test: string;
       readonly reason: string;
-      /** The change was active while files were loaded. */
+      /** True if the change was active while files were loaded. */
       readonly atLoad?: true;
     })
-  /** The test fails without a change as well, so an earlier change left state behind. */
+  /** True if the test also fails without a change, because an earlier change left state behind. */
   | (Judged & { readonly kind: 'dirty'; readonly test: string; readonly reason: string })
-  /** The test failed once and then passed with the same change. */
+  /** True if the test failed once, and then passed with the same change. */
   | (Judged & { readonly kind: 'flaky'; readonly test: string; readonly reason: string });
 
 export function jobPath(testFile: string): string {

@@ -30,14 +30,17 @@ import { keyOf, withSwitches } from './schemata.ts';
 import { shown, Trial, type Outcome } from './trial.ts';
 import { Verdicts, type State } from './verdicts.ts';
 
-/** A process that judges one change for longer is in an endless loop without switches. */
+/**
+ * Maximum time for which a process may test one change. After that, the change has caused an endless loop that blocks
+ * the event loop.
+ */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
 /** Tests of known changes are fast. */
 const KNOWN_TEST_MS = 1_000;
 const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
-/** Rounds: first the nearest file, then this many at once. */
+/** Number of test files in each round: first the nearest file, then the next three, then all others. */
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
@@ -56,7 +59,10 @@ export async function createJudge(options: {
   readonly say: (line: string) => void;
   /** Test files that may run. */
   readonly isAsked: (file: string) => boolean;
-  /** True to trust the results of a test as long as the test itself is unchanged, whatever else has changed. */
+  /**
+   * True if the recorded coverage of a test is reused while the test file is unchanged, even if other files have
+   * changed.
+   */
   readonly keepCoverage: boolean;
   /** Number of test files that run at the same time. */
   readonly workers: number;
@@ -64,7 +70,7 @@ export async function createJudge(options: {
   const { root, signal, say, isAsked } = options;
   const temporary = tmpdir();
   const scratch = mkdtempSync(join(temporary, 'tailcast-mutants-'));
-  /** Temporary files of the tests, which do not remove them themselves. */
+  /** Folder for the temporary files of the tests, because stopped tests do not remove their files. */
   const left = join(scratch, 'tmp');
   mkdirSync(left);
   process.env['TMPDIR'] = left;
@@ -128,13 +134,13 @@ export async function createJudge(options: {
     });
 
   async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
-    // the changes that a failing test runs mean little
+    // the changes that a failing test reaches are not reliable
     const isGood = (file: string): boolean =>
       isAsItWas(file) && keptCoverage(file)?.coverage.broken.length === 0;
     const missing = files.filter((file) => !isGood(file));
     if (missing.length > 0)
       say(`${missing.length} test files are run without a change, to see what they come past`);
-    // stored step by step, so that an interrupted run keeps its results
+    // results are stored after each step, so that an interrupted run keeps them
     for (let from = 0; from < missing.length; from += RECORDED_AT_ONCE) {
       const some = missing.slice(from, from + RECORDED_AT_ONCE);
       const found = await run(

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 
-/** Files in which a missing check costs another user's rights, shells or recordings. */
+/** Files in which a missing check can expose the rights, shells or recordings of other users. */
 export const FOLDERS = [
   'src/access',
   'src/impersonation',
@@ -55,9 +55,9 @@ export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
 }
 
 /**
- * A sample of every folder: half in equal shares, so that a small folder has a score as well, half by size. Folders
- * take turns, so that an interrupted run covers all of them. The position of a change depends only on the seed, so
- * that the same sample can be judged again after a fix.
+ * Selects a sample of every folder. Half of it is divided equally, so that a small folder also gets a score, and the
+ * other half by size. Folders take turns, so that an interrupted run covers all of them. The position of a change
+ * depends only on the seed, so that the same sample can be judged again after a fix.
  */
 export function chooseSample(mutants: readonly Mutant[], size: number, seed: number): readonly Mutant[] {
   const folders = [...Map.groupBy(mutants, folderOf).values()];
@@ -88,7 +88,7 @@ function shuffled(mutants: readonly Mutant[], seed: number): readonly Mutant[] {
 export interface Verdict {
   readonly mutant: Mutant;
   readonly noticed: boolean;
-  /** Every test that reaches it has run, or one has detected it. */
+  /** True if one test has detected the change, or all tests that reach it have run. */
   readonly isJudged: boolean;
   /** Reason why it may be undetected. */
   readonly accepted: string | undefined;
@@ -99,7 +99,7 @@ export interface Score {
   readonly noticed: number;
   /** Undetected, and accepted. */
   readonly accepted: number;
-  /** Detected, accepted, or run with every test that reaches it. */
+  /** Number of changes that are detected, accepted, or tested by every test that reaches them. */
   readonly judged: number;
   readonly all: number;
 }
@@ -120,7 +120,7 @@ export function scores(
 
 /** Minimum share of changes that are detected or accepted. */
 const REQUIRED = 0.9;
-/** A share of fewer changes is not significant: such a folder counts only in the total. */
+/** Minimum number of changes for a score of a folder. A folder with fewer changes counts only in the total. */
 const ENOUGH = 10;
 
 export function areEnough(found: readonly Score[]): boolean {
@@ -142,7 +142,10 @@ const acceptedSchema = z.array(
     reason: z.string().min(20),
   }),
 );
-/** Changes without a visible effect, identified by text instead of line, so that code may move. */
+/**
+ * Accepted changes, because their effect is invisible. They are identified by text instead of line number, so that code
+ * may move.
+ */
 export const ACCEPTED = acceptedSchema.parse(
   JSON.parse(readFileSync(join(import.meta.dirname, 'accepted.json'), 'utf8')),
 );

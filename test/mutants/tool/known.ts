@@ -25,7 +25,10 @@ const knownSchema = z.array(
   }),
 );
 
-/** Identified by text instead of line, so that code may move. Missing changes are skipped. */
+/**
+ * Changes are identified by text instead of line number, so that code may move. Changes that no longer exist are
+ * skipped.
+ */
 export function readKnown(root: string): { readonly known: readonly KnownMutant[]; readonly gone: number } {
   const entries = knownSchema.parse(JSON.parse(readFileSync(PATH, 'utf8')));
   const known = entries.flatMap(({ file, original, replacement, nth, test }) => {
@@ -46,7 +49,9 @@ function mutantsIn(root: string, file: string): readonly Mutant[] {
   }
 }
 
-/** Keeps some changes of every folder, with different tests; keeps the old ones of folders that were not judged. */
+/**
+ * Selects some changes of every folder, with different tests. Folders without new results keep their earlier changes.
+ */
 export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
   const noticed = [...outcomes].flatMap(([mutant, { by }]) => (by === undefined ? [] : [{ mutant, by }]));
   const byFolder = Map.groupBy(noticed, ({ mutant }) => folderOf(mutant));
@@ -63,7 +68,7 @@ export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>)
   writeFileSync(PATH, `${JSON.stringify(entries, undefined, 2)}\n`);
 }
 
-/** Uses each test file once before a file is used again. */
+/** Selects changes of different test files first, before it selects a second change of the same file. */
 function differentTests(known: readonly KnownMutant[]): readonly KnownMutant[] {
   const firsts = [...Map.groupBy(known, ({ by }) => by.file).values()].flatMap((some) => some.slice(0, 1));
   return [...firsts, ...known.filter((each) => !firsts.includes(each))];

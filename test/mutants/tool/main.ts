@@ -106,7 +106,7 @@ function openJudge(): Promise<Judge> {
   });
 }
 
-/** The last line is the one that `scripts/ci.mjs` parses. */
+/** The last line is parsed by `scripts/ci.mjs`. */
 async function judgeKnown(): Promise<number> {
   const { known, gone } = readKnown(root);
   const judge = await openJudge();

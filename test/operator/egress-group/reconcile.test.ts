@@ -72,7 +72,7 @@ async function passes(): Promise<void> {
   const names = [...bench.api.objects.keys()].flatMap(
     (one) => /^\/api\/v1\/namespaces\/prod\/services\/(.+)$/.exec(one)?.[1] ?? [],
   );
-  // Keys that wait for a node are checked much later.
+  // Auth keys of nodes that have not joined yet are checked much later.
   for (const name of names)
     for (let pass = 0; pass < 4; pass += 1) await single.reconcile(`prod/${name}`, bench.signal);
   for (const group of ['out', 'other']) await services.reconcile(group, bench.signal);

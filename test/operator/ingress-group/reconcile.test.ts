@@ -215,7 +215,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     await up();
     expect([gate(0), gate(1)]).toEqual(['True', 'True']);
     const before = offer(1).AdvertiseRoutes;
-    // Its container withdraws the earlier report before it is ready.
+    // After a restart, the container removes its earlier report before it is ready.
     const path = `${OWN}/secrets/in-1`;
     const secret = structuredClone(bench.object(path))!;
     delete (secret['data'] as Record<string, string>)['ingress-config.json'];

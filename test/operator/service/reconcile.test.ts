@@ -306,7 +306,7 @@ describe('a Service that is exposed', () => {
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
-    // Its report does not count.
+    // The report of this pod must be ignored.
     bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
       ...proxyClass,
       spec: {},

@@ -1,4 +1,4 @@
-/** Incomplete heads, and heads of requests that were not admitted, have limits in bytes and in time. */
+/** Incomplete headers, and headers of requests that were not admitted yet, are limited in size and in time. */
 import { once } from 'node:events';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { PassThrough } from 'node:stream';
@@ -18,7 +18,7 @@ import {
 import { openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
 const KIB = 1024;
-/** The gateway may hold 240 KiB of heads, and one address half of that. */
+/** The gateway may buffer 240 KiB of headers, and half of that for one address. */
 async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_000): Promise<Rig> {
   const users = createUserLimits({ requests: 100, connections: 100, bytes: 1e6, headBytes: 240 * KIB });
   const rig = await openRig({
@@ -67,7 +67,7 @@ describe('incomplete heads over HTTP/1.1', () => {
     first.socket.write(part);
     const second = await rawClient(rig);
     second.socket.write(part);
-    // either of them may be the one above the limit
+    // either of the two requests may exceed the limit
     const text = await Promise.race(
       [first, second].map((client) => client.until((got) => got.includes('OVERLOADED'))),
     );

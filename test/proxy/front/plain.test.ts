@@ -40,7 +40,7 @@ describe('HTTP/1.1 connections', () => {
       void connection.until(headEnd).then((text) => {
         const name = /GET \/(\w+)/.exec(text)?.[1] ?? '';
         const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${name.length}\r\nConnection: close\r\n\r\n${name}`;
-        // the first response comes last
+        // the response to the first request is delayed the longest
         setTimeout(() => connection.socket.end(answer), name === 'first' ? 60 : 0);
       });
     });
@@ -361,7 +361,7 @@ describe('HTTP/1.1 connections', () => {
     client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
     expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 502 /);
     await rig.upstreams[0]!.closed;
-    // the client's connection is fine and serves the next request
+    // the client's connection stays open and serves the next request
     client.socket.write(`GET /api%00 HTTP/1.1\r\n${HOST}\r\n`);
     await client.until((text) => text.includes('HTTP/1.1 400'));
   });

@@ -34,7 +34,7 @@ describe('a tap that gathers', () => {
     return { state, options: { tap: gathering, mayReadAhead: () => state.gathers } };
   }
 
-  /** A client that does not read, with a tap that collects data. */
+  /** A relay with a client that does not read, and a tap that collects data. */
   async function relayedSlowly() {
     const { state, options } = gatheringTap();
     const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });

@@ -442,7 +442,7 @@ describe('relay with a buffer', () => {
     await until(() => relay.totals.fromClient === 4);
     gate.resolve();
     await until(() => fromUpstream.size === 100_000);
-    // as if the process behind the server had no CPU time for some turns of the event loop
+    // simulates a server process that gets no CPU time for some turns of the event loop
     for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(fromClient.size).toBe(0);
     const beforeMs = performance.now();

@@ -166,7 +166,7 @@ describe('a recorded exec', () => {
         arrived = head;
         socket.on('data', (chunk: Buffer) => {
           arrived = Buffer.concat([arrived, chunk]);
-          // a size waits until the server is silent
+          // the gateway delays a terminal size until the server has been silent for a while
           if (arrived.length >= early.length) socket.end(serverEnd(STATUS_SUCCESS));
         });
         socket.write(

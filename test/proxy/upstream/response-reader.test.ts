@@ -146,7 +146,7 @@ function cut(bytes: Buffer, points: readonly number[]): Buffer[] {
   const pieces: Buffer[] = [];
   let from = 0;
   for (const point of [...sorted, bytes.length]) {
-    // a copy, so that no piece can see its neighbours
+    // each piece is a copy, so that the parser cannot read bytes of adjacent pieces
     if (point > from) pieces.push(Buffer.from(bytes.subarray(from, point)));
     from = point;
   }

@@ -98,7 +98,7 @@ describe('a connection to the API server as a stream', () => {
     server.write(sent);
     server.end();
     await once(stream, 'readable');
-    // until both ends have been idle for many turns
+    // waits until both ends have been idle for many turns of the event loop
     for (let before = -1, same = 0; same < 200; same += 1, await turn()) {
       if (stream.readableLength + server.bytesWritten !== before) same = 0;
       before = stream.readableLength + server.bytesWritten;

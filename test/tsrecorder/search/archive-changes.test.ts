@@ -35,7 +35,7 @@ function found(rig: Rig, query: string, count: number): Promise<readonly Session
   });
 }
 
-/** Resolves when no recording is left to read. */
+/** Resolves when the indexer has read all recordings. */
 async function ready(rig: Rig, sessions: number): Promise<void> {
   await until(async () => {
     const index = JSON.parse((await rig.get('/api/v1/index')).body) as Record<string, unknown>;
@@ -57,7 +57,7 @@ async function place(rig: Rig, time: string, content: string): Promise<string> {
 async function bytesOfIndex(rig: Rig): Promise<string> {
   const directory = indexDirectory(rig.spool);
   const names = await readdir(directory);
-  // one of these may have been removed
+  // a file may be removed after it was listed
   const contents = names.map((name) => readFile(join(directory, name), 'latin1').catch(() => ''));
   return (await Promise.all(contents)).join('');
 }

@@ -104,7 +104,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   const namespaces = ({ sessions }: Answered): readonly string[] =>
     sessions.map(({ recording }) => recording.kubernetes.namespace);
   expect(namespaces((await search(rig, 'needle', cursor))!)).toEqual(['prod', 'dev', 'prod']);
-  // the same query by a viewer whose node lost a tag, got a tag, or belongs to no user
+  // the next page of the same query, after the viewer's node lost a tag, got a tag, or lost its user
   const asSeen = async (at: Rig, seen: Viewer): Promise<Answered> => {
     viewer = seen;
     return (await search(at, 'needle', cursor))!;
@@ -115,7 +115,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   expect(namespaces(narrowed)).toEqual(['dev', 'dev']);
   expect(narrowed.next).toBeUndefined();
   expect(await asSeen(rig, { ...node, tags: ['tag:none'] })).toMatchObject({ sessions: [] });
-  // and after the rules themselves were changed
+  // the same after a change of the viewer rules
   viewer = { ...node, user: 'alice@example.com' };
   const current = await rig.restart({ viewers: ['alice@example.com=namespace:dev'].map(parseViewRule) });
   await found(current, 'needle', 4);

@@ -1,6 +1,6 @@
 /**
- * The process that writes the index is killed repeatedly while it reads an archive: written sessions stay, and the
- * others are read again.
+ * The process that writes the index is killed repeatedly while it reads an archive. Written sessions must stay in the
+ * index, and the others must be read again.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,9 +15,11 @@ import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 import { query } from './engine-suite.ts';
 
 const RECORDINGS = 1500;
-/** Requests for one batch of writes with a margin: 256 recordings with two requests each. */
+/** Number of requests for one batch of writes, with a margin. A batch has 256 recordings with two requests each. */
 const WRITTEN = 530;
-/** Number of requests before a kill: fifteen kills before the first write, five after it. */
+/**
+ * Numbers of requests after which the process is killed: fifteen kills before the first write, and five kills after it.
+ */
 const KILLS = (random: Random): readonly number[] =>
   Array.from({ length: 20 }, (_, at) => (at % 4 === 3 ? WRITTEN + random.below(260) : random.below(480)));
 

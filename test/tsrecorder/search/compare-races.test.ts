@@ -1,6 +1,6 @@
 /**
- * Notifications of a recorder arrive at any time during a comparison of store and index. Afterwards the index equals
- * the store.
+ * A recorder sends notifications at any time during a comparison of store and index. After the comparison, the index
+ * must equal the store.
  */
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -92,7 +92,7 @@ class FakeIndex {
   readonly pid = 0;
   closed = false;
   compared = 0;
-  /** Before each page of ids. */
+  /** Called before each page of ids. */
   beforePage: () => Promise<unknown> = nextTurn;
 
   constructor(ids: Iterable<string>) {
@@ -197,7 +197,7 @@ describe('what is told while a store is compared with its index', () => {
               store.ids.delete(id);
               indexer.removed([id]);
             }
-            // content that a list does not contain would be invisible
+            // a stored session that is not in the index must be pending, otherwise lists would not show it
             const pending = indexer.pending();
             if (pending !== undefined && store.ids.has(id) && !index.versions.has(id))
               expect(pending.has(id)).toBe(true);
@@ -223,7 +223,8 @@ describe('what is told while a store is compared with its index', () => {
     };
     const indexer = open(store, index);
     await paged.promise;
-    // the listing in question lacks the first session, and the index has an earlier version of the second
+    // the listing of the store does not contain the first session, and the index has an earlier version of the second
+    // one
     for (const at of [3, 2]) {
       store.ids.add(idAt(at));
       indexer.stored(idAt(at));

@@ -15,7 +15,7 @@ import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/cost
 import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
 
 const COSTLY = 200;
-/** Work units of a quick reading of 36 KB, with the step that exceeds it. */
+/** Work units for the first, quick reading of a session of 36 KB, including the step that exceeds the limit. */
 const QUICK_WORK = 8e6;
 
 async function put(rig: Rig, casts: readonly string[], second = 0): Promise<readonly string[]> {
@@ -30,13 +30,13 @@ async function put(rig: Rig, casts: readonly string[], second = 0): Promise<read
   );
 }
 
-/** An index in this process, and the work that was done in it. */
+/** An index in this process that counts its work. */
 async function openIndex(directory: string): Promise<{
   readonly client: IndexClient;
   readonly find: (text: string) => Promise<Found>;
   /** Work units until now. */
   readonly work: () => number;
-  /** Sessions that were finished, with the work until then. */
+  /** Finished sessions, with the work units up to that time. */
   readonly finished: ReadonlyMap<string, number>;
 }> {
   const handlers = createIndexHandlers();
@@ -131,7 +131,7 @@ describe('an index', () => {
     for (const each of ids) indexer.stored(each, HOSTILE);
     indexer.stored(id, HOSTILE);
     await expect.poll(() => index.finished.has(id), { timeout: 60_000 }).toBe(true);
-    // costly sessions get a tenth more
+    // costly sessions may take a tenth more
     expect(index.finished.get(id)).toBeLessThan(1.1 * (COSTLY + 1) * QUICK_WORK + 1e8);
   });
 
@@ -145,7 +145,7 @@ describe('an index', () => {
     expect(sessions).toHaveLength(costly.length);
     expect(sessions.filter(({ stoppedAt }) => stoppedAt !== undefined).length).toBeGreaterThan(2);
     for (const { partial, stoppedAt } of sessions) expect(partial).toBe(stoppedAt !== undefined);
-    // in total less than twice the budgets
+    // the total must be less than twice the sum of the budgets
     const bytes = costly.reduce((sum, { length }) => sum + length, 0);
     expect(index.work()).toBeLessThan(2 * (costly.length * 60e6 + 500 * bytes));
   });

@@ -17,7 +17,7 @@ import type { ReadingEngine, CompleteSession, WritingEngine } from '../../../src
 export interface TestedEngine {
   readonly writer: WritingEngine;
   readonly reader: ReadingEngine;
-  /** Resolves when written sessions can be found. */
+  /** Resolves when searches can find all written sessions. */
   settled(): Promise<void> | void;
   close(): Promise<void> | void;
 }
@@ -53,7 +53,7 @@ export async function putAll(writer: WritingEngine, sessions: readonly CompleteS
   return writer.flush();
 }
 
-/** Test access to an engine. */
+/** Access of the tests to an engine. */
 class TestedIndex {
   readonly engine: TestedEngine;
 
@@ -266,7 +266,7 @@ function indexTests(): readonly IndexTest[] {
       ['-cmd:kubectl', ['n_2', 'n_1']],
       ['NOT kubectl', ['n_1']],
       ['cmd:delete OR text:delete', ['n_3', 'n_2', 'n_1']],
-      // the words of a command and those of its rows are no phrase
+      // a phrase does not match if some of its words are in the command and the others in the rows
       ['"web 2 pod"', []],
       ['"2 pod"', []],
       ['cmd:日本', ['n_1']],
@@ -430,7 +430,7 @@ function indexTests(): readonly IndexTest[] {
       expect(counted).toBe(ids.length);
       if (!ids.includes('n_2')) expect(JSON.stringify(user)).not.toContain('bob');
     }
-    // another viewer's cursor shows no hidden session
+    // the cursor of another viewer does not reveal hidden sessions
     const { next } = await index.find('', 'everything', 1);
     expect(idsOf(await index.find('', [{ kind: 'user', value: 'alice@example.com' }], 5, next))).toEqual([
       'n_1',
@@ -523,7 +523,7 @@ function indexTests(): readonly IndexTest[] {
     expect(found.hits.map(({ at }) => at)).toEqual([0, 2, 4, 6, 8]);
     expect(found.more).toBe(true);
     expect((await reader.within('n_4', query('needle'), ALICE, 100)).hits).toHaveLength(15);
-    // a condition on the session does not select positions in it
+    // a condition on the session, such as its exit code, has no positions in the recording
     expect(await reader.within('n_4', query('exit:77'), 'everything', 5)).toEqual({ hits: [], more: false });
     for (const [id, text, may] of [
       ['n_4', 'needle', []],
@@ -704,7 +704,7 @@ function indexTests(): readonly IndexTest[] {
       };
       await index.put({ ...doc(`n_${at}`, given), listing }, [], false);
     }
-    // the session grows, and a new query is made
+    // adds a running session without a listing
     await index.put(doc('n_9', { user: 'alice@example.com', durationSeconds: 99 }), [], false);
     const all = async (ask: Parameters<TestedIndex['list']>[0]): Promise<readonly string[]> => {
       const ids: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Text in all scripts that every search engine must find. The engines do not interpret text of queries and names as
- * query syntax. The row journal reads the screens, as for recordings.
+ * Text in many scripts that every search engine must find. The engines must not interpret text in queries and names as
+ * query syntax. The row journal reads the screens, as it does for recordings.
  */
 import { expect, it } from 'vitest';
 import { QueryError } from '../../../src/search/query.ts';
@@ -166,7 +166,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         for (const text of finds) expect(await find(text), `${what}: ${text}`).toContain(`n_${at}`);
         for (const text of misses) expect(await find(text), `${what}: ${text}`).not.toContain(`n_${at}`);
       }
-      // and returns the complete rows
+      // hits contain the complete rows
       expect(rows[6]).toBe(PRINTED[6]!.output);
     });
   });
@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // no other text, except `!`, which is an operator, and whitespace
+          // the query must not find other texts; exceptions are `!`, which is an operator, and whitespace
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

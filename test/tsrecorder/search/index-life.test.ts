@@ -13,7 +13,7 @@ function cast(text: string, user = 'a@example.com'): string {
   return `${HEADER.replace('a@example.com', user)}${JSON.stringify([1.5, 'o', `$ ls ${text}\r\n`])}\n`;
 }
 
-/** Stores a recording of another day, as another recorder does. */
+/** Stores a recording of the given day, as another recorder would. */
 async function place(rig: Rig, day: string, content: string): Promise<string> {
   await mkdir(join(rig.directory, 'nOTHER'), { recursive: true });
   const path = join(rig.directory, 'nOTHER', `${day}T00:00:00.000000000Z.cast`);
@@ -52,19 +52,19 @@ const QUERIES = [
   'absent',
 ];
 
-/** Drops the trust level. It differs between recorders, because each recorder trusts only its own signatures. */
+/** Removes the trust level, which differs between recorders because each recorder trusts only its own signatures. */
 function withoutTrust(name: string, value: unknown): unknown {
   return name === 'trust' || name === 'trustReason' ? undefined : value;
 }
 
-/** Responses to all queries, byte for byte, without the size of the index. */
+/** Returns the responses to all queries, byte for byte, without the size of the index. */
 async function answers(rig: Rig): Promise<readonly string[]> {
   const all: string[] = [];
   const ask = async (path: string): Promise<string> => {
     const { status, body } = await rig.get(`/api/v1/${path}`);
     expect(status, `${path}: ${body}`).toBe(200);
     const { index: _index, ...kept } = JSON.parse(body, withoutTrust) as Record<string, unknown>;
-    // the process that created the cursor of a list sealed it
+    // cursors of lists differ between processes, because each process encrypts them with its own key
     if (path.startsWith('recordings?')) kept['next'] = typeof kept['next'];
     all.push(`${path} ${JSON.stringify(kept)}`);
     return body;
@@ -91,7 +91,7 @@ async function archive(rig: Rig): Promise<void> {
   }
 }
 
-/** Session of two uploads at two recorders. @returns the second one */
+/** Uploads the two parts of a session to two recorders. @returns the second upload */
 function latePart(rig: Rig, before: string): ReturnType<typeof openUpload> {
   return openUpload(rig.recorder, {
     'tailcast-session': 'shared',
@@ -128,7 +128,7 @@ describe('the index of an archive', () => {
       place(one, '2026-01-02', cast('old needle gamma')),
     ]);
     await Promise.all([found(one, 'needle', 3), found(two, 'needle', 3)]);
-    // A recorder that found a cast of the other recorder before its sidecar reads the cast again.
+    // A recorder may find a cast of the other recorder before the sidecar exists. It then reads the cast again.
     await until(async () => (isDeepStrictEqual(await answers(two), await answers(one)) ? true : undefined));
     const [left, right] = [await found(one, 'needle', 3), await found(two, 'needle', 3)];
     const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value), withoutTrust);
@@ -209,7 +209,7 @@ describe('an index whose files are not what they were', () => {
     await rig.recorder.close();
     await spoil(join(rig.spool, 'search', LAYOUT, '2026-01.db'));
     const current = await createRig(SEARCHING, rig.directory);
-    // a query of the old month fails once with a message
+    // the first query of the old month fails with a message, and `found` repeats it
     expect((await found(current, 'needle', 6)).sessions.at(-1)?.hits).toHaveLength(1);
     await current.recorder.close();
   });

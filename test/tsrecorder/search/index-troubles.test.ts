@@ -1,6 +1,6 @@
 /**
- * Faults below an index: recording continues, the search reports the reason, and missed recordings are read after the
- * repair.
+ * Faults of the disk and the files of an index. Recording must continue, the search must report the reason, and missed
+ * recordings must be read after the repair.
  */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -82,7 +82,7 @@ const found = async ({ get }: RecorderProcess, query: string): Promise<number> =
   return status === 200 ? (JSON.parse(body) as { sessions: unknown[] }).sessions.length : -1;
 };
 
-/** The reason why the index is missing, once it is reported. */
+/** Waits until the recorder reports why the index is unavailable, and returns the reason. */
 const problemOf = (recorder: RecorderProcess): Promise<string> =>
   until(async () => {
     const { body } = await recorder.get('index');

@@ -159,7 +159,7 @@ describe('an indexer', () => {
       ]);
     const keys = index.of('begin').map(({ key }) => key);
     expect(new Set(keys).size).toBe(3);
-    // short ones in one piece, with their end
+    // short recordings are sent in one piece, together with their end
     expect(index.of('feed')).toEqual([]);
     expect(index.of('finish').map(({ key }) => key)).toEqual(keys);
     expect(Buffer.from(index.of('finish')[0]!['bytes'] as Uint8Array).toString()).toContain('gamma');
@@ -362,7 +362,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
-    // new data waits as well, since its arrival
+    // data that arrives later also counts as delayed, from its arrival on
     stuck.resolve([]);
     await expect.poll(lag).toBe(0);
     ill.answers.set('remove', () => removing.promise);

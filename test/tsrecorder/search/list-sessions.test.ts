@@ -1,4 +1,4 @@
-/** Cost of a list by names and a text: the number of sessions in which the text is searched. */
+/** Cost of a list that is selected by names and by a text: the number of sessions in which the text is searched. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,11 +9,11 @@ import { listSessions } from '../../../src/tsrecorder/search/sqlite/list-session
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, names, query } from './engine-suite.ts';
 
-/** One more than the maximum that is tried one by one. */
+/** One more than the maximum number of sessions that the index checks one by one. */
 const SESSIONS = 2001;
-/** Every nth session belongs to bob: seven in total. */
+/** Every 300th session belongs to bob, seven sessions in total. */
 const BOB_EVERY = 300;
-/** The first ones also contain a unique text. */
+/** Number of the first sessions, which also contain a rare text. */
 const RARE = 5;
 
 it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {

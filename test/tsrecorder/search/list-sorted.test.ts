@@ -24,7 +24,7 @@ it('are read from the index of the value, a page at a time', async () => {
   writer.putAll(
     Array.from({ length: SESSIONS }, (_, at) => {
       const startedAtMs = Date.parse('2026-02-01T00:00:00Z') + Math.floor(at / IN_ONE);
-      // within a millisecond the order by time differs from the order by number
+      // within a millisecond, the order of the times differs from the order in which sessions are numbered
       const within = String((at * 7919) % 1_000_000).padStart(6, '0');
       const order = `${new Date(startedAtMs).toISOString().slice(0, -1)}${within}Z n`;
       const bytes = at % 11;

@@ -17,7 +17,7 @@ describe('recordings that are not in the index', () => {
     expect([pending.size, pending.backlog]).toEqual([4, 3]);
     expect([1, 3, 5, 6, 7, 9].filter((second) => pending.has(idOf(second)))).toEqual([3, 5, 7, 9]);
     expect(pending.take()).toBe(idOf(7));
-    // it is read, and not written
+    // the recording is being read, but is not written to the index yet
     expect([pending.has(idOf(7)), pending.size, pending.backlog]).toEqual([true, 4, 2]);
     pending.delete(idOf(7));
     pending.delete(idOf(9));

@@ -1,4 +1,4 @@
-/** Sessions, queries and viewers at random, small enough that much is found. */
+/** Random sessions, queries and viewers. They use few different values, so that queries match often. */
 import fc from 'fast-check';
 import type { Moment } from '../../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
@@ -56,7 +56,7 @@ const term = fc.oneof(
   ),
   fc.constantFrom('after:2026-02-01T00:02:00Z', 'before:2026-02-01T00:02:00Z'),
 );
-/** Texts of queries, some of which cannot be understood. */
+/** Texts of queries, some of which are invalid. */
 export const askedOf = fc
   .array(
     fc.tuple(fc.constantFrom('', '-'), term, fc.constantFrom('', '', ' OR')).map((parts) => parts.join('')),

@@ -63,7 +63,7 @@ describe('a recorder with an index', () => {
     expect(JSON.parse(inside.body)).toMatchObject({ hits: [{ at: 1.5 }], more: false });
     const facets = await rig.get('/api/v1/search/facets?q=needle');
     expect(JSON.parse(facets.body)).toMatchObject({ counted: 1, ns: [{ value: 'prod', count: 1 }] });
-    // a viewer of a recording or of counts appears in events like a viewer who searches
+    // requests for a recording's matches and for counts also create access events
     const { body } = await rig.get('/api/v1/events?text=search');
     expect(body).toContain(`"recording":${JSON.stringify(sessions[0]!.recording.id)}`);
     expect(body).toContain('/api/v1/search/facets?q=needle');
@@ -94,7 +94,7 @@ describe('a recorder with an index', () => {
     current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
     await current.recorder.close();
-    // an index of another version of the program
+    // simulates an index of another version of the program
     await rename(directory, join(rig.spool, 'search', 'v3'));
     current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
@@ -195,7 +195,7 @@ describe('a recorder with an index', () => {
     ] as const)
       await uploadWhole(rig.recorder, cast(text, user));
     await ready(rig, 4);
-    // the recording grows, so it is in no index
+    // the recording belongs to a running session, so it is not in the index for lists
     const upload = openUpload(rig.recorder);
     upload.write(cast('needle'.repeat(25), 'alice@example.com'));
     interface Sorted {

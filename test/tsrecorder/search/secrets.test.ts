@@ -10,11 +10,11 @@ import { CANARY, canaryEvents } from '../../support/canaries.ts';
 import { createRig, HEADER, openUpload, until } from '../recorder-rig.ts';
 import { alertsFor, openReceiver } from './alerts/webhook-receiver.ts';
 
-/** All files below a folder, by name. */
+/** Returns the contents of all files below a folder, by name. */
 async function filesOf(folder: string): Promise<ReadonlyMap<string, string>> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  // one of these may have been removed
+  // a file may be removed after it was listed
   const contents = await Promise.all(files.map((file) => readFile(file, 'latin1').catch(() => '')));
   return new Map(files.map((file, at) => [file, contents[at]!]));
 }
@@ -33,7 +33,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
     directory,
   );
   const expectNone = (where: string, text: string): void => {
-    // the surrounding text identifies the case
+    // a failure prints the surrounding text, which identifies the case
     const at = text.search(CANARY);
     expect(at < 0 ? '' : text.slice(Math.max(0, at - 60), at + 40), where).toBe('');
   };
@@ -68,7 +68,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
     // queries appear in events, so they must not contain the complete word
     for (const query of ['cana*', 'akiacana*', 'cmd:cana*', 'text:cana*'])
       expect(await search(query), query).toEqual([]);
-    // the words next to the secrets are found
+    // queries must find the words next to the secrets
     for (const query of ['needle', 'cmd:sshpass', 'cmd:vault', 'cmd:mysql', 'bearer', 'db_password'])
       expect(await search(query), query).toHaveLength(1);
   }
@@ -86,7 +86,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
   await until(async () => ((await search('needle state:completed')).length === 1 ? true : undefined));
   await look();
   expect(receiver.received[0]!.data.hit?.text).toContain('[secret]');
-  // and the recording has them all
+  // only the recording contains the secrets
   const stored = [...(await filesOf(rig.directory))].filter(([file]) => /\.cast/.test(file));
   if (process.env['TEST_ARCHIVE'] === undefined)
     expect(stored.some(([, content]) => CANARY.test(content))).toBe(true);

@@ -308,7 +308,7 @@ describe('the files of the embedded index', () => {
       const first = write('n_4');
       expect(isAsLeft(), 'while it is open').toBe(false);
       first.close();
-      // a killed process reports nothing
+      // a process that was killed cannot mark the index as closed
       const killed = write('n_5');
       expect(isAsLeft()).toBe(false);
       killed.close();

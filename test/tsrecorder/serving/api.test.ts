@@ -380,7 +380,7 @@ describe('what belongs to a recording that is over and not yet in the store', ()
     const asked = Promise.all(
       ['notes', 'sidecar'].map((kind) => rig.get(`/api/v1/recordings/${over.id}/${kind}`)),
     );
-    // both requests are pending: a response before the gate opens is a failure
+    // both requests must stay pending until the gate opens
     expect(await Promise.race([asked, rig.get('/healthz')])).toMatchObject({ status: 200 });
     gate.resolve();
     expect((await asked).map(({ status }) => status)).toEqual([200, 200]);

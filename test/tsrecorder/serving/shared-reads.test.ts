@@ -8,7 +8,7 @@ import { listenOn } from '../../support/listen.ts';
 interface Pair extends SharedReads {
   readonly client: Socket;
   readonly accepted: Socket;
-  /** Copies of all pieces, and their memory. */
+  /** Copies of all pieces, and the buffers that contained the pieces. */
   readonly read: Buffer[];
   readonly memory: Set<ArrayBufferLike>;
 }
@@ -40,7 +40,7 @@ async function pair(server: Server, first = ''): Promise<Pair> {
   return { ...shared, client, accepted, read, memory };
 }
 
-/** Like `once`, but ignores earlier errors. */
+/** Resolves when the socket closes. Unlike `once` of `node:events`, it does not reject after an error. */
 const gone = (socket: Duplex): Promise<void> =>
   new Promise((resolve) => socket.once('close', () => resolve()));
 

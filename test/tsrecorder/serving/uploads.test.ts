@@ -78,7 +78,8 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
       await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
       took.push(performance.now() - begun);
     }
-    // a busy machine delays some of them; a delay of the recorder would affect all
+    // the minimum counts, because a busy machine delays some acknowledgements, while a delay in the recorder would
+    // affect all
     expect(Math.min(...took)).toBeLessThan(200);
     upload.write('[0.6,"o","half');
     upload.write(' and half"]\n');
@@ -263,7 +264,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     upload.write(HEADER);
     for (let count = 0; count < 3000; count += 1) {
       if (!upload.stream.write(chunk)) await once(upload.stream, 'drain');
-      // Written bytes are read first, so that bytes written meanwhile do not lower the difference.
+      // The number of written bytes is read first. Bytes that are written meanwhile then do not reduce the difference.
       const onDisk = written();
       peak = Math.max(peak, (await received()) - onDisk);
     }
@@ -272,8 +273,8 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(upload.acks.at(-1)).toEqual({ ack: total });
     expect(upload.acks.length).toBeGreaterThan(20);
     expect(peak).toBeGreaterThan(0);
-    // The commit in progress, the next commit, and the windows of the transport: a few MiB, also if the evidence log
-    // waits for its disk and delays acknowledgements.
+    // Unwritten bytes are the current commit, the next commit, and the windows of the transport: a few MiB. A slow disk
+    // of the evidence log, which delays acknowledgements, must not increase them.
     expect(peak).toBeLessThan(total / 10);
     const [recording] = await rig.list();
     expect(recording?.bytes).toBe(STORED_HEADER.length + chunk.length * 3000);

@@ -24,7 +24,7 @@ it('a viewing is recorded once, until it is silent for long or has gone on for l
   later(99);
   await look('a');
   expect(recorded).toEqual(['a']);
-  // 250 since its start
+  // 250 seconds after the start of the viewing
   later(52);
   await look('a');
   expect(recorded).toEqual(['a', 'a']);

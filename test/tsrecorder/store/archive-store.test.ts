@@ -91,7 +91,7 @@ describe('an archive', () => {
       expect(await readdir(folder)).toEqual(['upload.cast']);
       const { content: stored } = bucket.objects.get(NAME)!;
       expect(stored.equals(content)).toBe(false);
-      // a later reader has no state from the write
+      // the second reader is a new store without any state from the write
       for (const reader of [store, inMemory(bucket, 'plain')]) {
         expect((await readAll(reader)).equals(content)).toBe(true);
         expect(await reader.stat(KEY, 'cast')).toMatchObject({ bytes, storedBytes: stored.length });
@@ -205,7 +205,7 @@ describe('an archive', () => {
     const removing: RecordingStore = {
       ...store,
       stat: async () => ({ bytes: 10_000, modifiedAtMs: 1 }),
-      // as if the file existed for one call only
+      // simulates a file that is removed after the first call
       read: (key, kind, range) => store.read(key, kind, range),
     };
     expect(await createArchiveStore(removing, 'zstd').stat(KEY, 'cast')).toBeUndefined();
@@ -333,7 +333,7 @@ describe('a sealed archive', () => {
       code: 'ARCHIVE_DAMAGED',
     });
 
-    // its table without a key, as an attacker with write access can create it
+    // a seek table that was created without the key, as an attacker with write access could do
     const head = whole.subarray(0, 88);
     const table = whole.subarray(-(8 + 5 * 8 + 9));
     const lengths = [1, 2, 3].map((entry) => table.readUInt32LE(8 + entry * 8));

@@ -84,7 +84,7 @@ describe('listing a directory again', () => {
       await utimes(node, atime, mtime);
       await store.list();
       await writeFile(join(node, nameAt(2)), '');
-      // as on a disk with a coarse clock
+      // restores the times of the folder, as on a disk whose timestamps are coarse
       await utimes(node, atime, mtime);
       expect(await store.list()).toHaveLength(found);
     }

@@ -78,7 +78,7 @@ function byId(left: Pick<StoredRecording, 'key'>, right: Pick<StoredRecording, '
   return recordingId(left.key) < recordingId(right.key) ? -1 : 1;
 }
 
-/** The list without values that the names do not contain. */
+/** Returns the list with only those values that file names contain. */
 async function listed(store: RecordingStore): Promise<readonly unknown[]> {
   const list = await store.list();
   return list.toSorted(byId).map(({ key, hasSidecar, sessionMark }) => ({
@@ -89,7 +89,7 @@ async function listed(store: RecordingStore): Promise<readonly unknown[]> {
 }
 
 const isUnique = (names: readonly string[]): readonly string[] =>
-  // one mark for each, as recorders write it
+  // one session mark per recording, because recorders write only one
   names.filter((one, at) => names.findIndex((other) => other.split('~')[0] === one.split('~')[0]) === at);
 
 describe('a store that changes', () => {
@@ -138,7 +138,7 @@ describe('a store that changes', () => {
           expect(again).toBe(first);
           const [some] = first;
           if (some === undefined) continue;
-          // the size is known after `stat`
+          // the store knows the size of a recording after `stat`
           await archives.stat(some.key, 'cast');
           const more = await archives.list();
           const found = more.find(({ key }) => recordingId(key) === recordingId(some.key));

@@ -21,7 +21,7 @@ describe('listing a bucket', () => {
     const store = createS3Store({ bucket, nowMs: () => now, recentMs: 3_600_000, fullListMs: 60_000 });
     const put = (name: string): Promise<void> => bucket.put(`n1/${name}.cast`, Buffer.from('x'));
     const times = async (): Promise<string[]> => (await store.list()).map(({ key }) => key.time).toSorted();
-    // the reference trims zeros
+    // the reference (tsrecorder) trims zeros at the end of the fraction
     await put('2026-07-29T11:50:50.5Z');
     await put('2026-07-28T11:00:00Z');
     await put('2026-07-29T11:00:00Z');
@@ -109,7 +109,7 @@ describe('listing a bucket', () => {
       );
       bucket.before = () => undefined;
       if (failed) {
-        // the list is complete
+        // the list contains no incomplete upload
         expect(await store.list()).toEqual([]);
         await store.finish(upload);
       }

@@ -1,4 +1,6 @@
-/** Recorders of one store agree on the sender of an alert, with a clock and an order that the test controls. */
+/**
+ * Recorders of one store agree on the sender of an alert. The test controls the clock and the order of their requests.
+ */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -288,13 +290,13 @@ interface Process {
 /** Recorders whose requests run in a chosen order, and that are killed at chosen steps. */
 class Site {
   readonly #store = inBucket();
-  /** Recorders that wait for a request, a response or time. */
+  /** Recorders that wait until the test lets them continue: before a request, before a response, or until a time. */
   readonly #gates = new Map<Process, () => void>();
   readonly #idle = new Map<Process, () => void>();
   readonly #running = new Set<Process>();
   readonly #choices: Iterator<number>;
   told = 0;
-  /** Kills after which the delivery is unknown. */
+  /** Number of kills after which it is unknown whether the alert was delivered. */
   unknown = 0;
 
   constructor(choices: readonly number[]) {
@@ -407,6 +409,6 @@ it('an alert is told, and more than once only where one died that had told it, i
     ),
     { numRuns: 300 },
   );
-  // otherwise no kill happened at a critical step
+  // if this were 0, no kill would have happened at a critical step
   expect(twice).toBeGreaterThan(0);
 });

@@ -122,7 +122,7 @@ it('an event is stored although its notification cannot be stored', async () => 
     });
   await alerts.eventStored(stored({}));
   expect(alerts.status().waiting).toBe(1);
-  // the journal refuses everything from now on
+  // after this call, the journal rejects all writes
   await alerts.close();
   await expect(alerts.eventStored(stored({ step: 'denied' }))).resolves.toBeUndefined();
 });
@@ -139,7 +139,7 @@ describe('a webhook', () => {
     const { alerts, clock, sentAt, failed, match } = await openWith(alertsFor(receiver.url));
     await match(recordingOf('one'));
     await until(async () => (failed() === 1 ? true : undefined));
-    // each wakes the sender and is stored in the meantime
+    // each new alert wakes the sender, and is stored while the first one waits
     await match(recordingOf('two'));
     clock.seconds = wait - 1;
     await match(recordingOf('three'));
@@ -207,10 +207,10 @@ describe('a webhook', () => {
     expect([store.claims, sentAt]).toEqual([3, []]);
     clock.seconds = 60;
     await until(async () => (alerts.status().waiting === 0 ? true : undefined));
-    // later alerts need not wait that long
+    // the long delay does not apply to later alerts
     await match(recordingOf('two'));
     await until(async () => {
-      // waiting alerts are due according to the test clock
+      // advances the test clock, because it determines when waiting alerts are due
       clock.seconds += 1;
       return alerts.status().waiting === 0 ? true : undefined;
     });

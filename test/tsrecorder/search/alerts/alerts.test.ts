@@ -85,7 +85,7 @@ describe('an alert', () => {
     await upload.over;
     await uploadWhole(rig.recorder, cast('needle', 'dev'));
     await indexed(rig, 2);
-    // a later upload proves that the alert was not sent
+    // the alert of a later upload arrives next, which proves that no alert was sent for the previous one
     await uploadWhole(rig.recorder, cast('needle of another'));
     expect((await delivered(receiver, 2)).map(({ data }) => data.recording['id'])).toEqual([
       recording!.id,
@@ -253,7 +253,7 @@ describe('an alert', () => {
       const alert = { id: `a${at}`, rule: 'r', query: 'q', webhook, session: 's', firedAtMs: now, marks: [] };
       return `${JSON.stringify({ alert })}\n`;
     });
-    // an alert of another rule, between those of which the oldest exceed the limit
+    // inserts an alert of another rule between the alerts of a rule that exceeds its limit
     lines.splice(1001, 0, lines[1]!.replace('"a1"', '"other"').replace('"rule":"r"', '"rule":"s"'));
     await writeFile(join(rig.spool, 'alerts', 'alerts.journal'), `${lines.join('')}{"alert":{"id":"to`);
     const again = new Registry();

@@ -95,7 +95,7 @@ describe('a rule with a pattern', () => {
     await upload.over;
   });
 
-  // Each row is output that contains the word for a person who sees it, or that a program wrote.
+  // Each row is output that contains the word, either visibly on the screen or only in the text that the program wrote.
   it.each([
     ['an unended control string', '\u001bPq needle'],
     ['a long title', `\u001b]0;${'x'.repeat(5000)} needle`],
@@ -130,7 +130,7 @@ describe('a rule with a pattern', () => {
     });
     const upload = openUpload(rig.recorder);
     upload.write(HEADER.replace('"width":80,"height":24', '"width":1000,"height":500'));
-    // costly controls use up the budget, then more text than the index reads
+    // costly controls exhaust the budget, and then follows more text than the index reads
     upload.write(line('\u001b#8'.repeat(2000)));
     for (let at = 0; at < 90; at += 1) upload.write(line(`${'hay '.repeat(16_000)}\r\n`, 2));
     upload.write(line('\u001b]0;a needle\u0007\r\n', 5));

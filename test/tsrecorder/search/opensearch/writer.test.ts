@@ -257,14 +257,14 @@ describe('the writer of an index at OpenSearch', () => {
     await index.check();
     double.unavailable.set('_refresh', 1e9);
     await index.append(names('n_1', { state: 'running' }), moments(1), false, false);
-    // the request reaches the server before the index has its response
+    // repeats the check until the failed refresh has reached the index
     await until(async () =>
       index.check().then(
         () => undefined,
         () => true,
       ),
     );
-    // the state is not `ready` after a moment in which results may be missing
+    // results may be missing now, so the index must leave the state `ready`
     nowMs += 1999;
     expect(index.tidy()).toBe(false);
     nowMs += 1;
