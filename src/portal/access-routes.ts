@@ -1,5 +1,6 @@
 /**
- * The routes of access requests. Parameters are in the query, because the portal reads no bodies.
+ * Routes for access requests. Their parameters are in the query, because the portal does not read request
+ * bodies.
  *
  * ```
  * GET  /-/recordings/api/v1/access/requests                    requests that the caller may see
@@ -29,9 +30,9 @@ const VERDICTS: ReadonlyMap<string, AccessVerdict> = new Map([
 ]);
 
 export interface AccessDeps {
-  /** Access requests; undefined in `noauth` mode. */
+  /** Source of access requests; undefined in `noauth` mode. */
   readonly access?: AccessRequests | undefined;
-  /** Returns the clusters of the gateway; undefined for one cluster. */
+  /** Returns the clusters of the gateway. Undefined if the gateway serves only one cluster. */
   readonly clusters?: (() => Iterable<GatedCluster>) | undefined;
 }
 
@@ -116,7 +117,10 @@ export function registerAccess(
   });
 }
 
-/** Returns the caller with its groups in each cluster: a group in one cluster gives no rights in another. */
+/**
+ * Returns the caller with the groups in each cluster. They are separate, because a group in one cluster gives
+ * no rights in another.
+ */
 async function deciderOf(portal: PortalRequest, clusters: AccessDeps['clusters']): Promise<Decider> {
   const { caller } = portal;
   if (caller?.impersonation === undefined)

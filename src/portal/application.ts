@@ -29,17 +29,17 @@ import type { RelayDeps } from './relay.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** True if pages of other sites may link to it. */
+    /** True if pages of other sites may link to the route. */
     readonly isPage?: boolean;
     /** True if `HEAD` is allowed, in addition to `GET`. */
     readonly isFile?: boolean;
-    /** True if the route takes upgrades. */
+    /** True if the route accepts upgrades. */
     readonly isLive?: boolean;
     /** True if `POST` without a body is allowed. */
     readonly isAction?: boolean;
   }
   interface FastifyRequest {
-    /** The route exists only in the portal of a gateway. */
+    /** True if the route exists only in the portal of a gateway. */
     readonly portal: PortalRequest;
   }
 }
@@ -51,9 +51,12 @@ export interface ApplicationDeps extends RelayDeps, AccessDeps {
   readonly playerDirectory: string;
 }
 
-/** Every method of the gate has a route, so that a known path with the wrong method is 405 and not 404. */
+/**
+ * Registers a route for every method of the gate, so that a known path with a wrong method gets 405 instead
+ * of 404.
+ */
 const ROUTE_METHODS: string[] = [...GATE_METHODS];
-/** Maximum length of a query, in characters; far above that of the page and the tools. */
+/** Maximum length of a query, in characters. The page and the commands send far shorter queries. */
 const MAX_QUERY_LENGTH = 8 * 1024;
 const ASSET = ':asset(^[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}\\.(?:css|js|svg|wasm|woff2)$)';
 
@@ -96,7 +99,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
   return app;
 }
 
-/** Asks the gate for the caller's identity, then checks that the request only reads existing data. */
+/** Authenticates the caller with the gate, then checks method and body of the request. */
 async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Promise<void> {
   const { portal, is404, routeOptions } = request;
   const { inbound, account, signal, target, upgrade } = portal;
@@ -104,11 +107,12 @@ async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Pr
   portal.caller = await gate.recognise(inbound, isPage, signal);
   account.recognised(portal.caller);
   if (is404 || target.rawQuery.length > MAX_QUERY_LENGTH) throw new TailcastError('NOT_FOUND');
-  // the router and `canonical-target` must agree, because the recorder's path is created from the latter
+  // the router and `canonical-target` must agree on the path, because the path at the recorder is built from
+  // the latter
   const params: readonly unknown[] = Object.values(request.params ?? {});
   if (!params.every((value) => typeof value === 'string' && target.segments.includes(value)))
     throw new TailcastError('INTERNAL', 'the target is ambiguous');
-  // `live-view` reads the heads of upgrades
+  // `live-view` parses the response heads of upgrades
   if (upgrade !== undefined && isLive) return;
   if (upgrade !== undefined) throw new TailcastError('NOT_FOUND');
   if (!isAllowed(inbound.method, routeOptions.config))
@@ -158,7 +162,7 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
       method: ROUTE_METHODS,
       url: `${PORTAL_PATH}/${path}`,
       config: { isFile: true, isPage },
-      // no tag: this file of two builds may have the same size and time, of which the package makes its tags
+      // no ETag: the package derives it from size and time, which may be equal for this file of two builds
       handler: ({ portal }, reply) =>
         sendFile(portal, reply, name, { cacheControl: 'no-cache', hasTag: false }),
     });
@@ -167,7 +171,7 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
     method: ROUTE_METHODS,
     url: `${PORTAL_PATH}/assets/${ASSET}`,
     config: { isFile: true },
-    // names of assets change with their content
+    // the name of an asset changes with its content, so browsers may cache it
     handler: ({ portal }, reply) =>
       sendFile(portal, reply, `assets/${portal.target.segments.at(-1)}`, {
         cacheControl: 'private, max-age=86400, immutable',

@@ -28,7 +28,7 @@ export function createClusterList(deps: ClusterListDeps): OwnService {
       throw new TailcastError('METHOD_REFUSED', 'the list of clusters can only be read');
     }
     const clusters = [];
-    // one after another, because each may need a response of tailscaled
+    // sequential, because each check may need a request to tailscaled
     for (const cluster of deps.clusters()) {
       const found = await standingIn(cluster, portal);
       if (found === undefined) continue;
@@ -62,10 +62,10 @@ export function createClusterList(deps: ClusterListDeps): OwnService {
   };
 }
 
-/** Codes of callers without a rule, and of a request to the host name of another cluster. */
+/** Error codes for a caller without a rule, and for a request to the host name of another cluster. */
 const WITHOUT_RULE: ReadonlySet<string> = new Set(['CLUSTER_REFUSED', 'IDENTITY_UNKNOWN', 'HEADER_REFUSED']);
 
-/** Returns the caller in a cluster; undefined without a rule. @throws other errors than a missing rule */
+/** Returns the caller in a cluster, or undefined if the caller has no rule. @throws all other errors */
 export async function standingIn(
   { name, gate }: GatedCluster,
   { inbound, signal }: PortalRequest,

@@ -1,6 +1,6 @@
 /**
- * Live views: a WebSocket from a browser to a recorder. Both ends have spoken HTTP before the first byte is
- * relayed. The gateway does not read the relayed bytes; the recorder reads only pongs from viewers.
+ * Live views: a WebSocket between a browser and a recorder. The gateway relays bytes only after both HTTP
+ * handshakes are complete, and does not parse them. The recorder accepts only pongs from viewers.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createDeadline } from '../async/deadline.ts';
@@ -22,11 +22,11 @@ export interface LiveViewDeps extends RelayDeps {
 
 const KEY = /^[A-Za-z0-9+/]{22}==$/;
 const SWITCHING = 101;
-/** Maximum time that one end stays open after the other, in milliseconds. */
+/** Maximum time for which one end stays open after the other has closed, in milliseconds. */
 const LINGER_MS = 5_000;
 const ACCEPT = /^[A-Za-z0-9+/]{27}=$/;
 
-/** Handles the live view of one recording. Rejects if the client can still be refused. */
+/** Handles the live view of one recording. Rejects if an error occurs before the response to the client. */
 export async function relayLiveView(
   deps: LiveViewDeps,
   { portal, raw: { httpVersion } }: FastifyRequest,
@@ -69,7 +69,7 @@ function assertSwitched(answer: UpgradeAnswer): Switched {
   throw new TailcastError('RECORDER_UNAVAILABLE', 'its response to the WebSocket is invalid');
 }
 
-/** Relays until either end closes, nothing moves for too long, or `signal` aborts. */
+/** Relays until either end closes, no bytes arrive for too long, or `signal` aborts. */
 async function splice(
   { account }: PortalRequest,
   { socket, head }: UpgradeSocket,

@@ -1,7 +1,8 @@
 /**
- * Headers of the portal's responses. Scripts under the gateway's name can call the API server as the viewer, so the
- * page is the player of this gateway's own build, and its policy allows scripts and calls only below the portal's
- * path: another path of this name may belong to a pod.
+ * Headers of the portal's responses. Scripts under the gateway's hostname can call the API server as the
+ * viewer. The portal therefore serves only the player of the gateway's own build. Its Content-Security-Policy
+ * allows scripts and calls only below the portal's path, because other paths of this hostname may belong to a
+ * pod.
  */
 
 export const PORTAL_PATH = '/-/recordings';
@@ -15,14 +16,17 @@ const COMMON_HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
 
-/** Headers for data and refusals: a browser that shows them as a page executes nothing in them. */
+/**
+ * Headers of data and error responses. A browser that shows such a response as a page executes no script in
+ * it.
+ */
 export const DATA_HEADERS: Readonly<Record<string, string>> = {
   ...COMMON_HEADERS,
   'content-security-policy':
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
 };
 
-/** A host that a policy can name; IPv6 addresses do not match. */
+/** Form of hosts that a Content-Security-Policy can contain. IPv6 addresses do not match. */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 
 /**

@@ -4,7 +4,7 @@ import { errorText } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
 
 /**
- * Relays a body at the speed of the client. A body without progress is cut.
+ * Relays a body at the speed of the client. Breaks off a body that makes no progress.
  * @throws Error if the body is incomplete; `sink` is destroyed
  */
 export async function passBody(
@@ -12,7 +12,7 @@ export async function passBody(
   sink: Writable,
   options: {
     readonly stallMs: number;
-    /** True if the body may be silent for any time; the client must still read in time. */
+    /** True if the body may be silent for any time. The client must still read within the timeout. */
     readonly follows: boolean;
     readonly signal: AbortSignal;
     readonly sent: (bytes: number) => void;

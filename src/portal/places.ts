@@ -3,7 +3,10 @@ import { TailcastError } from '../errors.ts';
 import { createKeyedCounter } from '../keyed-counter.ts';
 
 export interface Places {
-  /** @returns a function that releases the slot; only its first call counts @throws TailcastError `OVERLOADED` */
+  /**
+   * Takes a slot. @returns a function that releases the slot; only the first call has an effect @throws
+   * TailcastError `OVERLOADED`
+   */
   take(nodeId: string): () => void;
 }
 

@@ -12,23 +12,23 @@ import { loggedPath } from '../observe/access-log.ts';
 import { callerName, type Peer } from '../tailnet/identity.ts';
 import { refusalOf } from './refusal.ts';
 
-/** A connection whose client asks to switch protocols. */
+/** Connection of a client that requests an upgrade. */
 export interface UpgradeSocket {
   readonly socket: Duplex;
   /** Bytes that the client sent after its request. */
   readonly head: Buffer;
 }
 
-/** Fastify's handlers find it as `request.portal`. */
+/** Fastify's handlers access it as `request.portal`. */
 export class PortalRequest {
   readonly inbound: InboundRequest;
   readonly account: Account;
-  /** Aborts when the response is complete, and when the client leaves. */
+  /** Aborts when the response is complete, and when the client disconnects. */
   readonly signal: AbortSignal;
-  /** True if the client sends a body. The portal reads none. */
+  /** True if the request has a body. The portal does not read bodies. */
   readonly hasBody: boolean;
   readonly upgrade: UpgradeSocket | undefined;
-  /** Set during a request to a recorder and its response: the relay then closes the access-log entry. */
+  /** True while a request is relayed to a recorder. The relay then closes the access-log entry. */
   isRelayed = false;
   /** The result of the gate. */
   caller: Caller | undefined;
@@ -57,7 +57,7 @@ export class PortalRequest {
       if (httpVersion !== '1.1' && httpVersion !== '1.0')
         this.#problem = new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not supported`);
       this.hasBody = hasBody(rawHeaders);
-      // the next request on this connection would have to wait for the end of an unread body
+      // closes the connection after the response, because an unread body would block its next request
       if (this.hasBody && !(response instanceof Http2ServerResponse)) response.shouldKeepAlive = false;
     }
     this.account = new Account(
@@ -75,7 +75,7 @@ export class PortalRequest {
     });
   }
 
-  /** Parses the target, once. @throws TailcastError for a request that must not reach the router */
+  /** Parses the target. Called once. @throws TailcastError for a request that must not reach the router */
   readTarget(): void {
     if (this.#problem !== undefined) throw this.#problem;
     this.#target = parseTarget(this.inbound.target);
@@ -109,7 +109,7 @@ export class PortalRequest {
     const { account, inbound } = this;
     const response = this.#response;
     const isStream = response instanceof Http2ServerResponse;
-    // a stream that the client has reset closes a moment later
+    // a stream that the client has reset may not be closed yet
     if (this.signal.aborted || account.begun || (isStream && response.stream.destroyed)) {
       if (!isStream) response.destroy();
       else if (!response.stream.closed) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
@@ -128,7 +128,7 @@ export class PortalRequest {
   }
 }
 
-/** RFC 9113 §8.1: after a complete response, the client need not send the rest of its body. */
+/** Tells the client to stop sending its body after a complete response (RFC 9113 §8.1). */
 function endBodyWithResponse(stream: ServerHttp2Stream): void {
   stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
 }

@@ -1,5 +1,5 @@
 /**
- * The gateway's portal: recordings under the hostname that kubeconfigs already contain.
+ * The gateway's portal: shows recordings under the hostname that kubeconfigs already contain.
  *
  * ```
  * browser ─► listener ─► front ─► portal ─┬─ page and its files: from disk
@@ -39,7 +39,7 @@ export interface PortalLimits {
 
 const PORTAL_LIMITS: PortalLimits = { total: 256, perNode: 32, stallMs: 120_000 };
 
-/** Entry point of Fastify. It accepts messages of both protocols, but its type has only one of them. */
+/** Entry point of Fastify. It accepts requests of both HTTP versions, although its type allows only one. */
 interface Router {
   routing(
     request: IncomingMessage | Http2ServerRequest,
@@ -52,7 +52,7 @@ export function createPortal(deps: PortalDeps): OwnService {
   const { stallMs, ...limits }: PortalLimits = { ...PORTAL_LIMITS, ...deps.limits };
   const places = createPlaces(limits);
   let application: Promise<FastifyInstance> | undefined;
-  // the packages need 12 MB of memory: a gateway loads them with its first request for a recording
+  // the packages need 12 MB of memory, so a gateway loads them at its first portal request
   const open = async (): Promise<FastifyInstance> => {
     const { createApplication } = await import('./application.ts');
     return createApplication({ ...deps, places, stallMs });
@@ -78,8 +78,8 @@ export function createPortal(deps: PortalDeps): OwnService {
     },
     upgrade(request, socket, head, peer) {
       prepareSocket(socket);
-      socket.on('error', () => {}); // 'close' follows
-      // Node makes no response for an upgrade. this response carries refusals only
+      socket.on('error', () => {}); // the 'close' event follows
+      // Node creates no response for an upgrade; this one is only used for refusals
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(request.socket);

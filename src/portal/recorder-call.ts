@@ -1,6 +1,6 @@
 /**
- * Sends a request of a viewer to recorders, one after another, over the same routes as uploads, until one
- * confirms the named viewer. Each request has its own connection.
+ * Sends a request of a viewer to recorders, one after another, until one confirms the named viewer. Connects
+ * to recorders in the same way as uploads. Each request has its own connection.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
@@ -22,7 +22,7 @@ export interface CallLimits {
   readonly dialTimeoutMs: number;
   /** Timeout from the request to the head of the response. */
   readonly answerTimeoutMs: number;
-  /** Timeout and duration of a shorter wait for recorders that failed recently. */
+  /** Shorter timeout for recorders that failed recently, and time for which it applies after a failure. */
   readonly suspectTimeoutMs: number;
   readonly suspectMs: number;
   /** Timeout of all attempts for one request. */
@@ -47,7 +47,8 @@ export interface RecorderCallDeps {
 /**
  * Sends one request to one recorder.
  * @param socket connection to the recorder; closed if the attempt fails or takes too long
- * @throws Error: the next recorder is tried. Code `PORTAL_UNTRUSTED`: the recorder is not marked as failed
+ * @throws any error; the next recorder is then tried. After `PORTAL_UNTRUSTED`, the recorder is not marked as
+ * failed
  */
 export type Attempt<T> = (socket: Duplex, signal: AbortSignal) => Promise<T>;
 
@@ -73,8 +74,8 @@ export interface RecorderCalls {
 }
 
 /**
- * A hostname that every recorder accepts: its host check protects against browsers, and the gateway has its own
- * check.
+ * `Host` of requests to recorders, which every recorder accepts. The host check of a recorder protects
+ * against browsers, and the gateway has its own check.
  */
 const HOST = 'localhost';
 
@@ -148,7 +149,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           },
           given,
         );
-        // a refusal contains no data, and its reason comes from the recorder
+        // a refusal contains no recording data, so it is returned without the confirmation of the viewer
         if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
         return answer;
@@ -156,7 +157,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   };
 }
 
-/** Returns the detail of an error, because `dialUpgrade` words its errors for the API server. */
+/** Returns only the detail of an error, because the messages of `dialUpgrade` name the API server. */
 function reasonOf(error: unknown): string {
   return error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error);
 }
@@ -174,8 +175,8 @@ export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>>
 }
 
 /**
- * Returns the path at the recorder for a target below `/-/recordings`. The path contains no part of the client's
- * spelling.
+ * Returns the path at the recorder for a target below `/-/recordings`. The path is built from parsed values,
+ * never from the text that the client sent.
  */
 export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
   return `/${segments.slice(2).map(encodeURIComponent).join('/')}`;

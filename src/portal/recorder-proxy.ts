@@ -6,8 +6,9 @@
  *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
- * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has its own
- * connection, which is opened before the package gets it. `recorder-call` chooses the next recorder.
+ * Path and headers of the proxied request are built from the route, the caller and an allowlist. Each request
+ * has its own connection, which is opened before the package gets it. `recorder-call` chooses the next
+ * recorder.
  */
 import { Agent, type ClientRequestArgs, type IncomingMessage } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
@@ -46,11 +47,11 @@ const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
 ]);
 /** Maximum size of the head of a recorder's response, in bytes. */
 const MAX_HEAD_BYTES = 16 * 1024;
-/** Upstream of a request without a dialled connection. */
+/** Upstream address of a request for which no connection is open. It cannot be resolved. */
 const NOWHERE = 'http://nowhere.invalid';
 
 /**
- * Path of one recording. The recorder makes its id of a node ID and a time: `<node>_<time>`
+ * Path of one recording. The id of a recording consists of a node ID and a time: `<node>_<time>`
  * (`tsrecorder/store/key`).
  */
 export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
@@ -65,7 +66,7 @@ const TYPES: ReadonlyMap<string, string> = new Map([
   ['notes', 'application/x-ndjson'],
 ]);
 
-/** Adds the routes of the read API. The error handler of `app` gets their errors. */
+/** Adds the routes of the read API. The error handler of `app` handles their errors. */
 export function registerRecorderProxy(
   app: FastifyInstance,
   deps: RecorderProxyDeps,
@@ -109,14 +110,15 @@ function commonOptions({ httpMethods, ...context }: Common, method: 'GET' | 'POS
     internalRewriteLocationHeader: false,
     disableCache: true,
     disableRequestLogging: true,
-    // Node's client: an assertion of undici ends the process if a response ends while the client is slow
+    // uses Node's HTTP client, because undici ends the process with a failed assertion if a response ends
+    // while the client is slow
     http: {
       agents: { 'http:': context.dialled, 'https:': new SecureAgent() },
       requestOptions: { maxHeaderSize: MAX_HEAD_BYTES, insecureHTTPParser: false },
     },
     replyOptions: {
       method,
-      // no limit: `within` and `passBody` have limits
+      // no timeout here, because `within` and `passBody` have timeouts
       timeout: 0,
 
       retryDelay: () => null,
@@ -134,14 +136,14 @@ function commonOptions({ httpMethods, ...context }: Common, method: 'GET' | 'POS
 }
 
 /**
- * Connections that were dialled before `@fastify/http-proxy` requests them. Each connection serves one request and is
- * then closed.
+ * Agent with connections that were opened before `@fastify/http-proxy` requests them. Each connection serves
+ * one request and is then closed.
  */
 class DialledAgent extends Agent {
   readonly #sockets = new Map<string, Duplex>();
   #requests = 0;
 
-  /** Returns an origin. The next request to this origin gets the connection. */
+  /** Returns an origin. Registers a connection for the next request to this origin. */
   add(socket: Duplex): string {
     const host = `request-${++this.#requests}.invalid`;
     this.#sockets.set(host, socket);
@@ -168,7 +170,10 @@ interface Context {
   readonly options: ReplyOptions;
 }
 
-/** Streams the first accepted response of the recorders. Rejects if the client can still be refused. */
+/**
+ * Streams the first accepted response of the recorders. Rejects if an error occurs before the response to the
+ * client.
+ */
 async function proxyRequest(
   context: Context,
   { portal }: FastifyRequest,
@@ -207,7 +212,10 @@ async function proxyRequest(
 /** Maximum number of recorders that get one order. */
 const MAX_ORDER_RECORDERS = 8;
 
-/** Sends an order to one recorder after another, until one receives the session. */
+/**
+ * Sends an order to the recorders, one after another, until it reaches the recorder that receives the
+ * session.
+ */
 async function firstWithSession(
   calls: RecorderProxyDeps['calls'],
   recorders: readonly string[],
@@ -235,7 +243,7 @@ async function firstWithSession(
 function propertiesOf({ segments, query }: Target): {
   /** The content type of the response, whatever type the recorder sends. */
   readonly type: string;
-  /** True if the viewer's browser may keep it, and revalidate it. */
+  /** True if the viewer's browser may cache the response and must revalidate it. */
   readonly isCacheable: boolean;
   /** True if the response may be silent for long. */
   readonly isFollowed: boolean;
@@ -273,7 +281,7 @@ async function ask(
     queryString: () => target.rawQuery,
     rewriteRequestHeaders: () => ({ ...headers }),
     onResponse(_request, _reply, { stream }) {
-      stream.on('error', () => {}); // the pipeline reports it
+      stream.on('error', () => {}); // the pipeline reports the error
       const { statusCode = 0, rawHeaders } = stream;
       if (isAccepted(rawHeaders, viewer)) {
         if (hasFrame(stream)) answered.resolve(stream);
@@ -286,13 +294,16 @@ async function ask(
   return answered.promise;
 }
 
-/** False for a body that ends with the connection: after a reset, Node's client would report it as complete. */
+/**
+ * Returns false for a body that ends with the connection, because Node's client would report such a body as
+ * complete after a reset.
+ */
 function hasFrame({ statusCode, headers }: IncomingMessage): boolean {
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
   return statusCode === 204 || statusCode === 304 || length !== undefined || coding !== undefined;
 }
 
-/** Returns the allowed headers that occur once and have the right form. */
+/** Returns the allowed headers that occur only once and match their pattern. */
 function allowed(
   rawHeaders: readonly string[],
   forms: ReadonlyMap<string, RegExp>,

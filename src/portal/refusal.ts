@@ -1,4 +1,4 @@
-/** The response of a refusal: a page if the client accepts HTML, a `metav1.Status` otherwise. */
+/** Returns the error response: a page if the client accepts HTML, a `metav1.Status` otherwise. */
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
 import { escapeForHtml, statusOf } from '../kube/status.ts';

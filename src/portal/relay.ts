@@ -1,6 +1,6 @@
 /**
- * The frame around each request to a recorder: its slot, the viewer's name, the rechecks of the viewer, the log
- * entry.
+ * Wraps each request to a recorder: takes a slot, names the viewer, rechecks the viewer's access, and writes
+ * the access-log entry.
  */
 import { TailcastError } from '../errors.ts';
 import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
@@ -23,12 +23,12 @@ export interface RelayDeps {
 export interface RelayContext {
   readonly recorders: readonly string[];
   readonly viewer: NamedViewer;
-  /** Aborts when the client leaves, the gateway shuts down, or the viewer's access ends. */
+  /** Aborts when the client disconnects, the gateway shuts down, or the viewer's access ends. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Runs `work`, and closes the access-log entry of a response that has started.
+ * Runs `work`. If a response has started, also closes its access-log entry.
  * @throws TailcastError for the client, if no response has started
  */
 export async function relay(
@@ -67,7 +67,7 @@ export async function relay(
   }
 }
 
-/** The viewer as the tailnet names them. No part of this value comes from the request's headers. */
+/** Returns the viewer as the tailnet identifies them. Does not use headers of the request. */
 function namedViewerOf(
   { identity }: Pick<Caller, 'identity'>,
   { peer }: Pick<InboundRequest, 'peer'>,
