@@ -6,6 +6,7 @@ import { OPERATOR_CHECKS, OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import type { SettingTable } from '../config/settings.ts';
+import type { Check } from '../doctor/checks.ts';
 import { TailcastError } from '../errors.ts';
 import type { DoctorRun } from './doctor.ts';
 import { formatFailure } from './failure-text.ts';
@@ -26,12 +27,14 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
       .addHelpText('after', '\nExit code: 0 no check failed, 1 a check failed, 2 the settings are wrong.');
   role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
     .option('--caller <node>', 'check only the grants of this node (name or tailnet address)')
-    .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
+    .option('--through <url>', 'only measure, in 80 s, whether a proxy at this URL ends silent connections')
+    .action(async ({ json, caller, through, ...options }: Record<string, unknown>) => {
       const { gatewayChecks } = await import('../compose/doctor-gateway.ts');
       await examine('gateway', json === true, async (signal) => {
         const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
         const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment, GATEWAY_CHECKS);
         const only = typeof caller === 'string' ? caller : undefined;
+        if (typeof through === 'string') return throughProxy(through);
         return gatewayChecks(config, { environment: context.environment, signal, caller: only });
       });
     });
@@ -70,4 +73,14 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
       outcome.code = 2;
     }
   }
+}
+
+/** Returns the checks of a proxy in front of the gateway. @throws TailcastError `USAGE` */
+async function throughProxy(url: string): Promise<readonly Check[]> {
+  const through = URL.parse(url.includes('://') ? url : `https://${url}`);
+  if (through?.protocol !== 'https:') {
+    throw new TailcastError('USAGE', `--through ${url} is not a host name or an https:// URL`);
+  }
+  const { silenceCheck } = await import('../doctor/silence-check.ts');
+  return [silenceCheck({ through })];
 }

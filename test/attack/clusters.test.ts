@@ -2,9 +2,13 @@
  * Requests that try to reach another cluster, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each API server
  * stores its requests, so a test finds a request at the wrong cluster.
  */
+import { once } from 'node:events';
 import { mkdtemp, writeFile } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   askHttp2,
@@ -102,6 +106,33 @@ describe('requests for another cluster', () => {
     } finally {
       session.close();
     }
+  });
+
+  it('get the cluster of each request on one keep-alive connection of HTTP/1.1', async () => {
+    const { host, port, caPem: ca } = rig.gateway;
+    const checkServerIdentity = (): undefined => undefined;
+    const agent = new Agent({
+      keepAlive: true,
+      maxSockets: 1,
+      host,
+      port,
+      ca,
+      checkServerIdentity,
+      servername: '',
+    });
+    const ports = new Set<number | undefined>();
+    for (const name of ['a', 'b', 'c', 'b', 'a']) {
+      const headers = { Host: 'gateway.test' };
+      const asking = request({ host, port, agent, headers, path: `/clusters/${name}/api` }).end();
+      const [response] = (await once(asking, 'response')) as [IncomingMessage];
+      ports.add(response.socket.localPort);
+      const body = await text(response);
+      if (name === 'c') expect(response.statusCode).toBe(403);
+      else expect(body).toBe(name);
+    }
+    agent.destroy();
+    expect(ports.size).toBe(1);
+    expect(c!.asked).toEqual([]);
   });
 
   it('keep the groups, credentials, warnings and connections of their own cluster', async () => {

@@ -128,7 +128,18 @@ describe('tailcast doctor gateway', () => {
     expect(stdout).toContain('alice@example.com on alice.lab.ts.net → sre, recorded, or refused');
   });
 
+  it('checks only the proxy in front with --through', async () => {
+    const { code, stdout } = await run('doctor', 'gateway', '--through', '127.0.0.1:1');
+    expect(stdout).toMatch(/^FAIL {2}silent connections .*127\.0\.0\.1:1 did not respond/);
+    expect(stdout.match(/^(?:ok|FAIL|WARN)/gm)).toHaveLength(1);
+    expect(code).toBe(1);
+  });
+
   it('ends with 2 when the settings are wrong', async () => {
+    expect(await run('doctor', 'gateway', '--through', 'http://gateway')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('http://gateway is not a host name or an https:// URL'),
+    });
     expect(await gateway('--mode', 'sometimes')).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('--mode: one of auth, noauth is expected'),

@@ -18,6 +18,7 @@ import {
   type ScriptedServer,
 } from '../support/cluster-rig.ts';
 import { startApiServerDouble } from '../support/api-server-double.ts';
+import { startLocalApiDouble } from '../support/local-api-double.ts';
 import { listenOn } from '../support/listen.ts';
 import { settingsOf } from '../support/settings.ts';
 
@@ -213,6 +214,32 @@ describe('the clusters of a gateway', () => {
     await vi.waitFor(async () => expect(await ask()).toBe('three'), eventually);
   });
 
+  it('use the API server that works, next to one that never responds and one of another CA', async () => {
+    const [a, foreign] = [await scripted('a'), await scripted('foreign')];
+    const silent = createServer(() => {});
+    onTestFinished(() => void silent.close());
+    const endpoints = [await listenOn(silent), foreign.port, a.port].map((port) => `127.0.0.1:${port}`);
+    const rig = await open({
+      content: { clusters: [entry('a', { endpoints })] },
+      files: { 'a.yaml': kubeconfigOf(a) },
+    });
+    const ask = () => rig.get('/clusters/a/api', { method: 'POST', headers: ['Content-Length', '0'] });
+    const startedAt = performance.now();
+    for (let count = 0; count < 9; count++) expect((await ask()).body).toBe('a');
+    // the checks found both before a connection timeout
+    expect(performance.now() - startedAt).toBeLessThan(15_000);
+    const states = endpoints.map((endpoint, index) => {
+      const labels = `{cluster="a",endpoint="${endpoint}"}`;
+      return `tailcast_cluster_endpoint_up${labels} ${index === 2 ? 1 : 0}`;
+    });
+    await vi.waitFor(async () => {
+      const metrics = await rig.metrics();
+      for (const state of states) expect(metrics).toContain(state);
+    }, eventually);
+    expect(foreign.asked).toEqual([]);
+    expect(a.asked).toHaveLength(9);
+  });
+
   it('do not block each other', async () => {
     const [a, b] = [await scripted('a'), await scripted('b')];
     // accepts connections, and never sends a byte
@@ -250,6 +277,11 @@ describe('the clusters of a gateway', () => {
     );
     const service = { clusters: [entry('a', { service: 'svc:a' })] };
     await expect(openClusterRig({ content: service, files })).rejects.toThrow('identity=tailscale');
+    const tailscaled = await startLocalApiDouble();
+    onTestFinished(() => tailscaled.close());
+    tailscaled.status = { ...tailscaled.status, Version: '1.98.2' };
+    const settings = { identity: 'tailscale', socket: tailscaled.socketPath };
+    await expect(openClusterRig({ content: service, files, settings })).rejects.toThrow('1.98.2');
   });
 
   it('with kcp review the rights of the account in a workspace at the start', async () => {

@@ -73,7 +73,13 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   ],
   k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   'request-headers': { file: 'suites/request-headers.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-  routers: { file: 'suites/routers.test.ts', peers: [] },
+  routers: [
+    { file: 'suites/routers.test.ts', peers: [] },
+    {
+      file: 'suites/routers-clusters.test.ts',
+      peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet'],
+    },
+  ],
   'exec-upstream': {
     file: 'suites/exec-upstream.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],

@@ -26,6 +26,8 @@ export interface KubectlRun {
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   readonly cwd?: string;
+  /** HTTP proxy for all requests except those to this machine. */
+  readonly proxyUrl?: string;
 }
 
 /**
@@ -99,13 +101,14 @@ export function startKubectl(kubectl: Kubectl, args: readonly string[], run: Kub
 }
 
 /** Variables for kubeconfig and transport, in addition to the common ones. */
-export function environmentFor({ kubeconfig, transport }: KubectlRun): Record<string, string> {
+export function environmentFor({ kubeconfig, transport, proxyUrl }: KubectlRun): Record<string, string> {
   const webSockets = transport === undefined ? {} : switches(transport === 'websocket');
   return {
     PATH: process.env['PATH'] ?? '',
     HOME: dirname(kubeconfig),
     KUBECONFIG: kubeconfig,
     TERM: 'xterm',
+    ...(proxyUrl === undefined ? {} : { HTTPS_PROXY: proxyUrl }),
     ...webSockets,
   };
 }

@@ -41,6 +41,8 @@ export interface Tailnet {
   authKey(owner: { readonly user: string } | { readonly tags: readonly string[] }): Promise<string>;
   /** Replaces the policy; nodes receive it within milliseconds. */
   setPolicy(policy: object): void;
+  /** Replaces the DNS names in addition to those of the nodes, with the IPv4 address of each. */
+  setNames(names: Readonly<Record<string, string>>): void;
   /** Removes a node, like an administrator. */
   remove(name: string): Promise<void>;
   /** Runs headscale's command line client and parses its JSON. */
@@ -120,6 +122,8 @@ export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Prom
   mkdirSync(folder);
   const policyPath = join(folder, 'policy.json');
   writeFileSync(policyPath, JSON.stringify(options.policy ?? standardPolicy()));
+  const namesPath = join(folder, 'names.json');
+  writeFileSync(namesPath, '[]');
   const [port, metricsPort, grpcPort, stunPort] = await Promise.all([
     freePort(),
     freePort(),
@@ -131,7 +135,9 @@ export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Prom
   const configPath = join(folder, 'headscale.json');
   writeFileSync(
     configPath,
-    JSON.stringify(controlConfig(folder, { address, port, metricsPort, grpcPort, stunPort, policyPath })),
+    JSON.stringify(
+      controlConfig(folder, { address, port, metricsPort, grpcPort, stunPort, policyPath, namesPath }),
+    ),
   );
   const control = rig.launch({ name: 'headscale', path: headscale, args: ['serve', '--config', configPath] });
   await rig.until('headscale', () => healthy(`${controlUrl}/health`), { watch: [control] });
@@ -201,6 +207,10 @@ export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Prom
     setPolicy(policy) {
       writeFileSync(policyPath, JSON.stringify(policy));
       control.signal('SIGHUP');
+    },
+    setNames(names) {
+      const records = Object.entries(names).map(([Name, Value]) => ({ Name, Value }));
+      writeFileSync(namesPath, JSON.stringify(records));
     },
     async remove(name) {
       const list = (await admin('nodes', 'list')) as { id: string | number; given_name: string }[];
@@ -346,12 +356,13 @@ interface ControlSetup {
   readonly grpcPort: number;
   readonly stunPort: number;
   readonly policyPath: string;
+  readonly namesPath: string;
 }
 
 /** Settings of headscale. Defaults would contact servers outside this machine. */
 function controlConfig(
   folder: string,
-  { address, port, metricsPort, grpcPort, stunPort, policyPath }: ControlSetup,
+  { address, port, metricsPort, grpcPort, stunPort, policyPath, namesPath }: ControlSetup,
 ): object {
   return {
     server_url: `http://${address}:${port}`,
@@ -389,6 +400,7 @@ function controlConfig(
       override_local_dns: false,
       nameservers: { global: [], split: {} },
       search_domains: [],
+      extra_records_path: namesPath,
     },
     logtail: { enabled: false },
     tuning: { batch_change_delay: '20ms', node_store_batch_timeout: '10ms' },

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer, request, type Server } from 'node:https';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -19,45 +19,10 @@ import { findKubectls, runKubectl, startKubectl, type Transport } from '../rig/k
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { createRig, freePort, type Rig } from '../rig/rig.ts';
 import { openArchive } from '../support/archive.ts';
+import { openAddress, type Address } from '../support/address.ts';
 import { startTestRecorder, type TestRecorder } from '../support/product.ts';
 import { createServerCa, type ServerCa } from '../../support/cluster-rig.ts';
 import { gatewaySettings } from '../../support/settings.ts';
-import { listenOn } from '../../support/listen.ts';
-
-/** Another address of an API server, which can be switched off. */
-interface Address {
-  readonly port: number;
-  readonly connections: () => number;
-  close(): void;
-}
-
-async function forwardTo(port: number): Promise<Address> {
-  const open = new Set<Socket>();
-  let connections = 0;
-  const server = createServer((client) => {
-    connections += 1;
-    const upstream = connect(port, '127.0.0.1');
-    for (const socket of [client, upstream]) {
-      open.add(socket);
-      socket.on('error', () => socket.destroy());
-      socket.once('close', () => {
-        client.destroy();
-        upstream.destroy();
-        open.delete(socket);
-      });
-    }
-    client.pipe(upstream).pipe(client);
-  });
-  await listenOn(server);
-  return {
-    port: (server.address() as AddressInfo).port,
-    connections: () => connections,
-    close() {
-      server.close();
-      for (const socket of open) socket.destroy();
-    },
-  };
-}
 
 const kubectl = (await findKubectls()).at(-1)!;
 
@@ -81,7 +46,7 @@ describe('two clusters behind one gateway', () => {
     clusters.set('current', current);
     clusters.set('older', older);
     for (const one of clusters.values()) await createPod(one, 'target', { command: ['sleep', 'infinity'] });
-    for (let count = 0; count < 3; count++) addresses.push(await forwardTo(current.port));
+    for (let count = 0; count < 3; count++) addresses.push(await openAddress(current.port));
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
     localApi = await startLocalApiDouble();

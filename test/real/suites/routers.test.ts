@@ -5,13 +5,15 @@
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { connect, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as wait } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { runChecks } from '../../../src/doctor/checks.ts';
+import { silenceCheck } from '../../../src/doctor/silence-check.ts';
 import {
   kubeconfigOf,
   openClusterRig,
@@ -19,12 +21,13 @@ import {
   type ClusterRig,
   type ScriptedServer,
 } from '../../support/cluster-rig.ts';
+import { listenOn } from '../../support/listen.ts';
 import { startLocalApiDouble, userNode, type LocalApiDouble } from '../../support/local-api-double.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
-import { createRig, freePort, type Program, type Rig } from '../rig/rig.ts';
+import { startRouter, type Router } from '../rig/haproxy.ts';
+import { createRig, type Rig } from '../rig/rig.ts';
 
 const ROUTERS = new URL('../../../deploy/routers/', import.meta.url);
-const haproxyExample = readFileSync(new URL('haproxy.cfg', ROUTERS), 'utf8');
 /** Addresses of the Tailscale Services of the clusters. */
 const VIPS = { a: '100.101.0.1', b: '100.101.0.2' } as const;
 const HOST = '127.0.0.1';
@@ -32,9 +35,11 @@ const CALLER = '100.64.0.4';
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const RULE = { clusters: ['*'], impersonate: { groups: ['devs'] } };
 
-const CHECK = 'send-proxy-v2 check addr 127.0.0.1';
-/** A TLV with a checksum in each PROXY header of haproxy. */
-const WITH_TLV = CHECK.replace(' check', ' proxy-v2-options crc32c check');
+/** Short timeouts for silent connections. */
+const SHORT = [
+  ['timeout client 1m', 'timeout client 1s'],
+  ['timeout server 1m', 'timeout server 1s'],
+] as const;
 
 /** PROXY header (version 2) of a connection from the tailnet. */
 function proxyHeader(destination: string, source = CALLER): Buffer<ArrayBuffer> {
@@ -55,10 +60,7 @@ function proxyHeader(destination: string, source = CALLER): Buffer<ArrayBuffer> 
 
 describe('gateways behind haproxy', () => {
   let rig: Rig;
-  let haproxy: Program;
-  let port: number;
-  let healthPort: number;
-  let statsPath: string;
+  let router: Router;
   let localApi: LocalApiDouble;
   const servers = new Map<string, ScriptedServer>();
   const gateways: ClusterRig[] = [];
@@ -69,18 +71,12 @@ describe('gateways behind haproxy', () => {
     localApi.whois.set(CALLER, { ...userNode(), CapMap: { [CAPABILITY]: [RULE] } });
     for (const name of Object.keys(VIPS)) servers.set(name, await startScripted(name));
     for (let count = 0; count < 2; count++) gateways.push(await openGateway());
-    [port, healthPort] = [await freePort(), await freePort()];
-    statsPath = join(rig.folder, 'haproxy.sock');
-    const config = join(rig.folder, 'haproxy.cfg');
-    writeFileSync(config, configured());
-    haproxy = rig.launch({
-      name: 'haproxy',
-      path: ensureDebianProgram('haproxy'),
-      args: ['-db', '-f', config],
+    const checksum = addresses().map(({ opsPort }) => {
+      const check = `check addr 127.0.0.1 port ${opsPort}`;
+      // a TLV in each PROXY header of haproxy
+      return [check, `proxy-v2-options crc32c ${check}`] as const;
     });
-    await rig.until('haproxy', async () => ((await serversUp()) === 2 ? true : undefined), {
-      watch: [haproxy],
-    });
+    router = await startRouter(rig, HOST, addresses(), [...SHORT, ...checksum]);
   });
 
   afterAll(async () => {
@@ -89,6 +85,9 @@ describe('gateways behind haproxy', () => {
     await localApi.close();
     await rig.stop();
   });
+
+  const addresses = () =>
+    gateways.map(({ gateway: { host, port, opsAddress } }) => ({ host, port, opsPort: opsAddress!.port }));
 
   function openGateway(): Promise<ClusterRig> {
     return openClusterRig({
@@ -109,39 +108,9 @@ describe('gateways behind haproxy', () => {
     });
   }
 
-  /** The example with the addresses of this run, and short timeouts for silent connections. */
-  function configured(): string {
-    const [one, two] = gateways.map(({ gateway }) => gateway);
-    const changes: readonly (readonly [string, string])[] = [
-      ['global\n', `global\n  stats socket ${statsPath} mode 600\n`],
-      ['127.0.0.78:8443', `${HOST}:${port}`],
-      ['127.0.0.1:9100', `${HOST}:${healthPort}`],
-      ['127.0.0.77:8443', `${one!.host}:${one!.port}`],
-      ['127.0.0.77:8444', `${two!.host}:${two!.port}`],
-      [`${CHECK} port 9002`, `${WITH_TLV} port ${one!.opsAddress!.port}`],
-      [`${CHECK} port 9012`, `${WITH_TLV} port ${two!.opsAddress!.port}`],
-      ['timeout client 1m', 'timeout client 1s'],
-      ['timeout server 1m', 'timeout server 1s'],
-      ['inter 1s fall 1 rise 1\n  server two', 'inter 200ms fall 1 rise 1\n  server two'],
-    ];
-    return changes.reduce((config, [from, to]) => {
-      expect(config.split(from)).toHaveLength(2);
-      return config.replace(from, to);
-    }, haproxyExample);
-  }
-
-  async function serversUp(): Promise<number> {
-    const socket = connect(statsPath);
-    socket.write('show stat\n');
-    const rows = (await text(socket)).split('\n').map((line) => line.split(','));
-    return rows.filter(
-      ([proxy, server, ...rest]) => proxy === 'gateways' && server !== 'BACKEND' && rest.includes('UP'),
-    ).length;
-  }
-
   /** Opens a connection to haproxy as tailscaled does. */
   async function dial(destination: string, more: Buffer = Buffer.alloc(0)): Promise<Socket> {
-    const socket = connect(port, HOST);
+    const socket = connect(router.port, HOST);
     await once(socket, 'connect');
     socket.write(Buffer.concat([proxyHeader(destination), more]));
     return socket;
@@ -179,7 +148,7 @@ describe('gateways behind haproxy', () => {
   });
 
   it('refuse callers without a header', async () => {
-    const socket = connectTls({ port, host: HOST, rejectUnauthorized: false });
+    const socket = connectTls({ port: router.port, host: HOST, rejectUnauthorized: false });
     await expect(once(socket, 'secureConnect')).rejects.toThrow(/disconnected|ECONNRESET/);
   });
 
@@ -189,6 +158,29 @@ describe('gateways behind haproxy', () => {
     const ended = once(socket, 'close').then(() => 'closed');
     expect(await Promise.race([ended, wait(4000, 'open')])).toBe('open');
     socket.destroy();
+  });
+
+  it('get a warning of the doctor if haproxy ends silent connections, and none with timeout tunnel', async () => {
+    const without = await startRouter(rig, HOST, addresses(), [...SHORT, ['timeout tunnel 24h', '']]);
+    for (const [front, expected] of [
+      [router, { status: 'ok', summary: expect.stringContaining('kept a connection for 3 s without data') }],
+      [without, { status: 'warning', summary: expect.stringContaining('closed a connection after 1 s') }],
+    ] as const) {
+      // in place of `tailscale serve`
+      const serve = createServer((client) => {
+        const socket = connect(front.port, HOST);
+        for (const one of [client, socket]) one.on('error', () => one.destroy());
+        socket.write(proxyHeader(VIPS.a));
+        client.pipe(socket).pipe(client);
+      });
+      const through = new URL(`https://${HOST}:${await listenOn(serve)}`);
+      const [finding] = await runChecks(
+        [silenceCheck({ through, silentMs: 3000 })],
+        new AbortController().signal,
+      );
+      expect(finding).toMatchObject(expected);
+      serve.close();
+    }
   });
 
   it('get no new connections while they drain, and finish the old ones', async () => {
@@ -203,18 +195,18 @@ describe('gateways behind haproxy', () => {
       servers.get('a')!.asked.filter(({ path }) => path === '/hang').length >= 4 ? true : undefined,
     );
     const closing = first!.gateway.close(60_000);
-    await rig.until('one server', async () => ((await serversUp()) === 1 ? true : undefined));
+    await router.allUp(1);
     for (let count = 0; count < 10; count++) expect(await ask(VIPS.b, '/api')).toMatch('\r\nb');
     expect(sockets.map(({ closed }) => closed)).toEqual([false, false, false, false]);
-    expect((await fetch(`http://${HOST}:${healthPort}/readyz`)).status).toBe(200);
+    expect((await fetch(`http://${HOST}:${router.healthPort}/readyz`)).status).toBe(200);
     for (const socket of sockets) socket.destroy();
     await closing;
   });
 
   it('make the health check of keepalived fail after the last one stopped', async () => {
     await gateways[1]!.gateway.close(0);
-    await rig.until('no server', async () => ((await serversUp()) === 0 ? true : undefined));
-    expect((await fetch(`http://${HOST}:${healthPort}/readyz`)).status).toBe(503);
+    await router.allUp(0);
+    expect((await fetch(`http://${HOST}:${router.healthPort}/readyz`)).status).toBe(503);
   });
 });
 

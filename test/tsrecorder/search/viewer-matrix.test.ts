@@ -207,7 +207,11 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
 
   it('finds nothing in a recording that is hidden, and all in others', async () => {
     for (const [id, number] of numbers) {
-      const path = `recordings/${encodeURIComponent(id)}/search?q=needle`;
+      const one = `recordings/${encodeURIComponent(id)}`;
+      for (const path of [one, `${one}/cast`]) {
+        expect((await get(user, path)).status, path).toBe(hidden.includes(number) ? 404 : 200);
+      }
+      const path = `${one}/search?q=needle`;
       const { status, body } = await get(user, path);
       expect(status, `${number}`).toBe(hidden.includes(number) ? 404 : 200);
       if (status === 200) expect((JSON.parse(body) as { hits: unknown[] }).hits).toHaveLength(1);

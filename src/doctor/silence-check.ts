@@ -1,0 +1,97 @@
+/**
+ * Checks that a TCP proxy in front of the gateway keeps silent connections open. The check measures one connection
+ * through the proxy, and reads no configuration of the proxy.
+ */
+import { once } from 'node:events';
+import { isIP } from 'node:net';
+import { setTimeout as wait } from 'node:timers/promises';
+import { connect, type TLSSocket } from 'node:tls';
+import { errorText } from '../errors.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
+
+export interface SilenceFacts {
+  /** URL of the gateway for clients. */
+  readonly through: URL;
+  /** Duration of the silence. Default 80 s, because the gateway closes an idle connection after 90 s. */
+  readonly silentMs?: number;
+}
+
+const SILENT_MS = 80_000;
+/** Time for connection, handshake and response, in addition to the silence. */
+const RESPONSE_MS = 15_000;
+
+const UNREACHABLE =
+  'run the command on a machine that may use the gateway, with the address that kubectl uses';
+const CUT =
+  'raise the timeout of the proxy for silent connections to hours; for haproxy, set `timeout tunnel 24h` as in ' +
+  'deploy/routers/haproxy.cfg';
+
+/** Returns the check of connections without data. */
+export function silenceCheck({ through, silentMs = SILENT_MS }: SilenceFacts): Check {
+  return {
+    id: 'silence',
+    title: 'silent connections',
+    timeoutMs: silentMs + RESPONSE_MS,
+    remedy: UNREACHABLE,
+    run: (signal) => measure(through, silentMs, signal),
+  };
+}
+
+async function measure(
+  { hostname, host, port }: URL,
+  silentMs: number,
+  signal: AbortSignal,
+): Promise<CheckVerdict> {
+  const address = hostname.replace(/^\[(.*)\]$/, '$1');
+  const socket = connect({
+    host: address,
+    port: Number(port || '443'),
+    servername: isIP(address) === 0 ? address : '',
+    // the request contains no secret, and another check examines the certificate
+    rejectUnauthorized: false,
+  });
+  try {
+    await once(socket, 'secureConnect', { signal });
+    socket.write(`GET /-/clusters HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+    const [response] = (await once(socket, 'data', { signal })) as [Buffer];
+    if (/^connection: close\r$/im.test(response.toString('latin1'))) {
+      return failed(`${host} closes the connection after its response`, UNREACHABLE);
+    }
+    const silence = await silenceOf(socket, silentMs, signal);
+    if (silence === undefined) {
+      return ok(
+        `${host} kept a connection for ${silentMs / 1000} s without data; longer timeouts are not measured`,
+      );
+    }
+    return warning(`${host} closed a connection after ${Math.round(silence / 1000)} s without data`, CUT);
+  } catch (error) {
+    signal.throwIfAborted();
+    return failed(`${host} did not respond: ${errorText(error)}`, UNREACHABLE);
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** Returns the time from the last data to the end of the connection; undefined if it stays open. */
+async function silenceOf(
+  socket: TLSSocket,
+  silentMs: number,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  let lastMs = performance.now();
+  socket.on('data', () => (lastMs = performance.now()));
+  // a reset ends the connection as well
+  const closed = Promise.race([once(socket, 'end'), once(socket, 'close')]).then(
+    () => performance.now() - lastMs,
+    () => performance.now() - lastMs,
+  );
+  const over = new AbortController();
+  try {
+    return await Promise.race([
+      closed,
+      wait(silentMs, undefined, { signal: AbortSignal.any([signal, over.signal]) }),
+    ]);
+  } finally {
+    over.abort();
+  }
+}
