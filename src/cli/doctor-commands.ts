@@ -82,5 +82,5 @@ async function throughProxy(url: string): Promise<readonly Check[]> {
     throw new TailcastError('USAGE', `--through ${url} is not a host name or an https:// URL`);
   }
   const { silenceCheck } = await import('../doctor/silence-check.ts');
-  return [silenceCheck({ through })];
+  return [silenceCheck({ through, monotonicMs: () => performance.now() })];
 }

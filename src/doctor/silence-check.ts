@@ -12,6 +12,7 @@ import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts'
 export interface SilenceFacts {
   /** URL of the gateway for clients. */
   readonly through: URL;
+  readonly monotonicMs: () => number;
   /** Duration of the silence. Default 80 s, because the gateway closes an idle connection after 90 s. */
   readonly silentMs?: number;
 }
@@ -27,21 +28,19 @@ const CUT =
   'deploy/routers/haproxy.cfg';
 
 /** Returns the check of connections without data. */
-export function silenceCheck({ through, silentMs = SILENT_MS }: SilenceFacts): Check {
+export function silenceCheck(facts: SilenceFacts): Check {
   return {
     id: 'silence',
     title: 'silent connections',
-    timeoutMs: silentMs + RESPONSE_MS,
+    timeoutMs: (facts.silentMs ?? SILENT_MS) + RESPONSE_MS,
     remedy: UNREACHABLE,
-    run: (signal) => measure(through, silentMs, signal),
+    run: (signal) => measure(facts, signal),
   };
 }
 
-async function measure(
-  { hostname, host, port }: URL,
-  silentMs: number,
-  signal: AbortSignal,
-): Promise<CheckVerdict> {
+async function measure(facts: SilenceFacts, signal: AbortSignal): Promise<CheckVerdict> {
+  const { hostname, host, port } = facts.through;
+  const silentMs = facts.silentMs ?? SILENT_MS;
   const address = hostname.replace(/^\[(.*)\]$/, '$1');
   const socket = connect({
     host: address,
@@ -53,11 +52,11 @@ async function measure(
   try {
     await once(socket, 'secureConnect', { signal });
     socket.write(`GET /-/clusters HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
-    const [response] = (await once(socket, 'data', { signal })) as [Buffer];
-    if (/^connection: close\r$/im.test(response.toString('latin1'))) {
+    const [response]: unknown[] = await once(socket, 'data', { signal });
+    if (response instanceof Buffer && /^connection: close\r$/im.test(response.toString('latin1'))) {
       return failed(`${host} closes the connection after its response`, UNREACHABLE);
     }
-    const silence = await silenceOf(socket, silentMs, signal);
+    const silence = await silenceOf(socket, { ...facts, silentMs }, signal);
     if (silence === undefined) {
       return ok(
         `${host} kept a connection for ${silentMs / 1000} s without data; longer timeouts are not measured`,
@@ -75,16 +74,14 @@ async function measure(
 /** Returns the time from the last data to the end of the connection; undefined if it stays open. */
 async function silenceOf(
   socket: TLSSocket,
-  silentMs: number,
+  { silentMs, monotonicMs }: Required<Pick<SilenceFacts, 'silentMs' | 'monotonicMs'>>,
   signal: AbortSignal,
 ): Promise<number | undefined> {
-  let lastMs = performance.now();
-  socket.on('data', () => (lastMs = performance.now()));
+  let lastMs = monotonicMs();
+  socket.on('data', () => (lastMs = monotonicMs()));
+  const elapsed = (): number => monotonicMs() - lastMs;
   // a reset ends the connection as well
-  const closed = Promise.race([once(socket, 'end'), once(socket, 'close')]).then(
-    () => performance.now() - lastMs,
-    () => performance.now() - lastMs,
-  );
+  const closed = Promise.race([once(socket, 'end'), once(socket, 'close')]).then(elapsed, elapsed);
   const over = new AbortController();
   try {
     return await Promise.race([
