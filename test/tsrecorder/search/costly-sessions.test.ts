@@ -12,7 +12,7 @@ import { parseQuery } from '../../../src/search/query.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/costly-programs.ts';
-import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, until, type Rig } from '../recorder-rig.ts';
 
 const COSTLY = 200;
 /** Work units for the first, quick reading of a session of 36 KB, including the step that exceeds the limit. */
@@ -197,5 +197,27 @@ describe('a recorder', () => {
       return sessions[0];
     });
     expect(found).toMatchObject({ partial: true, stoppedAt: expect.any(Number) });
+  });
+
+  it('finds a running session of another user while costly sessions run', async () => {
+    await using rig = await createRig({ searchText: 'all' });
+    const open = (cast: string, at: number): ReturnType<typeof openUpload> => {
+      const upload = openUpload(rig.recorder, { 'tailcast-session': `s${at}` });
+      upload.stream.on('error', () => undefined);
+      upload.write(cast);
+      return upload;
+    };
+    const uploads = hostile.map(open);
+    await Promise.all(uploads.map(({ headers }) => headers));
+    const startedMs = performance.now();
+    uploads.push(open(by(INNOCENT) + needle, COSTLY));
+    await until(async () => {
+      const { body } = await rig.get('/api/v1/search?q=needle');
+      const { sessions = [] } = JSON.parse(body) as { sessions?: unknown[] };
+      return sessions.length === 1 ? true : undefined;
+    });
+    // 2 s on an idle machine. Without fair shares, 200 sessions take minutes.
+    expect(performance.now() - startedMs).toBeLessThan(15_000);
+    for (const upload of uploads) upload.close();
   });
 });
