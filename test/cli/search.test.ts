@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { NOT_INDEXED } from '../../src/search/secret-notice.ts';
 import { runCommand as run } from '../support/run-command.ts';
 import { createRig, HEADER, until, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 
@@ -21,7 +22,7 @@ describe('tailcast search', () => {
     expect(nothing.err).toContain(
       `No recording matches. The search covered the indexed recordings of ${rig.recorder.url} with after:30d:`,
     );
-    expect(nothing.err).toContain('The index has no keyboard input, no secrets and no binary output.\n');
+    expect(nothing.err).toContain(`${NOT_INDEXED}\n`);
     expect(nothing.err).toContain("Search for a prefix: tailcast search 'after:30d ");
     expect(nothing.err).toMatch(/absent\*'\n$/);
     const field = await run('search', 'user:nobody', 'ns:prod', '--json', ...recorder);

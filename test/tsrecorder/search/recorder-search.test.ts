@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { LAYOUT } from '../../../src/tsrecorder/search/layout.ts';
+import { printableRuns } from '../../../src/wire/printable-runs.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 const SEARCHING = { searchText: 'all' } as const;
@@ -67,6 +68,15 @@ describe('a recorder with an index', () => {
     const { body } = await rig.get('/api/v1/events?text=search');
     expect(body).toContain(`"recording":${JSON.stringify(sessions[0]!.recording.id)}`);
     expect(body).toContain('/api/v1/search/facets?q=needle');
+  });
+
+  it('finds text within binary output, also if the recording has only the printable text of it', async () => {
+    await using rig = await createRig(SEARCHING);
+    const bytes = Buffer.from('\xff\x00\xe9kestrel flies\xc3\x7f\xfe', 'latin1');
+    await uploadWhole(rig.recorder, cast(bytes.toString()));
+    await uploadWhole(rig.recorder, cast(`[not text: ${bytes.length} B]\r\n${printableRuns(bytes)}`));
+    const { sessions } = await found(rig, '"kestrel flies"', 2);
+    expect(sessions).toHaveLength(2);
   });
 
   it('finds a running session by what is durable, and as stored when it is over', async () => {
