@@ -1,6 +1,7 @@
 /** The live screen of a running session. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { Announcer } from './announcer.tsx';
 import { stoppedText } from '../screen/clock-text.ts';
 import { createCastReader } from '../screen/cast-reader.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
@@ -8,9 +9,9 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
 import { whereText } from './format.ts';
 import { OrderButtons } from './order-buttons.tsx';
-import { useKeys } from './keyboard.tsx';
-import { SizeControls } from './player-controls.tsx';
-import { sizeKeys } from './player-keys.ts';
+import { KeyHelp, useKeys } from './keyboard.tsx';
+import { ScreenControls } from './player-controls.tsx';
+import { helpKey, sizeKeys } from './player-keys.ts';
 import { toggleFullscreen, useZoom } from './screen-size.ts';
 import { createScreenView, type ScreenFit } from './screen-view.ts';
 import { TerminalScreen } from './terminal-screen.tsx';
@@ -53,7 +54,6 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
   Object.assign(display.current, { isPaused, onOutput, fit });
   useEffect(() => display.current.setFit?.(fit), [fit]);
   const size = { onZoom: sized.zoom, onFullscreen: () => void toggleFullscreen(frame.current) };
-  useKeys(isTile ? [] : sizeKeys(size));
   useEffect(() => {
     if (!isPaused) display.current.paint?.();
   }, [isPaused]);
@@ -85,17 +85,40 @@ export function LiveScreen(props: LiveScreenProps): JSX.Element {
           {stoppedText(stoppedAt)}
         </p>
       )}
-      {isTile ? null : (
-        <div class="controls">
-          <button type="button" onClick={lookBack}>
-            Look back
-          </button>
-          <OrderButtons id={id} />
-          <span class="spacer hide-on-phone" />
-          <SizeControls {...size} />
-        </div>
-      )}
+      {isTile ? null : <LiveControls id={id} screen={screen} onLookBack={lookBack} {...size} />}
     </section>
+  );
+}
+
+interface LiveControlsProps {
+  readonly id: string;
+  readonly screen: HTMLElement | null;
+  readonly onLookBack: () => void;
+  readonly onZoom: (by: 1 | -1) => void;
+  readonly onFullscreen: () => void;
+}
+
+function LiveControls(props: LiveControlsProps): JSX.Element {
+  const { id, screen, onLookBack, onZoom, onFullscreen } = props;
+  const [announces, setAnnounces] = useState(false);
+  const [helps, setHelps] = useState(false);
+  const actions = [...sizeKeys({ onZoom, onFullscreen }), helpKey(() => setHelps((shown) => !shown))];
+  useKeys(actions);
+  return (
+    <div class="controls">
+      <button type="button" onClick={onLookBack}>
+        Look back
+      </button>
+      <OrderButtons id={id} />
+      <span class="spacer hide-on-phone" />
+      <ScreenControls
+        {...{ onZoom, onFullscreen, announces }}
+        onAnnounce={setAnnounces}
+        onHelp={() => setHelps(true)}
+      />
+      {announces ? <Announcer screen={screen} /> : null}
+      {helps ? <KeyHelp actions={actions} onClose={() => setHelps(false)} /> : null}
+    </div>
   );
 }
 

@@ -91,28 +91,31 @@ export function Controls(props: ControlProps): JSX.Element {
           onClick={props.onSide}
         />
         <FullscreenButton onFullscreen={props.onFullscreen} />
-        <IconButton
-          icon={Keyboard}
-          class="keyboard-only"
-          label="Keyboard help"
-          shortcut="?"
-          onClick={props.onHelp}
-        />
+        <HelpButton onHelp={props.onHelp} />
       </span>
     </div>
   );
 }
 
-/** Controls of a live screen: size of the text, and full screen. */
-export function SizeControls(props: Pick<ControlProps, 'onZoom' | 'onFullscreen'>): JSX.Element {
+/** Controls of a live screen: size of the text, screen options, full screen and help. */
+export function ScreenControls(
+  props: Pick<ControlProps, 'onZoom' | 'onFullscreen' | 'announces' | 'onAnnounce' | 'onHelp'>,
+): JSX.Element {
   return (
     <>
       <TextSize onZoom={props.onZoom} />
       <span class="group">
-        <DisplayOptions onZoom={props.onZoom} />
+        <DisplayOptions {...props} />
         <FullscreenButton onFullscreen={props.onFullscreen} />
+        <HelpButton onHelp={props.onHelp} />
       </span>
     </>
+  );
+}
+
+function HelpButton({ onHelp }: Pick<ControlProps, 'onHelp'>): JSX.Element {
+  return (
+    <IconButton icon={Keyboard} class="keyboard-only" label="Keyboard help" shortcut="?" onClick={onHelp} />
   );
 }
 
@@ -165,7 +168,7 @@ function DisplayOptions({
   onZoom,
   announces,
   onAnnounce,
-}: Pick<ControlProps, 'onZoom'> & Partial<Pick<ControlProps, 'announces' | 'onAnnounce'>>): JSX.Element {
+}: Pick<ControlProps, 'onZoom' | 'announces' | 'onAnnounce'>): JSX.Element {
   const [fit, setFit] = usePreference('fit');
   return (
     <Drop class="display-options" label="Screen options" icon={Settings2} isQuiet>
@@ -182,16 +185,14 @@ function DisplayOptions({
       </fieldset>
       <Choice name="terminal" legend="Colours of the terminal" />
       <Choice name="zone" legend="Time zone" />
-      {onAnnounce === undefined ? null : (
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={announces}
-            onChange={(event) => onAnnounce(event.currentTarget.checked)}
-          />{' '}
-          Read new output aloud (screen readers)
-        </label>
-      )}
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={announces}
+          onChange={(event) => onAnnounce(event.currentTarget.checked)}
+        />{' '}
+        Read new output aloud (screen readers)
+      </label>
     </Drop>
   );
 }

@@ -73,8 +73,13 @@ export function keyActions(handles: Handles): readonly KeyAction[] {
     { keys: ['g'], does: 'Go to a time', run: handles.onGo },
     { keys: ['c'], does: 'Copy a link to this moment', run: handles.onLink },
     { keys: ['z'], does: 'Local time or UTC', run: handles.onZone },
-    { keys: ['?'], does: 'Keyboard help', run: handles.onHelp },
+    helpKey(handles.onHelp),
   ];
+}
+
+/** Key action that opens the help. */
+export function helpKey(onHelp: () => void): KeyAction {
+  return { keys: ['?'], does: 'Keyboard help', run: onHelp };
 }
 
 /** Key actions for the size of the screen. */

@@ -5,6 +5,7 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { ReviewComment } from '../wire/recorder-api/review.ts';
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { clockText } from '../screen/clock-text.ts';
+import { Announcer } from './announcer.tsx';
 import { CommandList, commandEntries, currentEntry } from './command-list.tsx';
 import { KeyHelp, useKeys } from './keyboard.tsx';
 import { Controls } from './player-controls.tsx';
@@ -239,31 +240,6 @@ function Side({ choice, entries, reviewing, recording, state, onSeek }: SideProp
         />
       )}
     </SidePanel>
-  );
-}
-
-const ANNOUNCE_MS = 1500;
-const MAX_ANNOUNCED = 3;
-
-/** Live region that announces the last lines of the screen to screen readers. */
-function Announcer({ screen }: { readonly screen: HTMLElement | null }): JSX.Element {
-  const [text, setText] = useState('');
-  useEffect(() => {
-    const timer = setInterval(() => {
-      const rows = [...(screen?.querySelectorAll('.row') ?? [])].map((row) => row.textContent.trim());
-      setText(
-        rows
-          .filter((row) => row !== '')
-          .slice(-MAX_ANNOUNCED)
-          .join('\n'),
-      );
-    }, ANNOUNCE_MS);
-    return () => clearInterval(timer);
-  }, [screen]);
-  return (
-    <p class="hidden-label" aria-live="polite">
-      {text}
-    </p>
   );
 }
 
