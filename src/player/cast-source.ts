@@ -126,7 +126,11 @@ export function followLive(id: string, listener: LiveListener): LiveFeed {
     close() {
       closed = true;
       clearTimeout(timer);
-      socket?.close();
+      const connection = socket;
+      // The browser logs a warning if a connection is closed before it is open.
+      if (connection?.readyState === WebSocket.CONNECTING)
+        connection.addEventListener('open', () => connection.close());
+      else connection?.close();
     },
   };
 }

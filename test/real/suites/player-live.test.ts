@@ -1,4 +1,5 @@
 /** Running sessions in a real browser: several side by side, one with its history, and the ends of sessions. */
+import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
 import { accessibilityFaults } from '../support/axe.ts';
@@ -35,6 +36,18 @@ async function idOf(pod: string, bytes: number): Promise<string> {
     )
     .toBeGreaterThan(bytes);
   return found!.id;
+}
+
+/** Opens the keyboard help, and turns the announcements for screen readers on. */
+async function expectHelpAndAnnouncements(page: Page): Promise<void> {
+  await page.keyboard.press('?');
+  await page.getByRole('dialog').getByText('Full screen').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'hidden' });
+  await page.locator('.display-options summary').click();
+  await page.getByLabel('Read new output aloud').check();
+  await page.locator('.controls [aria-live]').getByText('this is sized').waitFor({ state: 'attached' });
+  await page.locator('.display-options summary').click();
 }
 
 describe('the wall', () => {
@@ -122,8 +135,6 @@ describe('a session that runs', () => {
     const upload = await begin(`sized-${size}-${colorScheme}`);
     const shape = size === 'phone' ? PHONE : { ...LAPTOP, viewport: { width: 1440, height: 900 } };
     const page = await open(`#/live?text=sized-${size}-${colorScheme}`, { ...shape, colorScheme });
-    // a tile that is left before it is connected causes a warning
-    await page.locator('.tile .terminal').getByText('this is sized').waitFor();
     await page.getByRole('link', { name: `sized-${size}` }).click();
     await page.locator('.stage:not(.tile *) .terminal').getByText('this is sized').waitFor();
     const font = (): Promise<number> =>
@@ -141,6 +152,7 @@ describe('a session that runs', () => {
       await expect.poll(font).toBe(before);
       await page.keyboard.press('-');
       await expect.poll(font).toBeLessThan(before);
+      await expectHelpAndAnnouncements(page);
     }
     expect(await accessibilityFaults(page)).toEqual([]);
     await page.screenshot({ path: shot(`live-${size}-${colorScheme}`) });
