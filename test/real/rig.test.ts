@@ -51,7 +51,7 @@ describe('the suites', () => {
     const known = Object.values(SUITES)
       .flat()
       .map(({ file }) => file);
-    // a file may belong to several suites
+    // The set removes duplicates, because a file may belong to several suites.
     expect([...new Set(known)].toSorted()).toEqual(files.toSorted());
   });
 });
@@ -125,7 +125,7 @@ describe.each(clusters)(
       expect(execs.at(-1)).toMatchObject({ verb, responseStatus: { code: 101 } });
     });
 
-    // Older servers always translate and do not count.
+    // Only 1.36 counts its translations; older API servers always translate.
     it.runIf(version === '1.36')('translates WebSocket where the node does not take it', async () => {
       await STREAM_CASES.find(({ name }) => name === 'exec stdin ends')!.run(
         context(cluster, newest, 'websocket'),
@@ -392,8 +392,8 @@ function applies(item: KubectlCase, kubectl: Kubectl, transport: Transport): boo
 }
 
 /**
- * The standard grants without recorders. The reference refuses everything if recording is enforced and no recorder has
- * an address.
+ * The standard grants without recorders. With enforced recording and no recorder address, the reference refuses all
+ * requests.
  */
 function unrecorded(): object {
   const text = JSON.stringify(standardPolicy());

@@ -3,8 +3,8 @@
  *
  *   node test/real/run.ts [suite…]
  *
- * `REAL_REPORT` names the file for vitest's JSON report of all runs together. A machine without Go skips everything
- * with one printed reason. Where `CI` is set that is a failure.
+ * `REAL_REPORT` names the file for vitest's JSON report of all runs together. Without Go, the script skips all suites
+ * and prints the reason. If `CI` is set, the script fails instead.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -80,7 +80,8 @@ function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
 }
 
 /**
- * Enters a network namespace after the suites' programs were fetched. `folder` contains the programs during the run.
+ * Fetches the programs and the release that the suites need, and returns how to start a process in a network namespace.
+ * A release is built in `folder`.
  */
 function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();
@@ -113,7 +114,7 @@ function peersOf(suites: readonly Suite[]): readonly PeerName[] {
   return [...new Set(suites.flatMap((suite) => suite.peers))];
 }
 
-/** The closing line that scripts read. */
+/** Prints the last line, which other scripts parse. */
 function close({ passed, failed, skipped }: Counts): number {
   process.stdout.write(`${passed} passed, ${failed} failed, ${skipped} skipped\n`);
   return failed > 0 ? 1 : 0;

@@ -2,11 +2,11 @@ import type { DebianProgram } from './rig/debian.ts';
 import type { PeerName } from './rig/peers.ts';
 
 export interface Suite {
-  /** Relative to this folder. */
+  /** Path of the test file, relative to this folder. */
   readonly file: string;
   /** Peers that must be built first. */
   readonly peers: readonly PeerName[];
-  /** True if the suite runs in its own network namespace. It prints the reason if it is skipped. */
+  /** True if the suite runs in its own network namespace. A skipped suite prints the reason. */
   readonly ownNetwork?: boolean;
   /** Programs and releases that must be fetched before the suite enters its network namespace. */
   readonly fetched?: { readonly programs: readonly DebianProgram[]; readonly release: boolean };
@@ -137,7 +137,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-unprivileged.test.ts',
     ...KERNEL_PODS,
   },
-  // The suite enters its network namespace itself.
+  // This suite creates its own network namespace, so `ownNetwork` is not set.
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': [
@@ -200,7 +200,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
 };
 
-/** Groups suites that share a process. Suites with their own network namespace run separately. */
+/** Groups the suites by process: all suites share one process, except those with their own network namespace. */
 export function runsOf(suites: readonly Suite[]): readonly (readonly Suite[])[] {
   const shared = suites.filter(({ ownNetwork }) => ownNetwork !== true);
   const apart = suites.filter(({ ownNetwork }) => ownNetwork === true);

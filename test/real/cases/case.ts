@@ -10,21 +10,21 @@ import type { Terminal } from '../rig/terminal.ts';
 export interface CaseContext {
   readonly kubectl: Kubectl;
   readonly transport: Transport;
-  /** Path of the client under test to the cluster. */
+  /** Kubeconfig that kubectl uses: for the API server or for the proxy under test. */
   readonly kubeconfig: string;
-  /** The cluster, for set-up and checks without the proxy. */
+  /** The API server itself, for set-up and for checks that bypass the proxy. */
   readonly cluster: Kubernetes;
-  /** A pod that sleeps, with `sh` in container `main`. */
+  /** Name of an idle pod with `sh` in container `main`. */
   readonly pod: string;
   /** An empty folder of this case. */
   readonly folder: string;
   /** A unique name. */
   readonly unique: string;
-  /** Receives every kubectl run of a case with all its output. */
+  /** If set, each kubectl run of the case is added to this list with its output. */
   readonly witness?: WitnessedRun[];
 }
 
-/** Output of a kubectl run: independent evidence for a recording of the session. */
+/** Output of a kubectl run. The tests compare it with the recording of the session. */
 export type WitnessedRun =
   | ({ readonly args: readonly string[]; readonly on: 'pipes' } & KubectlResult)
   | { readonly args: readonly string[]; readonly on: 'terminal'; readonly terminal: Terminal };
@@ -33,7 +33,7 @@ export type Observation = Readonly<Record<string, unknown>>;
 
 export interface KubectlCase {
   readonly name: string;
-  /** Stream type that the case needs. It decides which kubectl versions can run the case over WebSocket. */
+  /** Streams that the case opens. Old kubectl versions support only some of them over WebSocket. */
   readonly streams: 'none' | 'exec' | 'port-forward';
   /** The oldest kubectl minor version that has the command. */
   readonly sinceMinor?: number;
@@ -65,8 +65,8 @@ export async function kubectl(
 }
 
 /**
- * Warnings without relation to the response: about a version difference, and about a message that arrived before
- * kubectl had created its stream.
+ * Warnings that vary between runs: a version difference, or a message that arrived before kubectl had created its
+ * stream.
  */
 const CHATTER = /^WARNING: version difference between client|^E\d{4} .*\] Unknown stream id \d+, discarding/;
 

@@ -1,12 +1,12 @@
-/** Grants and their results at the API server proxy of the reference and at our gateway. */
+/** Grants, and the result of each at the reference's API-server proxy and at the gateway of tailcast. */
 
 /**
- * Name of the capability in the policy of the tests that both proxies read as `https://tailscale.com/cap/kubernetes`,
- * because headscale refuses that name. Both names have the same length.
+ * Capability in the test policy that stands for `https://tailscale.com/cap/kubernetes`, because headscale rejects that
+ * name. The tests replace the name in whois responses, so both names have the same length.
  */
 export const LEGACY_NAME = 'lab.ts.net/cap/legacy-of-kubernetes1';
 
-/** Reasons of wanted differences, as `docs/migration.md` lists them. */
+/** Reasons for intended differences from the reference, as listed in `docs/migration.md`. */
 export const REASONS = {
   readable: 'clients cannot show an empty response',
   ownRights: "no caller gets the gateway's rights",
@@ -18,7 +18,7 @@ export const REASONS = {
   status: 'kubectl shows the reason',
 } as const;
 
-/** A result at both proxies, or a wanted difference. */
+/** The equal result of both proxies, or an intended difference with its reason. */
 export type Seen =
   | string
   | {
@@ -30,7 +30,7 @@ export type Seen =
 /** `ip:port` of a recorder. */
 export type RecorderAddresses = readonly [ipv4: string, ipv6: string];
 
-/** `app` of one grant. */
+/** Field `app` of one grant. */
 type App = Readonly<Record<string, readonly unknown[]>>;
 
 /** Recorders with `tag:recorder`; `first` has the lowest address. */
@@ -48,9 +48,9 @@ export interface GrantCase {
   readonly grants: (recorders: Recorders) => readonly App[];
   /** User and groups that the API server sees, or the refusal. */
   readonly request: Seen;
-  /** Recorder of a session, `unrecorded` or `refused`. Absent: the case opens no session. */
+  /** Recorder of the session, or `unrecorded` or `refused`. Undefined if the case opens no session. */
   readonly session?: Seen;
-  /** True if the first recorder gets an event of the request. */
+  /** True if the first recorder receives an API request event. */
   readonly event?: true;
 }
 
@@ -71,7 +71,7 @@ const ENFORCED = { ...MASTERS, enforceRecorder: true };
 const ALICE = 'alice@example.com | system:authenticated';
 const ALICE_A = 'alice@example.com | a | system:authenticated';
 const ADMIN = 'alice@example.com | system:masters | system:authenticated';
-/** The account of both proxies. */
+/** Kubernetes account of both proxies. */
 const PROXY = [
   'system:serviceaccount:tailcast:gateway',
   'system:serviceaccounts',

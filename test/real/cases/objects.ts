@@ -78,7 +78,7 @@ async function watch(context: CaseContext): Promise<Record<string, unknown>> {
   };
   const path = '/api/v1/namespaces/default/configmaps';
   try {
-    // The watch may open after the object exists: either way its first line is ADDED.
+    // The first line is ADDED, even if the watch opens after the object was created.
     await cluster.api('POST', path, { metadata: { name: unique }, data: { step: 'one' } });
     await seen('ADDED');
     await cluster.api('PUT', `${path}/${unique}`, { metadata: { name: unique }, data: { step: 'two' } });

@@ -46,7 +46,7 @@ async function forward(context: CaseContext): Promise<Record<string, unknown>> {
   }
 }
 
-/** Responds only after the other side has closed its direction. Iteration would close both directions. */
+/** Responds after the peer has closed its direction. `for await` would close both directions of the socket. */
 function answerWithDigest(socket: Socket): void {
   const hash = createHash('sha256');
   socket.on('data', (chunk: Buffer) => hash.update(chunk));

@@ -151,10 +151,7 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
   };
 }
 
-/**
- * Returns undefined if the file does not exist. The control run shows whether the API server returns the same
- * response.
- */
+/** Returns the content of a file, or undefined if it does not exist. The direct run shows if the file must exist. */
 function fileIn(folder: string, name: string): Buffer | undefined {
   const path = join(folder, name);
   return existsSync(path) ? readFileSync(path) : undefined;

@@ -38,7 +38,7 @@ async function attach(context: CaseContext): Promise<Record<string, unknown>> {
   await createPod(context.cluster, pod, { command: SHELL, stdin: true, tty: true });
   const terminal = open(context, ['attach', '-it', pod], 88, 29);
   try {
-    // The prompt was printed before kubectl attached. A resize or a key prints the next one.
+    // The shell printed its prompt before kubectl attached. It prints another prompt after a resize or a key.
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);
@@ -95,16 +95,17 @@ async function ask(terminal: Terminal, command: string, answer: string | RegExp)
 }
 
 /**
- * Waits until the terminal has a size, given as rows and columns. The size travels apart from the input, and `attach`
- * first sends a size that is larger by one, so the shell may read a command before it has its size.
+ * Waits until the terminal in the pod has a size, given as rows and columns. kubectl sends sizes and input on separate
+ * streams, and `attach` first sends a size that is larger by one. So the shell may read a command before the terminal
+ * has its final size.
  */
 function hasSize(terminal: Terminal, size: string): Promise<boolean> {
   return ask(terminal, `until stty size | grep -x '${size}'; do sleep 0.05; done`, size);
 }
 
 /**
- * Checks that a program sees each new size. Several sizes are sent, so that the initial size of kubectl cannot be the
- * match.
+ * Checks that a program sees each new size. The test sends several sizes, because a single one could equal kubectl's
+ * initial size.
  */
 async function resize(terminal: Terminal): Promise<boolean> {
   await start(

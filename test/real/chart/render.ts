@@ -136,14 +136,14 @@ function kustomization(name: string): string {
     `# kubectl apply${operator ? ' --server-side' : ''} -k deploy/kustomize/${name}`,
     'apiVersion: kustomize.config.k8s.io/v1beta1',
     'kind: Kustomization',
-    // The operator writes events in other namespaces, so its namespace is not set.
+    // The operator creates Events in other namespaces, so the kustomization sets no namespace for it.
     ...(operator ? [] : [`namespace: ${NAMESPACE}`]),
     operator ? 'resources: [../../crds, resources.yaml]' : 'resources: [resources.yaml]',
     '',
   ].join('\n');
 }
 
-/** Returns the resources without comments of templates and without the label for the manager of an object. */
+/** Returns the resources without helm's `# Source` comments and without the label `managed-by: Helm`. */
 function resources(rendered: string, name: string): string {
   const body = rendered
     .split('\n')

@@ -25,7 +25,7 @@ export interface RawResponse {
   readonly status: number;
   /** The part of the body that was read. */
   readonly body: string;
-  /** True if the response had no end, for example for a watch. The client then stopped reading. */
+  /** True if the response was endless, as for a watch, and the client stopped reading. */
   readonly endless: boolean;
 }
 
@@ -60,7 +60,7 @@ async function open({ host, port, ca }: RawServer): Promise<TLSSocket> {
   const socket = connect({ host, port, ca, ALPNProtocols: ['http/1.1'] });
   await once(socket, 'secureConnect');
   socket.setNoDelay(true);
-  // The `close` event follows.
+  // An error needs no handling here, because the `close` event follows.
   socket.on('error', () => undefined);
   return socket;
 }
@@ -116,7 +116,7 @@ interface Answer {
   readonly closes: boolean;
 }
 
-/** Parses an available response. Sufficient for a server with correct framing. */
+/** Parses the response as far as it has arrived. The parser relies on correct framing by the server. */
 function read(bytes: Buffer, method: string, closed: boolean): Answer {
   const text = bytes.toString('latin1');
   const headEnd = text.indexOf('\r\n\r\n');

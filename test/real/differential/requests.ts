@@ -70,7 +70,7 @@ const PARAMETERS = words(
   'path=/exec follow=true as=Table a=b=c =x & && a;b=1 x=% %00=1',
 );
 
-/** The lists above are long: one item per line would hide them. */
+/** Splits lines into words, so that the long lists above need few lines. */
 function words(...lines: readonly string[]): readonly string[] {
   return lines.flatMap((line) => line.split(' '));
 }

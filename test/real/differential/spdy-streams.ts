@@ -1,4 +1,6 @@
-/** SPDY frames in the form that the oracle speaks, random streams of them, and our own reading of bytes. */
+/**
+ * SPDY frames for the differential test: random frames, their encoding, and tailcast's parsing in the oracle's format.
+ */
 import { constants, deflateRawSync } from 'node:zlib';
 import { inflateSpdyBlock } from '../../../src/recording/spdy-inflate.ts';
 import { SPDY_DICTIONARY } from '../../../src/wire/spdy/dictionary.ts';
@@ -8,7 +10,10 @@ import { join } from '../../support/damage.ts';
 import { base64 } from './oracle.ts';
 import type { Random } from '../../support/random.ts';
 
-/** Fields with the value zero, false or empty are omitted, and fields have the order of Go's encoder. */
+/**
+ * A frame as the oracle's JSON. As in Go's encoder, zero, false and empty values are omitted, and the order of fields
+ * is fixed.
+ */
 export interface OracleFrame {
   readonly kind: string;
   readonly streamId?: number;
@@ -77,7 +82,7 @@ const HEADER_VALUES = [
   'y'.repeat(300),
 ] as const;
 
-/** Returns a random stream of legal frames. */
+/** Returns random valid frames. */
 export function randomFrames(random: Random): OracleFrame[] {
   return Array.from({ length: 1 + random.below(8) }, () => tidy(randomFrame(random)));
 }
@@ -133,7 +138,7 @@ function randomFrame(random: Random): OracleFrame {
 /** Compresses the header blocks of one direction. */
 export type DeflateHeaders = (headers: NonNullable<OracleFrame['headers']>) => Uint8Array;
 
-/** Writes frames with tailcast's encoder, and with zlib and every kind of deflate block. */
+/** Returns tailcast's encoder, or a zlib encoder that uses every kind of deflate block. */
 export function randomDeflater(random: Random, { odd }: { readonly odd: boolean }): DeflateHeaders {
   if (random.oneIn(3)) {
     const deflater = createHeaderDeflater();
@@ -196,7 +201,7 @@ const NOTHING = {
   payload: '',
 } as const satisfies Omit<OracleFrame, 'kind'>;
 
-/** Returns tailcast's bytes for a frame. */
+/** Encodes a frame with tailcast's encoder. */
 export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Array {
   const full = { ...NOTHING, ...frame };
   const { streamId, fin, status } = full;
@@ -223,7 +228,7 @@ export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Ar
   }
 }
 
-/** Parses a direction with our parser: complete frames until the end or the first error. */
+/** Parses a stream with tailcast's parser, and returns the complete frames before its end or the first error. */
 export function decodeOurs(chunks: readonly Uint8Array[]): {
   frames: OracleFrame[];
   refused: Error | undefined;

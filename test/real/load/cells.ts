@@ -31,18 +31,18 @@ export interface Cell {
 }
 
 const BULK_MB = 80;
-/** Takes 13 seconds at 1.5 MB/s. */
+/** A slow reader needs 13 seconds for this size, at 1.5 MB/s. */
 const SLOW_MB = 20;
 
 export interface CellChoice {
   readonly kubectls: readonly Kubectl[];
-  /** Sizes that replace the usual sizes. */
+  /** Size of text and random bytes, instead of the defaults above. */
   readonly megabytes?: number | undefined;
   /** Cells whose name does not match are skipped. */
   readonly only?: RegExp | undefined;
 }
 
-/** All combinations with a difference: recorder conditions apply only to recorded paths. */
+/** Returns all useful combinations: conditions of the recorder apply only to recorded paths. */
 export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const cells = CONDITIONS.flatMap((condition) =>
     CONTENTS.flatMap((content) =>
@@ -57,7 +57,7 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
       ),
     ),
   );
-  // a terminal has no pipe that could be read slowly
+  // A slow reader reads kubectl's pipe, and a session on a terminal has no pipe.
   const possible = cells.filter(({ condition, content }) => !isSlow(condition) || content !== 'tty-lines');
   return only === undefined ? possible : possible.filter(({ name }) => only.test(name));
 }
@@ -82,7 +82,9 @@ export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly 
   return only === undefined ? cells : cells.filter(({ name }) => only.test(name));
 }
 
-/** A few cells of each kind for a run of minutes. Conditions that once lost bytes come first. */
+/**
+ * Returns a few cells of each kind, for a run of a few minutes. Conditions under which bytes were once lost come first.
+ */
 export function sampleCells(choice: CellChoice): readonly Cell[] {
   const wanted: readonly (readonly [Condition, Content])[] = [
     ['busy', 'text'],

@@ -17,12 +17,14 @@ export interface Expected {
 
 export interface Script {
   readonly tty: boolean;
-  /** Arguments of `sh`; `token` is somewhere in them. */
+  /** Returns arguments of `sh` that contain `token`, which identifies the recording. */
   command(token: string): readonly string[];
   readonly expected: Expected;
 }
 
-/** Creates the needed files once. Pods use the file system of this machine. */
+/**
+ * Returns a function that creates each file once. Pods can read it, because they use the file system of this machine.
+ */
 export function createContents(folder: string): (cell: Cell) => Promise<Script> {
   const known = new Map<string, Promise<Script>>();
   return (cell) => {

@@ -9,7 +9,7 @@ export const RESULTS = new URL('../../../bench/load-results.md', import.meta.url
 export interface CellResult {
   readonly cell: Cell;
   readonly results: readonly SessionResult[];
-  /** Load average of a minute at the end of the cell. */
+  /** One-minute load average at the end of the cell. */
   readonly load: number;
 }
 
@@ -17,13 +17,10 @@ export function finish(cell: Cell, results: readonly SessionResult[]): CellResul
   return { cell, results, load: loadavg()[0] ?? 0 };
 }
 
-/**
- * Returns the results that a cell through the gateway must not have. Direct cells are the control group and may have
- * any result.
- */
+/** Returns the results that make the test fail. Direct cells never fail, because they are the control group. */
 export function faultsOf({ cell, results }: CellResult): readonly string[] {
   if (cell.way === 'direct') return [];
-  // An API server that had to wait may have discarded output; kubectl then reports an error.
+  // With `beyond`, the API server has to wait and may discard output; kubectl then reports an error.
   const allowed = cell.condition === 'beyond' ? ['exact', 'reported'] : ['exact'];
   return results
     .filter(({ verdict }) => !allowed.includes(verdict))

@@ -113,8 +113,8 @@ function onPipes(
 }
 
 /**
- * Prints the exit code after all output and waits until it was read. node-pty closes a terminal 200 ms after its
- * program exits, before all output is read on a busy machine.
+ * Prints the exit code after all output, and waits for a key before it exits. node-pty closes a terminal 200 ms after
+ * its program exits, so output that a busy machine has not read by then would be lost.
  */
 const SAY_END = '"$@"; printf "<ended %d>" $?; read -r _';
 const END = /^<ended (\d+)>/;
@@ -156,11 +156,11 @@ async function onTerminal(
 
 interface Pause {
   at(bytes: number): void;
-  /** Resolves when a paused recorder continues. */
+  /** Resolves at the end of this pause, or immediately if it has not begun. */
   readonly over: Promise<void>;
 }
 
-/** If several sessions paused a recorder, it continues after the last of them resumes it. */
+/** Number of sessions that pause each recorder. The recorder continues when the number is 0. */
 const paused = new Map<Recorder, number>();
 
 function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {

@@ -23,9 +23,9 @@ const SMALL_BUFFER = ['--output-buffer-memory', '1MiB', '--output-buffer-disk', 
 
 export interface Recorder {
   readonly process: RoleProcess;
-  /** Returns the recording of the session with this token in its command. */
+  /** Returns the recording of the session whose command contains this token. */
   find(token: string): Promise<Recording | undefined>;
-  /** Deletes the stored casts, because the casts of a night would fill the disk. */
+  /** Deletes the stored casts, because those of an overnight run would fill the disk. */
   forget(): void;
 }
 

@@ -78,7 +78,7 @@ const ASK_TLS: Readonly<Record<string, (wish: Wish) => Promise<unknown>>> = {
 
 type Answer = AsyncIterable<Buffer> & { readonly statusCode: number };
 
-/** Sends a body and requests one. Prints the digests of both directions. */
+/** Uploads a body and then downloads one. Returns the digest of each as received, and the expected digest. */
 async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Record<string, Digest>>> {
   const upload = open(url, { method: 'POST', agent: false });
   const answered = once(upload, 'response') as Promise<[Answer]>;
@@ -116,14 +116,14 @@ async function converse(url: string, messages: number): Promise<readonly string[
 }
 
 if (how === 'http') {
-  // Host name and headers (as JSON) of the request.
+  // The other arguments are the `Host` header and more headers as JSON.
   const headers = { ...(port === '' ? {} : { host: port }), ...(JSON.parse(text || '{}') as object) };
   const request = get(target, { timeout: LIMIT_MS, agent: false, headers });
   request.on('timeout', () => request.destroy(new Error(`no answer from ${target}`)));
   const [response] = (await once(request, 'response')) as [
     AsyncIterable<Buffer> & { readonly statusCode: number },
   ];
-  // Prints the status if the response is not from a pod.
+  // Only pods respond with 200; for other responses the program prints the status.
   if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
   else for await (const chunk of response) process.stdout.write(chunk);
 } else if (how === 'tls') {

@@ -12,7 +12,7 @@ import type { Program, Rig } from '../rig/rig.ts';
 const root = fileURLToPath(new URL('../../../', import.meta.url));
 export const NAMESPACE = 'tailcast';
 
-/** The roles reject unknown variables with the prefix of settings. The rig's marker is one. */
+/** tailcast rejects unknown `TAILCAST_` variables, so the rig's marker is removed. */
 const WITHOUT_MARKER = ['-u', 'TAILCAST_RIG'] as const;
 
 interface Manifest {
@@ -99,7 +99,7 @@ export interface OperatorOptions {
   readonly apiKey: string;
   readonly name?: string;
   readonly leaderElection?: boolean;
-  /** True for the built operator instead of the sources, to measure its resources. */
+  /** True to run the built operator instead of the sources, for measurements of its resource usage. */
   readonly isBuilt?: boolean;
   readonly more?: readonly string[];
 }
@@ -161,8 +161,8 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 }
 
 /**
- * Commands that replace the images of pods. Each command uses a link in the rig's folder to this repository. The
- * kubelet double would replace a path below `/tmp` if a pod mounts `/tmp`.
+ * Returns the commands that the kubelet double runs instead of images. They use a link in the rig's folder to this
+ * repository, because the double would replace a repository path below `/tmp` if a pod mounts `/tmp`.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);
@@ -181,7 +181,7 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
   };
 }
 
-/** The command for tailcast's image only. */
+/** Returns the command for tailcast's image only. */
 export function ownImage(rig: Rig): Readonly<Record<string, readonly string[]>> {
   return ownCommand(linkRepository(rig));
 }
@@ -191,7 +191,7 @@ function ownCommand(linked: (path: string) => string): Readonly<Record<string, r
   return { [readManifest().publishing.image]: argv };
 }
 
-/** @returns a path of this repository through the link */
+/** @returns a function that turns a path of this repository into a path through the link */
 function linkRepository(rig: Rig): (path: string) => string {
   const link = join(rig.folder, 'repository');
   symlinkSync(root, link);

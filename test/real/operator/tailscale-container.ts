@@ -4,12 +4,13 @@
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *
- * It differs in two ways. This tailscaled keeps its state in a file: the state Secret contains its machine key before
- * it joins, as with the image, and the other keys after that. Pods share one network here, so `$(POD_INDEX)` in an
- * address of the serve configuration is the number of the pod, as in the variables of the container next to it.
+ * The program differs from the image in two ways. Its tailscaled keeps the state in a file. As with the image, the
+ * state Secret contains the machine key before the node joins, but it gets the other keys only after that. All pods
+ * share one network, so the program replaces `$(POD_INDEX)` in addresses of the serve configuration with the number of
+ * the pod.
  *
- * A pod with a name that starts with `dies-` exits like a pod that is killed between joining and reporting its
- * identity.
+ * If the name of the pod starts with `dies-`, the program exits after joining and before reporting its identity, like a
+ * killed pod.
  */
 import { execFile, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -118,7 +119,7 @@ async function status(): Promise<Status> {
       const seen = JSON.parse((await cli('status', '--json')).stdout) as Status;
       if (seen.BackendState === 'Running' || seen.BackendState === 'NeedsLogin') return seen;
     } catch {
-      // tailscaled is starting, or the exit code of `status` reports that it is down.
+      // tailscaled is still starting, or `status` failed because the node is down.
     }
     await delay(50);
   }
@@ -135,7 +136,7 @@ if ((await status()).BackendState === 'NeedsLogin') {
   );
   if (variable('TS_KUBE_SECRET').startsWith('dies-')) daemon.kill('SIGKILL');
 }
-/** containerboot omits handlers with certificates if the tailnet has none, as this one. */
+/** Like containerboot, omits handlers that need certificates, because this tailnet issues none. */
 async function serve(path: string): Promise<void> {
   const config = readFileSync(path, 'utf8').replaceAll('$(POD_INDEX)', variable('POD_INDEX'));
   if (config.includes('${TS_CERT_DOMAIN}')) return;
@@ -167,6 +168,6 @@ await kube('PATCH', 'application/strategic-merge-patch+json', {
     [STATE_KEY]: encode(readFileSync(stateFile)),
   },
 });
-// containerboot does not use the key again with TS_AUTH_ONCE.
+// With TS_AUTH_ONCE, containerboot uses the auth key only once.
 await kube('PATCH', 'application/merge-patch+json', { data: { authkey: null } });
 process.stdout.write(`joined as ${self.DNSName}\n`);

@@ -1,7 +1,7 @@
 /**
  * The server behind Services. It responds over HTTP and UDP with its name and the address of the caller, or with the
- * requested number of bytes. It counts received bytes, and sends a body or single lines on request. It reports the
- * caller over WebSocket, too. The next port echoes over HTTP/2 without TLS, as a gRPC server does.
+ * requested number of bytes. It returns the digest of an uploaded body, and sends single lines on request. It also
+ * reports the caller over WebSocket. A server on the next port echoes over HTTP/2 without TLS, as gRPC servers do.
  *
  *   node web.ts <port>
  */
@@ -29,7 +29,7 @@ const factsOf = (request: IncomingMessage): string =>
     caller: request.headers['x-forwarded-for'],
   });
 
-/** Sends one line at a time. */
+/** Yields lines with a pause between them. */
 async function* lines(count: number): AsyncGenerator<string> {
   for (let line = 0; line < count; line += 1) {
     if (line > 0) await delay(LINE_MS);
@@ -41,7 +41,7 @@ const server = createServer((request, response) => {
   const { searchParams } = new URL(request.url ?? '/', 'http://web');
   const number = (key: string): number => Number(searchParams.get(key));
   if (request.method === 'POST') {
-    // The client has disconnected.
+    // The digest fails if the client disconnects.
     digestOf(request).then(
       (digest) => response.end(JSON.stringify(digest)),
       () => response.destroy(),

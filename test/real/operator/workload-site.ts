@@ -21,7 +21,7 @@ const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, imp
 
 /** Target name of a Service of type ExternalName; pods find it in their hosts file. */
 export const OUTER_NAME = 'outer.example.com';
-/** The only address of {@link OUTER_NAME}. */
+/** IPv4 address of {@link OUTER_NAME}. */
 export const OUTER_ADDRESS = '10.96.250.10';
 export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
 export const PORT = 8080;
@@ -29,8 +29,8 @@ export const SERVICE_NETWORK = '10.96.0.0/16';
 const SERVICE_NETWORK_6 = 'fd96::/112';
 
 /**
- * Maximum time until another node serves. Connections of a killed node close. Headscale notices a lost node by a ping
- * every ten seconds with a timeout of five.
+ * Maximum time until another node of the group serves. A killed node closes its connections, so the change is fast.
+ * Headscale notices a lost node by a ping every ten seconds with a timeout of five.
  */
 export const OTHER_NODE_MS = { killed: 20_000, lost: 45_000 } as const;
 
@@ -47,7 +47,7 @@ export interface WebAnswer {
   readonly path?: string;
   readonly host?: string;
   readonly login?: string;
-  /** The caller according to the proxy. */
+  /** Address of the caller, from `X-Forwarded-For`. */
   readonly caller?: string;
   readonly status?: number;
 }
@@ -102,10 +102,10 @@ export interface WorkloadSite {
   address(pod: string, address: string): Promise<void>;
   /** Returns names and capabilities of the processes of a pod, in the format of the kernel. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
-  /** Opens connections from a pod until `end` is called and the minimum number is reached. */
+  /** Opens connections from a pod until `end` is called, but at least a minimum number. */
   load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
-  /** Queries a nameserver from a pod: addresses, or the reason without addresses. */
+  /** Queries a nameserver from a pod. Returns the addresses, or the error if there are none. */
   resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
   /** Removes the routes of a pod to addresses of Services, as for a client outside the cluster. */
   banish(pod: string): Promise<void>;
@@ -124,11 +124,11 @@ export interface WorkloadSite {
 /** Sequential connections. */
 export interface Load {
   end(): Promise<{
-    /** Number of connections until `end` was called, and in total. */
+    /** Number of responses when `end` was called, and in total. */
     readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;
-    /** Number of connections that were already open. */
+    /** Number of failures on established connections. */
     readonly broken: number;
     /** The longest time without a response. */
     readonly silentMs: number;
@@ -165,13 +165,13 @@ export async function startWorkloadSite(
     ensurePeer('containerboot'),
     ensurePeer('kube-proxy'),
   ]);
-  // Containers have their own /tmp.
+  // Containers have their own /tmp, so the rig's folder must be elsewhere.
   process.env['TMPDIR'] = '/var/tmp';
   const rig = createRig();
   try {
     const { hostsPath } = layNetwork(rig, {
       'kubernetes.default.svc': ['10.96.0.1'],
-      // containerboot ignores a name in the hosts file that has addresses of one family only.
+      // containerboot ignores a name whose addresses in the hosts file are all of one family.
       [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
     });
     const [cluster, tailnet] = await Promise.all([
@@ -332,7 +332,7 @@ function entered(rig: Rig, pod: string, ...argv: readonly string[]): readonly st
   return ['nsenter', `--target=${holderOf(rig, 'default', pod)}`, '--net', ...argv];
 }
 
-/** The process that keeps the network of a pod open. */
+/** Returns the process that keeps the network namespace of a pod open. */
 function holderOf(rig: Rig, namespace: string, pod: string): string {
   return readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `${namespace}_${pod}`), 'utf8');
 }
@@ -404,7 +404,7 @@ trap '${GIVE_UP.at(-1) ?? ''}; kill -TERM $child' TERM
 while kill -0 $child 2>/dev/null; do wait $child; done
 `;
 
-/** Puts the API server under the address of its Service, and Services into rules of the kernel. */
+/** Makes the API server reachable at the address of its Service, and starts kube-proxy for all Services. */
 export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: string): Promise<void> {
   await cluster.api('POST', '/apis/discovery.k8s.io/v1/namespaces/default/endpointslices', {
     apiVersion: 'discovery.k8s.io/v1',

@@ -1,9 +1,9 @@
 /**
- * Builds the peers into a cache outside the repository, and only what is missing.
+ * Builds the missing peers into a cache outside the repository.
  *
  *   node test/real/rig/build.ts [peer…]
  *
- * The cache is keyed by everything that goes into a peer: go.mod, go.sum, its own sources and the flags. A program is
+ * The cache key of a peer is a hash of all its inputs: go.mod, go.sum, its own sources and the flags. A program is
  * built under a temporary name and then renamed, so an interrupted build leaves no incomplete file. A lock file
  * prevents two builds of one peer at the same time.
  */
@@ -46,8 +46,8 @@ export class GoMissingError extends Error {}
 const inFlight = new Map<PeerName, Promise<Programs>>();
 
 /**
- * Returns the programs and files of a peer, and builds or downloads missing ones. This may need the network. A suite
- * with its own network namespace has no access to it, so `suites.ts` names its peers, which are built before.
+ * Returns the programs and files of a peer, and builds or downloads missing ones, which needs the network. A suite with
+ * its own network namespace cannot reach the network, so `suites.ts` names its peers, and `run.ts` builds them first.
  *
  * @returns name of a program or of files → absolute path
  * @throws GoMissingError if a build is needed without Go; Error with the compiler's output otherwise
@@ -103,7 +103,7 @@ async function keepFiles(
   const temporary = `${path}.${process.pid}.part`;
   try {
     cpSync(join(await downloadModule(module, peer, report), folder), temporary, { recursive: true });
-    // Modules are read-only, but unused copies must be removable.
+    // Files of the module cache are read-only, but it must be possible to delete the copy.
     chmodSync(temporary, 0o755);
     renameSync(temporary, path);
   } finally {

@@ -1,4 +1,4 @@
-/** Installs Debian packages if possible; otherwise an error names the missing package. */
+/** Finds programs, and installs their Debian packages if possible; otherwise an error names the missing package. */
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -26,7 +26,7 @@ const PACKAGE_NAMES: ReadonlyMap<DebianProgram, string> = new Map([
 ]);
 
 /**
- * Returns the path of a program. Installs its Debian package if this process may.
+ * Returns the path of a program. If the program is missing and this process is root, installs its Debian package.
  * @throws Error with the package to install
  */
 export function ensureDebianProgram(name: DebianProgram): string {

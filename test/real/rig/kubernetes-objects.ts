@@ -11,7 +11,7 @@ export function bootstrapObjects(): readonly { readonly path: string; readonly o
       object: { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'gateway' } },
     },
     {
-      // Minimum rights of a gateway in mode `auth`: a request without impersonation fails.
+      // Minimum rights of a gateway in mode `auth`. They permit only impersonation, so a request without it fails.
       path: `${rbac}/clusterroles`,
       object: {
         apiVersion: 'rbac.authorization.k8s.io/v1',

@@ -13,18 +13,18 @@ export type KubernetesVersion = '1.36' | '1.34';
 
 export interface KubernetesOptions {
   readonly version?: KubernetesVersion;
-  /** Also a controller manager: service accounts, StatefulSets, garbage collection. Default true. */
+  /** True to start a controller manager, for service accounts, StatefulSets and garbage collection. Default true. */
   readonly controllers?: boolean;
   /**
-   * Node options; undefined for no node. `webSockets`: the node accepts WebSocket streams (1.36 only), so the API
-   * server does not translate them.
+   * Node options; false for no node. `webSockets`: the node accepts WebSocket streams (1.36 only), so the API server
+   * does not translate them.
    */
   readonly node?:
     | false
     | {
         readonly webSockets?: boolean;
         readonly images?: Readonly<Record<string, readonly string[]>>;
-        /** Pods have their own network namespaces behind this bridge, and this file as `/etc/hosts`. */
+        /** If set, each pod has its own network namespace, connected to this bridge, and this file as `/etc/hosts`. */
         readonly network?: { readonly bridge: string; readonly hostsPath: string };
       };
   /** Listening address of the API server. Default: 127.0.0.1. */
@@ -47,9 +47,9 @@ export interface Kubernetes {
   readonly tokens: Readonly<Record<User, string>>;
   /** Writes a kubeconfig for a token, or for a proxy in front of this API server. */
   kubeconfig(name: string, access: KubeconfigAccess): string;
-  /** One request as JSON, for set-up and checks. Throws on any status of 400 or more. */
+  /** Sends a JSON request, for set-up and checks. Throws if the status is 400 or higher. */
   api(method: string, path: string, body?: unknown, user?: User): Promise<unknown>;
-  /** The audit log, one event for each finished request or started stream, in order. */
+  /** Returns the audit log in order, with one event for each finished request or started stream. */
   audit(): readonly AuditEvent[];
   readonly programs: {
     readonly etcd: Program;
@@ -393,7 +393,7 @@ function createAccess(
   };
 }
 
-/** The rig's own requests; they are not in the audit log. */
+/** Sends a request of the rig itself; the audit log omits these requests. */
 const PROBE_TOKEN = 'rig-probe-token-1d5c';
 
 const LOOPBACK = '127.0.0.1';

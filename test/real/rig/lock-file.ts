@@ -3,7 +3,9 @@ import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 250;
-/** Maximum time for which a process may hold the right to remove a dead owner's lock; it needs microseconds. */
+/**
+ * Age in milliseconds at which the right to remove a dead owner's lock expires. The removal needs only microseconds.
+ */
 const STEAL_LIMIT_MS = 10_000;
 
 /**
@@ -60,7 +62,7 @@ function readOwner(path: string): { pid: number; startTime: number; text: string
     const text = readFileSync(path, 'utf8');
     const [pid, startTime] = text.trim().split(' ').map(Number);
     if (pid === undefined || startTime === undefined || !(pid > 0)) {
-      // The owner created the file and has not written to it yet, or was killed in between.
+      // The owner has created the file but not yet written to it, or was killed in between.
       return ageMs(path) > STEAL_LIMIT_MS ? { pid: 0, startTime: -1, text } : undefined;
     }
     return { pid, startTime, text };
@@ -81,7 +83,7 @@ function ageMs(path: string): number {
 export function startTimeOf(pid: number): number | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The second field is the command in parentheses and may hold anything; start time is field 22.
+    // The second field, the command in parentheses, may contain any character. The start time is field 22.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return fields[0] === 'Z' ? undefined : Number(fields[19]);
   } catch {

@@ -1,6 +1,6 @@
 /**
- * A network namespace for a suite. Its processes see no interface of the machine, and everything disappears with them.
- * Needs root, a tun device, iproute2 and nftables.
+ * A network namespace for a suite. Processes in the namespace see no interface of the machine. The kernel removes the
+ * namespace after the last of them exits. Needs root, a tun device, iproute2 and nftables.
  */
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, writeFileSync } from 'node:fs';
@@ -8,15 +8,17 @@ import { join } from 'node:path';
 import { ensureDebianProgram } from './debian.ts';
 import type { Rig } from './rig.ts';
 
-/** Address of the node in this namespace, which all pods call. */
+/** Address of the node in the namespace; all pods use it. */
 export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 
-/** Set in such a namespace; otherwise it contains the reason. */
+/**
+ * Environment variable that is `own` inside such a namespace. If the machine cannot create one, it contains the reason.
+ */
 const VARIABLE = 'TAILCAST_REAL_NETWORK';
 const OWN = 'own';
 
-/** The way to start a process in its own network namespace. */
+/** Command and environment that start a process in its own network namespace. */
 export interface Entry {
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string>>;

@@ -1,4 +1,4 @@
-/** OpenSearch with one node: the server's jars, built with Maven into the cache. */
+/** A single-node OpenSearch server. Maven builds it from the server's jars into the cache. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from '../support/cached-client.ts';

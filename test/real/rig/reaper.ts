@@ -1,6 +1,7 @@
 /**
- * Stops processes that a rig leaves behind. As a program it waits for the end of its standard input, which also
- * closes when the rig's process is killed. Then it kills the rig's process groups and removes its folder.
+ * Kills processes that a rig leaves behind. When run as a program, the reaper waits until its standard input closes,
+ * which also happens if the rig's process is killed. Then it kills the rig's process groups and removes the rig's
+ * folder.
  *
  *   node reaper.ts <rig id> <folder> <pid file>
  */

@@ -22,11 +22,11 @@ export interface ReferenceProxyOptions {
   readonly mode: 'auth' | 'noauth';
   readonly kubernetes: Kubernetes;
   readonly tailnet: Tailnet;
-  /** Capability of the policy that the proxy reads as the older name of the Kubernetes capability. */
+  /** Capability of the policy that the proxy reads as `https://tailscale.com/cap/kubernetes`. */
   readonly legacyName?: string;
 }
 
-/** Starts it and returns when it has joined the tailnet. Its node carries `tag:k8s`. */
+/** Starts the proxy and returns when its node, which has `tag:k8s`, has joined the tailnet. */
 export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptions): Promise<ReferenceProxy> {
   const { kubernetes, tailnet, mode } = options;
   const { 'api-proxy': path = '' } = await ensurePeer('reference');
@@ -55,7 +55,7 @@ export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptio
   });
   const ready = await rig.until(hostname, () => program.firstLine, { watch: [program] });
   const [ipv4, ipv6] = ready['addresses'] as [string, string];
-  // A running proxy may still be unknown to the other nodes.
+  // The other nodes may not yet know a proxy that already runs.
   const clients = Object.values(tailnet.nodes).filter((node) => node.program.running);
   for (const node of clients) {
     await rig.until(`${node.name} reaches ${hostname}`, () => ping(node, ipv4), { watch: [program] });
@@ -69,7 +69,7 @@ export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptio
         server: `https://${ipv4}`,
         tlsServerName: name,
         proxyUrl: `http://127.0.0.1:${tailnet.node(from).httpProxyPort}`,
-        // kubectl asks for a password without credentials.
+        // Without a token, kubectl would ask for a password.
         token: mode === 'noauth' ? kubernetes.tokens.admin : 'unused',
       }),
   };
