@@ -39,7 +39,7 @@ export function createTerminalOracle(columns: number, rows: number): TerminalOra
     },
     resize(width, height) {
       filter.resize(width, height);
-      terminal.resize(width, height);
+      resizeWithoutWrapping(terminal, width, height);
     },
     screen() {
       const { active } = terminal.buffer;
@@ -198,4 +198,25 @@ function parameters(random: Random): string {
 /** Rows without the third and later marks on a character, because tailcast keeps a bounded number of them. */
 export function withFewMarks(rows: readonly string[]): readonly string[] {
   return rows.map((row) => row.replaceAll(/([\p{M}\u200d]{2})[\p{M}\u200d]+/gu, '$1'));
+}
+
+interface InnerRows {
+  readonly length: number;
+  get(row: number): { resize(columns: number): void };
+}
+
+/** Resizes xterm. No line is wrapped again, and xterm forgets the cells outside the new window. */
+export function resizeWithoutWrapping(
+  terminal: InstanceType<typeof xterm.Terminal>,
+  columns: number,
+  rows: number,
+): void {
+  terminal.options.windowsPty = { backend: 'winpty', buildNumber: 1 };
+  const { normal, alt } = (
+    terminal as unknown as { _core: { buffers: Record<'normal' | 'alt', { lines: InnerRows }> } }
+  )._core.buffers;
+  if (columns < terminal.cols)
+    for (const { lines } of [normal, alt])
+      for (let row = 0; row < lines.length; row += 1) lines.get(row).resize(columns);
+  terminal.resize(columns, rows);
 }

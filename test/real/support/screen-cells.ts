@@ -2,6 +2,7 @@
 import xterm, { type IBufferCell } from '@xterm/headless';
 import type { Page } from 'playwright-core';
 import { CLUSTER_WIDTHS } from '../../../src/screen/cluster-widths.ts';
+import { resizeWithoutWrapping } from '../../support/terminal-oracle.ts';
 import type { CastSpec } from './casts.ts';
 
 /** One cell as text: the character, and all attributes that differ from plain text. */
@@ -106,7 +107,7 @@ export async function oracleAt(
     if (at > seconds) break;
     if (code === 'o') await new Promise<void>((resolve) => oracle.write(data, resolve));
     const [columns = 80, rows = 24] = data.split('x').map(Number);
-    if (code === 'r') oracle.resize(columns, rows);
+    if (code === 'r') resizeWithoutWrapping(oracle, columns, rows);
   }
   return oracle;
 }
