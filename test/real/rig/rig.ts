@@ -32,13 +32,13 @@ export interface ProgramOptions {
   readonly path: string;
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** First signal of `stop`. SIGKILL is right for programs with disposable state. */
+  /** Signal that `stop` sends first. Use SIGKILL for programs with disposable state. */
   readonly stopSignal?: 'SIGTERM' | 'SIGKILL';
 }
 
 export interface Program {
   readonly name: string;
-  /** Process id and id of the process group. Changes after a restart. */
+  /** Id of the process and of its process group. A restart changes it. */
   readonly pid: number;
   readonly logPath: string;
   /** False after the process has exited. */
@@ -48,7 +48,7 @@ export interface Program {
   stop(): Promise<void>;
   /** Restarts it with the same arguments after `stop`. */
   start(): void;
-  /** Stops the process with SIGSTOP, and resolves when it is stopped. The sockets of the process stay open. */
+  /** Sends SIGSTOP and returns when all threads of the process have stopped. Its sockets stay open. */
   pause(): void;
   resume(): void;
   signal(name: NodeJS.Signals): void;
@@ -59,9 +59,12 @@ export interface Rig {
   readonly id: string;
   readonly folder: string;
   launch(options: ProgramOptions): Program;
-  /** Polls until `check` returns a value. Fails early with the end of the log if a watched program exits. */
+  /**
+   * Polls until `check` returns a value. If a watched program exits, the wait fails immediately with the end of its
+   * log.
+   */
   until<T>(what: string, check: () => Promise<T | undefined>, options?: UntilOptions): Promise<T>;
-  /** Called when the rig stops, before its programs; the last callback runs first. */
+  /** Adds a callback that runs before the rig stops its programs. The last callback runs first. */
   onStop(action: () => Promise<void> | void): void;
   stop(): Promise<void>;
 }
@@ -71,7 +74,7 @@ export interface UntilOptions {
   readonly timeoutMs?: number;
 }
 
-/** Creates an empty rig. Its programs and files are removed when it stops or its process exits. */
+/** Creates an empty rig. When the rig stops or this process exits, its programs are stopped and its files removed. */
 export function createRig(): Rig {
   const id = randomBytes(8).toString('hex');
   // The name is short, because unix socket paths have at most 107 bytes.
@@ -139,7 +142,7 @@ async function until<T>(
   }
 }
 
-/** Resolves with undefined after the timeout, because a check must not exceed the deadline. */
+/** Resolves with undefined after the timeout, so that a slow check does not exceed the deadline. */
 async function within<T>(answer: Promise<T | undefined>, ms: number): Promise<T | undefined> {
   const cancel = new AbortController();
   try {
@@ -247,9 +250,7 @@ function createProgram(
 
 const STOP_MS = 5_000;
 
-/**
- * `kill` returns before the signal is delivered, so the program may respond once more until all threads have stopped.
- */
+/** Blocks until all threads have stopped. `kill` returns before that, so the program could still send a response. */
 function waitUntilStopped(pid: number): void {
   const deadline = Date.now() + STOP_MS;
   while (!isStopped(pid)) {
@@ -263,7 +264,7 @@ function isStopped(pid: number): boolean {
   return threads.every((thread) => /\) [Tt] /.test(threadState(pid, thread)));
 }
 
-/** The thread has exited in the meantime, so it cannot send anything more. */
+/** Returns the kernel's status line of a thread. A thread that has just exited counts as stopped. */
 function threadState(pid: number, thread: string): string {
   try {
     return readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1');
@@ -279,8 +280,8 @@ interface Run {
 }
 
 /**
- * Programs of a rig get only the environment variables that every program needs, and the settings for the gateways'
- * recording protocol.
+ * Returns the variables that programs of a rig inherit: those that every program needs, and the settings of the
+ * gateways' recording protocol.
  */
 function inherited(): Record<string, string> {
   const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
@@ -318,7 +319,7 @@ function appendFileSyncIfThere(path: string, data: string | Buffer): void {
   try {
     appendFileSync(path, data);
   } catch {
-    // The rig was stopped and its folder removed.
+    // The rig has stopped, and its folder no longer exists.
   }
 }
 
@@ -328,8 +329,8 @@ const PORTS = 20_000;
 let nextPort = randomInt(PORTS);
 
 /**
- * Finds a port without a listener. Another process may find the same port until the port is in use. A process never
- * gets a port twice, and each process starts at another port.
+ * Finds a port without a listener. Until a program listens on it, another process may find the same port. To make this
+ * unlikely, each process starts at a random port and never returns a port twice.
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {

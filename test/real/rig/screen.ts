@@ -8,7 +8,7 @@ export interface Screen {
   /** Current rows of the screen without trailing blanks. */
   rows(): readonly string[];
   /**
-   * Resolves when the screen shows `wanted`, immediately if it already does.
+   * Resolves as soon as the screen shows `wanted`.
    *
    * @returns the rows of the screen at that time
    * @throws Error with the screen if `wanted` does not appear within `timeoutMs`, or the program exits first

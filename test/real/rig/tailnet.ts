@@ -37,13 +37,13 @@ export interface Tailnet {
   node(name: string): TailnetNode;
   /** Adds a node to the tailnet. */
   join(options: NodeOptions): Promise<TailnetNode>;
-  /** Creates an auth key for this user or for these tags, which any program may use. */
+  /** Creates a reusable auth key for nodes of this user or with these tags. */
   authKey(owner: { readonly user: string } | { readonly tags: readonly string[] }): Promise<string>;
   /** Replaces the policy; nodes receive it within milliseconds. */
   setPolicy(policy: object): void;
-  /** Replaces the DNS names in addition to those of the nodes, with the IPv4 address of each. */
+  /** Replaces the additional DNS names of the tailnet; the values are IPv4 addresses. */
   setNames(names: Readonly<Record<string, string>>): void;
-  /** Removes a node, like an administrator. */
+  /** Removes a node from the control server, as an administrator does. */
   remove(name: string): Promise<void>;
   /** Runs headscale's command line client and parses its JSON. */
   admin(...args: readonly string[]): Promise<unknown>;
@@ -76,7 +76,7 @@ export const STANDARD_NODES: readonly NodeOptions[] = [
   { name: 'ci', tags: ['tag:ci'] },
 ];
 
-/** Alice is a cluster administrator with recorded sessions, bob a viewer, `tag:ci` a deployer. */
+/** Returns a policy: alice is a cluster administrator with recorded sessions, bob a viewer, `tag:ci` a deployer. */
 export function standardPolicy(): object {
   const capability = 'tailscale.com/cap/kubernetes';
   return {
@@ -258,7 +258,7 @@ async function startNode(
     ],
     env: nodeEnvironment(port),
   });
-  // The daemon contains the client, which runs under this name.
+  // tailscaled includes the command line client, and acts as the client if its name is `tailscale`.
   const client = join(home, 'tailscale');
   symlinkSync(tailscaled, client);
   async function cli(...args: readonly string[]): Promise<string> {
@@ -294,7 +294,7 @@ async function startNode(
   };
 }
 
-/** Settings that keep a node local: no log upload, no port mapping, relays without TLS. */
+/** Environment variables that keep a node on this machine: no log upload, no port mapping, relays without TLS. */
 export function nodeEnvironment(port: number): Record<string, string> {
   return {
     TS_DEBUG_USE_DERP_HTTP: '1',
@@ -307,7 +307,7 @@ export function nodeEnvironment(port: number): Record<string, string> {
   };
 }
 
-/** Opens a tunnel through the node's HTTP proxy. Early bytes of the peer stay in the socket. */
+/** Opens a tunnel through the node's HTTP proxy. Bytes that the peer sends early stay readable from the socket. */
 async function connectThrough(proxyPort: number, address: string, port: number): Promise<Socket> {
   const socket = connect({ host: '127.0.0.1', port: proxyPort, allowHalfOpen: true });
   const target = `${address.includes(':') ? `[${address}]` : address}:${port}`;
@@ -324,7 +324,7 @@ async function connectThrough(proxyPort: number, address: string, port: number):
   throw new Error(`no way to ${target}: ${head.split('\r\n')[0] ?? ''}`);
 }
 
-/** `up` resolves before the other nodes know the node, so every pair pings once. */
+/** Pings between each pair of nodes, because `up` resolves before the other nodes know a new node. */
 async function meshed(rig: Rig, nodes: readonly TailnetNode[]): Promise<void> {
   const watch = nodes.map(({ program }) => program);
   await Promise.all(
@@ -359,7 +359,7 @@ interface ControlSetup {
   readonly namesPath: string;
 }
 
-/** Settings of headscale. Defaults would contact servers outside this machine. */
+/** Settings of headscale. The default settings would contact servers outside this machine. */
 function controlConfig(
   folder: string,
   { address, port, metricsPort, grpcPort, stunPort, policyPath, namesPath }: ControlSetup,

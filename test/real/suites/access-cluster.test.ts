@@ -227,7 +227,7 @@ describe('access on request at a real API server', () => {
     expect((await ran('get', 'pods')).code).toBe(0);
     const id = await pending(ran(...exec));
     expect(await pending(ran(...create))).toBe(id);
-    // an exec over SPDY is a POST, and one over WebSocket a GET
+    // kubectl sends a POST for an exec over SPDY, and a GET over WebSocket
     for (const transport of ['spdy', 'websocket'] as const)
       expect(await pending(kubectlAt({ gateway: agent, transport }, exec))).toBe(id);
     const calls = cluster
@@ -235,7 +235,7 @@ describe('access on request at a real API server', () => {
       .filter(({ impersonatedUser }) => impersonatedUser?.username === AGENT.nodeName)
       .map(({ verb, objectRef }) => `${verb} ${objectRef?.subresource ?? ''}`);
     expect(calls.filter((call) => !['get ', 'list '].includes(call))).toEqual([]);
-    // the person who decides reads the command in the notification
+    // the notification shows the approver the command
     const notices = (): unknown[] => receiver.received.map(({ data }) => data);
     await expect.poll(notices).toContainEqual(
       expect.objectContaining({
@@ -245,7 +245,7 @@ describe('access on request at a real API server', () => {
         reason: expect.stringContaining('pods/exec shell in default: sh -c echo by-'),
       }),
     );
-    // the agent waits with the command that the refusal names
+    // the agent waits with the `requests --wait` command from the error message
     const command = [MAIN, 'requests', '--wait', id, '--kubeconfig', kubeconfig(agent)];
     const waiting = promisify(execFile)(process.execPath, command, { env: { HOME: rig.folder } });
     await api(bob, 'POST', `/${id}/approve`);
@@ -256,7 +256,7 @@ describe('access on request at a real API server', () => {
     expect(
       cluster.audit().findLast(({ objectRef }) => objectRef?.subresource === 'exec')?.impersonatedUser,
     ).toMatchObject({ username: AGENT.nodeName, extra: { 'tailcast.dev/approver': ['bob@example.com'] } });
-    // after the revocation each write waits again
+    // after the revocation, each write needs a new approval
     await api(bob, 'POST', `/${id}/revoke`);
     await rig.until('the revocation', async () => ((await ran(...exec)).code === 1 ? true : undefined));
     expect((await ran('get', 'pods')).code).toBe(0);

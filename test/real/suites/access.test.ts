@@ -47,7 +47,10 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** Alice and the tagged node read; alice may request `sre`, and every write of the tagged node needs an approval. */
+/**
+ * Alice and the tagged node may read. Alice may request the group `sre`; every write of the tagged node needs an
+ * approval.
+ */
 async function setRules(maxDuration: string): Promise<void> {
   const recorder = [site.recorder.address];
   const policy = sitePolicy(

@@ -1,8 +1,8 @@
 /**
  * Loads pages through a gateway in a real browser, over HTTP/1.1 and HTTP/2 (docs/adr/0011). Each page tries to reach
- * `/api/v1/secrets` in another way. The browser first loads it directly from the API server, where the attempt must
- * succeed, so that it is a real attempt. Then it loads the page through the gateway, where only the page itself may
- * arrive.
+ * `/api/v1/secrets` in another way. The browser first loads the page directly from the API server. There the attempt
+ * must succeed, which proves that it works. Then the browser loads the page through the gateway. There the page must
+ * not reach the API server.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
@@ -23,7 +23,7 @@ import { listenOn } from '../../support/listen.ts';
 const LOOT = '/api/v1/secrets';
 const GO = `fetch('${LOOT}')`;
 const PROGRAM = '/api/v1/namespaces/n/services/web/proxy/';
-/** An API group of another program; its path does not reveal that. */
+/** Path of an API group that another server provides; the path looks like one of the API server. */
 const OTHER_API = '/apis/pages.example/v1/pages/';
 
 interface EvilPage {
@@ -31,7 +31,7 @@ interface EvilPage {
   readonly type?: string;
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** True if current browsers may not support the attempt. */
+  /** True if current browsers may ignore the attempt, even without the gateway. */
   readonly maybeHarmless?: true;
 }
 
@@ -219,7 +219,9 @@ describe.each([
 
   const urlOf = (front: string): string => `https://127.0.0.1:${fronts.get(front)!.port}`;
 
-  /** Opens a page in a new tab and waits until it is idle. Returns the other requests to the API server. */
+  /**
+   * Opens a page in a new tab and waits until it is idle. Returns the requests to the API server that the page sent.
+   */
   async function askedBy(origin: string, path: string): Promise<{ asked: string[]; status: number }> {
     hostile.asked.length = 0;
     const page = await context.newPage();
@@ -239,7 +241,8 @@ describe.each([
       const { asked } = await askedBy(urlOf(front), PROGRAM + encodeURIComponent(name));
       expect({ front, asked }).toEqual({ front, asked: [] });
     }
-    // Refused pages are not requested. Pages that look like data are displayed without rights.
+    // In mode `auth`, the gateway refuses a Service's page without a request to the API server. Pages of an API group
+    // are displayed, but without access to the API.
     const refused = await askedBy(urlOf('auth'), PROGRAM + encodeURIComponent(name));
     expect(refused).toEqual({ asked: [], status: 403 });
     const other = await askedBy(urlOf('auth'), OTHER_API + encodeURIComponent(name));

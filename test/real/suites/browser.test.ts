@@ -79,7 +79,7 @@ describe('the list', () => {
     await expect
       .poll(async () => rows().locator('td.who .line:first-child').allTextContents(), { timeout: 5000 })
       .toEqual(expected);
-    // The URL restores the list.
+    // After a reload, the URL restores the filters of the list.
     await page.reload();
     await expect
       .poll(async () => rows().locator('td.who .line:first-child').allTextContents(), { timeout: 5000 })
@@ -95,7 +95,7 @@ describe('the list', () => {
       `[...document.querySelectorAll('#known-user option')].map(({ value }) => value)`,
     );
     expect(offered.toSorted()).toEqual(['alice@example.com', 'bob@example.com']);
-    // An incomplete name does not empty the list.
+    // While a name is incomplete, the list stays unfiltered.
     await page.locator('input[name=user]').pressSequentially('ali', { delay: 100 });
     await page.waitForTimeout(600);
     expect(await rows().count()).toBe(3);
@@ -159,7 +159,7 @@ describe('the player', () => {
     expect(await elapsed()).toBeLessThan(1);
     await seek(0.99);
     await expect.poll(() => elapsed(), { timeout: 3000 }).toBeGreaterThan(1);
-    // a terminal draws after a delay
+    // the terminal renders after a delay
     await shows('first');
   });
 
@@ -256,7 +256,7 @@ describe('the portal of a gateway', () => {
 
   it('shows the same page under its own path, also to who comes by a link', async () => {
     const portal = await demo.portal(ALICE);
-    // a page of another site, according to the browser
+    // for the browser, the recorder's page belongs to another site than the portal
     await page.goto(demo.url);
     await page.evaluate(`location.href = ${JSON.stringify(portal.slice(0, -1))}`);
     await page.waitForURL((url) => url.href.startsWith(portal));
@@ -287,7 +287,8 @@ describe('the portal of a gateway', () => {
   it('answers no other page, and lets its own call nothing beside it', async () => {
     const portal = await demo.portal(ALICE);
     const list = `${portal}api/v1/recordings`;
-    // a server on the same machine without a policy: for the browser the same site and another origin
+    // Bob's gateway has another port on the same machine, so for the browser it is the same site but another origin.
+    // Its `/version` page has no CSP.
     await page.goto(new URL('/version', await demo.portal(BOB)).href);
     const call = (path: string): Promise<string> =>
       page.evaluate(`fetch(${JSON.stringify(path)}, { mode: 'no-cors' }).then(() => '', String)`);

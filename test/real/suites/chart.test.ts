@@ -202,7 +202,7 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
           expect(resources.join()).toMatch(/^(users|groups|(userextras\/tailcast\.dev\/\w+,?)+)$/);
         } else {
           expect(resources).toEqual(['secrets']);
-          // An empty list means all Secrets of the namespace.
+          // An empty `resourceNames` would permit all Secrets of the namespace.
           expect(resourceNames?.length).toBeGreaterThan(0);
           expect(verbs).toEqual(['get', 'patch', 'update']);
         }
@@ -449,7 +449,7 @@ describe('the chart', () => {
 describe('a release in a real API server', () => {
   const objects =
     'statefulsets,services,secrets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies';
-  /** All objects of the release with the fields that change on a write. */
+  /** Returns all objects of the release, with the fields that every write changes. */
   function snapshot(): readonly string[] {
     const list = JSON.parse(
       asAdmin(['-n', NAMESPACE, 'get', objects, '-l', 'app.kubernetes.io/instance=tc', '-o', 'json']),
@@ -680,7 +680,7 @@ describe('a shown command', () => {
     asAdmin(['create', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
   });
 
-  // The objects of this file use the namespace `tailcast`.
+  // The namespace `tailcast` already exists, so the test creates a namespace `shown` instead.
   const words = (command: string): Words =>
     command.startsWith('kubectl create namespace') ? { 'namespace tailcast': 'namespace shown' } : {};
 

@@ -29,7 +29,7 @@ const withFabric8 = hasMaven('fabric8 is not driven');
 // The build runs at module level, because the first build takes minutes and hooks have a time limit.
 const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
-/** Client → column → versions with which the operation worked. */
+/** API server versions with which an operation worked, by client and column of the table. */
 const seen = new Map<string, Map<string, KubernetesVersion[]>>();
 let counter = 0;
 
@@ -294,7 +294,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       const script = 'while read line; do echo "out $line"; echo "err $line" >&2; done; echo end';
       const attached: string[] = [];
       try {
-        // One pod per call, because the pod stops at the end of its input.
+        // Each run needs its own pod, because the pod stops at the end of its input.
         const answer = await both(async (kubeconfig) => {
           const talking = `${pod}-${attached.length}`;
           attached.push(talking);
@@ -421,7 +421,8 @@ describe('test/real/compatibility.md', () => {
       }),
     );
     const worked = [...seen.values()].flatMap((row) => [...row.values()]);
-    // 6 cells of client-go, 4 of client-node, 4 of Python, 2 of Headlamp; 4 of fabric8, 5 of kube-rs
+    // always 16 cells: 6 of client-go, 4 of client-node, 4 of Python, 2 of Headlamp; optional: 4 of fabric8, 5 of
+    // kube-rs
     const expected = 16 + (withFabric8 ? 4 : 0) + (kubeRs === undefined ? 0 : 5);
     if (worked.length < expected || worked.some((on) => on.length < versions.length))
       skip('not everything was run');

@@ -22,7 +22,7 @@ describe('coverage', () => {
   let recorder: TestRecorder;
   let through: string;
   let direct: string;
-  /** Through a gateway in noauth mode. */
+  /** Kubeconfig of a gateway in noauth mode. */
   let own: string;
 
   beforeAll(async () => {

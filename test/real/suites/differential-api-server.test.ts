@@ -1,4 +1,7 @@
-/** Compares our reading of requests with a running API server: its audit log, its responses and its caller identity. */
+/**
+ * Compares tailcast's parsing of requests with a running API server: its audit log, its responses, and the caller that
+ * it sees.
+ */
 import { randomUUID } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -46,7 +49,7 @@ function readRequest({ method, target }: RequestLine): Reading | undefined {
   }
 }
 
-/** Expected audit event of a request according to our reading. */
+/** Returns the audit event that tailcast's parsing of a request predicts. */
 function expectedEvent({ info }: Reading): object {
   if (!info.isResourceRequest) return { verb: info.verb };
   const members = {
@@ -89,7 +92,7 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
  */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};
-  // another API server interprets the rest of such a path
+  // an aggregated API server, which is not part of this test, interprets the rest of such a path
   if (apiGroup !== undefined && subresource === 'proxy') return 'otherProxy';
   if (apiGroup !== undefined || apiVersion !== 'v1') return undefined;
   return ROUTES[`${resource}/${subresource}`];
@@ -131,7 +134,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
     roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: ROLE },
     subjects: [
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'User', name: 'rig-nobody' },
-      // Without it, a user who is impersonated as unauthenticated may not create a SelfSubjectReview.
+      // With this group, users who are impersonated as unauthenticated may create a SelfSubjectReview, too.
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'Group', name: 'system:unauthenticated' },
     ],
   });
@@ -142,7 +145,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
   });
 }
 
-/** Registers an API group of an absent server, so the API server only forwards requests. */
+/** Registers an API group, so that the API server forwards its requests to another server, which does not exist. */
 async function registerGroup(rig: Rig, cluster: Kubernetes): Promise<void> {
   await cluster.api('POST', '/apis/apiregistration.k8s.io/v1/apiservices', {
     metadata: { name: 'v1.aggregated.example' },
@@ -217,7 +220,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
     return { method, target, headers: [...headers, 'Content-Length', '0'] };
   }
 
-  /** First audit event of each Audit-ID. The event exists when the response has started. */
+  /** Returns the first audit event of each Audit-ID, which the API server writes before the response starts. */
   async function auditEvents(prefix: string, sent: number): Promise<ReadonlyMap<string, AuditEvent>> {
     let seen = -1;
     return rig.until('the audit log is complete', async () => {
@@ -225,7 +228,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
       for (const event of cluster.audit()) {
         if (event.auditID.startsWith(prefix) && !events.has(event.auditID)) events.set(event.auditID, event);
       }
-      // Some requests are not audited, so wait until the log stops growing.
+      // Some requests have no audit event, so the test waits until the log stops growing.
       const atRest = events.size === seen && events.size > sent / 2;
       seen = events.size;
       await new Promise((done) => setTimeout(done, 500));
@@ -377,7 +380,7 @@ function problemOf(
     return 'a stream handler behind a request that we call something else';
   }
   if (event === undefined) {
-    // The only request that fails before its audit event: a verb in the path without a resource.
+    // Only a path with a verb but without a resource fails before the API server writes an audit event.
     const dies = response.status === 500 && info.isResourceRequest && info.parts.length === 0;
     return dies ? undefined : 'not in the audit log';
   }
@@ -403,7 +406,7 @@ interface Review {
   readonly status: { readonly userInfo: UserInfo };
 }
 
-/** Expected `SelfSubjectReview` if all impersonation headers arrived, and no others. */
+/** Returns the expected `SelfSubjectReview` if exactly the impersonation headers of the target arrived. */
 function meantUser({ user, groups, extra }: ImpersonationTarget): UserInfo {
   const authenticated = groups.includes('system:authenticated') || groups.includes('system:unauthenticated');
   const values: Record<string, string[]> = {};
@@ -454,7 +457,7 @@ function randomTarget(random: Random): ImpersonationTarget {
   };
 }
 
-/** Headers with which kubectl's `--as` and `--as-group` name the caller itself. */
+/** Returns the headers that kubectl sends if `--as` and `--as-group` name the caller's own identity. */
 function ownIdentity({ user, groups }: ImpersonationTarget): readonly string[] {
   const bytes = (text: string): string => Buffer.from(text).toString('latin1');
   return ['Impersonate-User', bytes(user), ...groups.flatMap((group) => ['Impersonate-Group', bytes(group)])];

@@ -11,7 +11,7 @@ import { randomRequest, type RequestLine } from '../differential/requests.ts';
 
 const REFUSALS: ReadonlySet<string> = new Set(['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG']);
 
-/** Both accept more than 200,000 of them, which are compared. */
+/** Number of random requests. Both parsers accept more than half of them, and only these are compared. */
 const REQUESTS = 400_000;
 const BATCH = 20_000;
 const EXEC_QUERIES = 40_000;
@@ -37,12 +37,12 @@ interface GoRequest {
   readonly bad?: boolean;
   readonly error?: string;
   readonly path: string;
-  /** All values of each name together. */
+  /** Values grouped by name, in Go's order. */
   readonly query: readonly (readonly [name: string, values: readonly string[]])[];
   readonly info?: GoInfo;
 }
 
-/** The target; undefined if tailcast rejects it. */
+/** Returns the parsed target, or undefined if tailcast rejects it. */
 function accept(target: string): Target | undefined {
   try {
     return parseTarget(target);
@@ -89,13 +89,17 @@ function sameMarks<Answer>(text: string): Answer {
 }
 
 /**
- * Names that are not UTF-8 are one name as text and several in Go, so the comparison uses the pairs without order.
+ * Returns the query as sorted pairs. Several names that are not valid UTF-8 in Go become one name as text, so groups of
+ * values cannot be compared.
  */
 function pairsOf({ query }: GoRequest): readonly string[] {
   return query.flatMap(([name, values]) => values.map((value) => JSON.stringify([name, value]))).toSorted();
 }
 
-/** Undefined if both results are equal; they are compared as text first, because the rest is slow. */
+/**
+ * Returns the difference, or undefined if both results are equal. Equal texts end the comparison early, because parsing
+ * them is slow.
+ */
 function difference(line: RequestLine, target: Target, answer: string): object | undefined {
   const text = ourReading(line.method, target);
   if (text === answer) return undefined;
@@ -158,7 +162,7 @@ describe(`requests (TEST_SEED=${seed})`, () => {
         command: exec.command ?? [],
         stdin: exec.stdin,
         stdout: exec.stdout,
-        // The kubelet drops stderr of a terminal; the options of both requests decode alike.
+        // The kubelet ignores stderr if the session has a terminal.
         stderr: exec.stderr && !exec.tty,
         tty: exec.tty,
       };

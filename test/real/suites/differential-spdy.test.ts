@@ -78,7 +78,7 @@ describe(`SPDY (TEST_SEED=${seed})`, () => {
       const ours = decodeOurs(segments(random, bytes));
       const outcome = relation(ours.frames, go.frames);
       outcomes.add(outcome);
-      // Fewer frames without an error would mean that our parser waits for bytes and Go's does not.
+      // If tailcast's parser returns fewer frames and no error, it waits for bytes that Go's parser does not need.
       const waits = outcome === 'shorter' && ours.refused === undefined;
       if (outcome === 'different' || outcome === 'longer' || waits)
         problems.push({ bytes: base64(bytes), ours, go });

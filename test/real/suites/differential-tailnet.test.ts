@@ -156,7 +156,7 @@ describe(`PROXY headers (TEST_SEED=${seed})`, () => {
       const ours = proxyReading(header, rest);
       const same = go.error === undefined && JSON.stringify(ours) === JSON.stringify(goReading(go));
       // The specification (§2.2) accepts LOCAL and AF_UNSPEC with any content. The library validates the content.
-      // Neither uses an address from it.
+      // Neither parser uses an address from such a header.
       const local = header.kind === 'local' && go.error !== undefined;
       outcomes.add(
         same ? 'equal' : go.error === undefined ? 'different' : `accepted by us alone, ${header.kind}`,
@@ -180,9 +180,9 @@ interface GoGrants {
   readonly recording: readonly KubernetesRule[];
 }
 
-/** Reasons for rejections by tailcast's parser only: patterns of its error messages. */
+/** Reasons for which only tailcast's parser rejects an input, as patterns of its error messages. */
 const STRICTER: readonly (readonly [name: string, pattern: RegExp])[] = [
-  // tailscaled never writes these.
+  // tailscaled never writes such values.
   ['a member in other letter case', /is spelled in other letter case/],
   [
     'two members of one name, or of names that differ in case only',
@@ -229,7 +229,7 @@ function sameGrants(ours: OurGrants, go: GoGrants): boolean {
   );
 }
 
-/** Returns an error that only tailcast's parser reports, unless a pattern above matches it. */
+/** Counts an error by the pattern above that matches it, and returns true if none does. */
 function unlistedRefusal(ours: TailcastError, stricter: ReturnType<typeof createTally>): boolean {
   const known = STRICTER.find(([, pattern]) => pattern.test(`${ours.code} ${ours.message}`));
   stricter.add(known?.[0] ?? 'UNKNOWN');

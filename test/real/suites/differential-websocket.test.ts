@@ -1,4 +1,6 @@
-/** Compares our parser of WebSocket frames and streams with the libraries of both peers. */
+/**
+ * Compares tailcast's parser of WebSocket frames and streams with the libraries of Kubernetes' server and of kubectl.
+ */
 import { describe, expect, it } from 'vitest';
 import {
   createWebSocketScanner,
@@ -45,7 +47,7 @@ interface Frame {
   readonly fin: boolean;
   readonly rsv: number;
   readonly payload: Uint8Array;
-  /** True except for the last one if bytes are missing. */
+  /** False only for the last frame, if bytes of it are missing. */
   readonly whole: boolean;
 }
 
@@ -68,7 +70,7 @@ function scan(
     frame.parts.push(bytes);
     frame.whole = last;
   }
-  // The rest of an unfinished frame was discarded with the error.
+  // After an error, the parser discards an unfinished frame, so the comparison omits it.
   if (refused !== undefined && frames.at(-1)?.whole === false) frames.pop();
   return {
     frames: frames.map(({ parts, ...frame }) => ({ ...frame, payload: join(...parts) })),
@@ -210,7 +212,7 @@ describe(`WebSocket (TEST_SEED=${seed})`, () => {
         const outcome = relation(ours, theirs);
         const rsv = frames.some((frame) => frame.rsv !== 0);
         outcomes.add(outcome);
-        // A close frame is not a message. The caller checks its code.
+        // For our parser a close frame is not a message, and its caller checks the close code.
         const badClose =
           outcome === 'longer' && /bad close code|invalid utf8 payload|invalid close/.test(go.error ?? '');
         if (badClose) badCloses++;

@@ -139,7 +139,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       runKubectl(client, ['exec', 'rights', '--', 'echo', word], { kubeconfig, transport });
   }
 
-  /** Verb and status in the audit log for the exec with this word. */
+  /** Returns verb and status of the audit events for the exec whose command contains this word. */
   const asked = (word: string): readonly string[] =>
     cluster
       .audit()

@@ -39,7 +39,7 @@ beforeAll(async () => {
 
 afterAll(() => rig.stop());
 
-/** Both recorders are named in this order, and recording is enforced. */
+/** The grant names both recorders in this order, and enforces recording. */
 function identityWith(recorders: readonly RecorderProcess[]): Identity {
   const rule = {
     impersonate: { groups: ['system:masters'] },
@@ -59,14 +59,14 @@ async function startSite(
     readonly one: RecorderProcess;
     readonly two: RecorderProcess;
     readonly kubeconfig: string;
-    /** Starts a killed recorder again, with its disk and its port. */
+    /** Restarts a killed recorder with the same disk and port. */
     again(machine: 'one' | 'two', port: number): Promise<RecorderProcess>;
   }
 > {
   await using stack = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'tcshell-'));
   stack.defer(() => rm(folder, { recursive: true, force: true }));
-  // Recorders of one store trust each other's signatures if they have one key.
+  // Recorders that share a store share a signing key, so that they trust each other's signatures.
   const evidenceKey = join(folder, 'key.pem');
   const { privateKey } = generateKeyPairSync('ed25519');
   await writeFile(evidenceKey, privateKey.export({ format: 'pem', type: 'pkcs8' }), { mode: 0o600 });
@@ -131,7 +131,7 @@ async function startSite(
   };
 }
 
-/** Output in a recording. */
+/** Returns the output in a recording. */
 function outputOf(cast: string): string {
   return cast
     .trimEnd()
@@ -156,7 +156,7 @@ function summaryOf(recordings: readonly Recording[]): string {
   return JSON.stringify(recordings.map(({ state, problem, bytes }) => [state, problem, bytes]));
 }
 
-/** Returns true if `part` is `whole` without one range. */
+/** Returns true if `part` equals `whole` with one range of bytes removed. */
 function isCutOut(part: string, whole: string): boolean {
   let same = 0;
   while (same < part.length && part[same] === whole[same]) same += 1;
@@ -224,8 +224,8 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
     expect(await terminal.ended).toBe(0);
     const lines = [...terminal.output().matchAll(/line-(\d+)-/g)].map(([, number]) => Number(number));
     expect(lines).toEqual(Array.from({ length: LINES }, (_, index) => index));
-    // The middle part is on the disk of the second recorder. Without this disk, the recording reports a gap, unless the
-    // bucket has a complete copy.
+    // Only the disk of the second recorder has the middle part. Without this disk, the recording reports a gap, unless
+    // the bucket has a complete copy.
     const partial = await within('the session has ended', 60_000, async () => {
       const found = await back.list();
       const [only] = found;

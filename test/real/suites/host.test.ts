@@ -158,7 +158,7 @@ async function whoAmI(port: number): Promise<{ username: string; groups: string[
 
 const ALICE = { username: 'alice@example.com', groups: expect.arrayContaining(['sre']) };
 
-/** Failed findings of a doctor report, except those expected in this set-up. */
+/** Returns the failed checks of a doctor report, except those that must fail in this set-up. */
 function failures(report: string, expected: readonly string[]): readonly string[] {
   const lines = report.split('\n').filter((line) => line.startsWith('FAIL'));
   return lines.filter((line) => !expected.some((title) => line.includes(title)));
@@ -168,7 +168,7 @@ interface Report {
   readonly checks: readonly { readonly id: string; readonly status: string; readonly summary: string }[];
 }
 
-/** Test of each documented command. */
+/** The test of each documented command, by command. */
 const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
   'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443': async (command) => {
     const [program, ...args] = argumentsOf(command, { '127.0.0.77:8443': `127.0.0.77:${served}` });
@@ -199,7 +199,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
       const report = await outcome(tailcast(command, words, 'gateway'));
       expect(report).toMatch(/ok +.*gateway\.lab\.ts\.net .*tag:k8s-gateway/);
       expect(report).toContain('alice@example.com');
-      // The account is the administrator of the demo, which has more rights than impersonation.
+      // The gateway's account is the administrator of the demo, so the checks for additional rights fail.
       expect(failures(report, ['May nothing else', 'may nothing else'])).toEqual([]);
     },
 
@@ -236,7 +236,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
       expect(failures(report, [])).toEqual([]);
     },
 
-  // The documented command gets the settings of the gateway as environment variables.
+  // As documented, this command reads the gateway's settings from environment variables.
   'tailcast doctor gateway --json': async (command) => {
     const variables = {
       TAILCAST_LISTEN: `127.0.0.77:${served}`,

@@ -112,7 +112,10 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
 
   const settingsFile = (): string => join(rig.folder, 'pods.json');
 
-  /** Replacements of the chart's images: tailcast's image runs, and the stock image is its entry point. */
+  /**
+   * Returns the commands that replace the chart's images. tailcast's image runs in a container; the stock image is
+   * replaced by its entry point.
+   */
   async function images(): Promise<Readonly<Record<string, readonly string[]>>> {
     const programs = join(rig.folder, 'programs');
     mkdirSync(programs);

@@ -42,7 +42,7 @@ const file = (name: string): string => join(release, name);
 
 let cluster: Promise<Kubernetes> | undefined;
 
-/** A cluster with a node, the same for all. */
+/** Returns the cluster of all tests, and starts it on the first call. */
 function realCluster(): Promise<Kubernetes> {
   cluster ??= startKubernetes(rig);
   return cluster;
@@ -300,7 +300,7 @@ describe('the image, as a container', () => {
     const [listen, health, door] = [await freePort(), await freePort(), await freePort()];
     put('identity.json', JSON.stringify(recordedAt(`127.0.0.1:${listen}`)));
     const startedMs = Date.now();
-    // The network of this machine, which contains the cluster.
+    // The container shares the network of this machine, where the cluster runs.
     const beside = { bundle, data, networkOf: process.pid };
     const recorder = startContainer(rig, {
       ...beside,
@@ -458,7 +458,8 @@ describe('the chart', () => {
     expectSuccess(run(helm, ['repo', 'index', folder, '--url', `${base}/v${version}`]));
     const entries = (path: string): unknown => {
       const index = parse(readFileSync(path, 'utf8')) as { entries: { tailcast: Record<string, unknown>[] } };
-      // helm uses the time of the index, a release the time of its commit.
+      // helm sets `created` to the time of the index, and a release to the time of its commit, so the comparison omits
+      // the field.
       return index.entries.tailcast.map((entry) => ({ ...entry, created: undefined }));
     };
     expect(entries(file('index.yaml'))).toEqual(entries(join(folder, 'index.yaml')));

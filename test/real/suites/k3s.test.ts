@@ -27,7 +27,10 @@ import { listenOn } from '../../support/listen.ts';
 const run = promisify(execFile);
 const kubectl = (await findKubectls()).at(-1)!;
 
-/** The port of k3s: its own paths for authenticated requests, everything else to the API server. */
+/**
+ * Starts a TLS server in the role of k3s. It serves k3s' own paths to authenticated clients, and forwards all other
+ * requests to the API server.
+ */
 async function startFront(cluster: Kubernetes, folder: string) {
   const leaf = await cluster.authority.issue({ name: 'k3s', commonName: 'k3s', addresses: ['127.0.0.1'] });
   const own: string[] = [];

@@ -132,7 +132,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         kubernetes: { namespace: 'default', pod, container: 'main' },
       });
       const { text } = await gateways.archive.read(recording!.id);
-      // The first row belongs to k9s, and the last row is the prompt.
+      // The comparison omits the first row, which k9s draws, and the last row, which is the prompt.
       const said = shown.slice(
         1,
         shown.findLastIndex((row) => row !== ''),
@@ -154,7 +154,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       await screen.shows('<PortForward>');
       screen.type(`main::${server.port}`);
       await screen.shows(new RegExp(`Local Port: +${server.port} `));
-      // Ports of the pod are ports of this machine, so the same port is in use.
+      // The pod's ports are ports of this machine, so the forwarding needs a different local port.
       screen.type(`${TAB}${ERASE_LINE}${localPort}`);
       await screen.shows(new RegExp(`Local Port: +${localPort} `));
       screen.type(`${TAB}${TAB}\r`);

@@ -30,9 +30,9 @@ const jobs = clients.flatMap((client) =>
   })),
 );
 
-/** The node of 1.36 accepts WebSocket; the API server of 1.34 translates WebSocket to SPDY. */
+/** With 1.36, the node accepts WebSocket. With 1.34, the API server translates WebSocket to SPDY. */
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
-/** Names of the passed tests, each with the kubectl versions. */
+/** API server versions with which each test passed, by the name of the test. */
 const passed = new Map<string, KubernetesVersion[]>();
 
 describe.each(versions)('Kubernetes %s', (version) => {
@@ -50,7 +50,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   it.concurrent.each(jobs)('$name', { timeout: 180_000 }, async ({ name, client, item }) => {
     const { problems } = await runJob({ client, item, cluster, gateways });
-    // as the message, because the report of a retried test keeps only one line
+    // the message repeats the problems, because the report of a retried test keeps only one line
     expect(problems, problems.join('\n')).toEqual([]);
     passed.set(name, [...(passed.get(name) ?? []), version]);
   });

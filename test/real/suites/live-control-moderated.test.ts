@@ -34,13 +34,13 @@ let rig: Rig;
 let cluster: Kubernetes;
 let archive: Archive;
 let kubeconfig: string;
-/** Kubeconfigs of gateways that ask for a reason: without a rule, and with one. */
+/** Kubeconfigs of two gateways that ask for a reason: `asking` has no moderation rule, `both` has one. */
 let asking: string;
 let both: string;
 let pod: string;
 let counter = 0;
 let terminal: Terminal | undefined;
-/** Viewers that repeat their order. */
+/** Timers of simulated viewers that repeat their order. */
 const repeating = new Set<NodeJS.Timeout>();
 
 beforeAll(async () => {
@@ -241,7 +241,7 @@ describe.each(clients)('$name', (client) => {
     shell.type('ticket 4711\recho early-$((40 + 2))\r');
     await shell.expect('watches it');
     await shell.expect('early-42');
-    // the program gets only the input after the reason
+    // the gateway removes the reason from the input, so the program does not receive it
     expect(shell.output().split('ready> ').slice(1).join('')).not.toContain('ticket');
   });
 });

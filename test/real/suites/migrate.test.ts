@@ -54,20 +54,20 @@ let operator: Program;
 /** Pods of the kubelet double share the host network. */
 let opsPort = 0;
 /**
- * The shell was opened through the reference before the installation, and is used in every step until the reference
- * is removed.
+ * A shell that was opened through the reference before the installation. Every step until the removal of the reference
+ * uses it.
  */
 let shell: Terminal;
 let watched = '';
 let lines = 0;
-/** Name and duration of each step, printed at the end for the page "Coming from the reference". */
+/** Name and duration of each step, which the test prints for README.md. */
 const times: string[] = [];
 
 beforeAll(async () => {
   const { tailscaled = '' } = await ensurePeer('tailnet');
   for (const peer of ['kubernetes-1.36', 'kubelet-double', 'versitygw', 'reference'] as const)
     await ensurePeer(peer);
-  // The pods mount something at /tmp, and the kubelet double replaces that path everywhere.
+  // The pods mount a volume at /tmp, and the kubelet double replaces that path everywhere, also in the rig's folder.
   process.env['TMPDIR'] = '/var/tmp';
   opsPort = await freePort();
   rig = createRig();
@@ -361,7 +361,7 @@ describe('the rehearsal of a migration', () => {
     expect((await statefulSet()).metadata.uid).toBe(before.metadata.uid);
     const after = (await nodes()).find(({ given_name }) => given_name === 'adopted-0');
     expect([after?.id, after?.ip_addresses]).toEqual([known?.id, known?.ip_addresses]);
-    // For the way back, the Secret still contains the state that the reference reads.
+    // The Secret still contains the state that the reference reads, so a rollback is possible.
     await operator.stop();
     const secret = (await cluster.api('GET', `/api/v1/namespaces/${NAMESPACE}/secrets/adopted-0`)) as {
       data: Record<string, string>;
@@ -407,7 +407,7 @@ const KINDS: Readonly<Record<string, string>> = {
   tailnets: 'Tailnet',
 };
 
-/** Objects of the reference's documentation: plural, path of the namespace, name, spec. */
+/** Example objects from the reference's documentation: plural, path of the namespace, name, spec. */
 const OBJECTS: readonly (readonly [string, string, string, object])[] = [
   ['connectors', '', 'exit', { exitNode: true }],
   ['proxyclasses', '', 'prod', { metrics: { enable: true } }],

@@ -71,7 +71,7 @@ async function whole(recorder: RecorderRig, sessions: number): Promise<void> {
   });
 }
 
-/** All documents of an index without their write times. */
+/** Returns all documents of an index without their write times. */
 async function documents(name: string): Promise<readonly unknown[]> {
   await fetch(`${opensearch.url}/${name}-v2/_refresh`, { method: 'POST' });
   const answer = await fetch(`${opensearch.url}/${name}-v2/_search?size=10000`);
@@ -93,7 +93,7 @@ function block(name: string, isBlocked: boolean): Promise<unknown> {
 class Watcher {
   readonly unsaid: string[] = [];
   readonly statuses = new Map<number, number>();
-  /** Sessions that a search must find or report as missing, with the time since when. */
+  /** Sessions that each search must find or report as missing, with the time from which this applies. */
   readonly #due = new Map<string, number>();
   #isOver = false;
   readonly #running: Promise<void>;
@@ -270,7 +270,7 @@ describe.skipIf(!isThere)('an OpenSearch', () => {
       await watcher.end();
       expect(watcher.unsaid).toEqual([]);
       expect(longest).toBeLessThan(PROMPT_MS);
-      // otherwise the fault had no effect
+      // the fault occurred at least once
       expect(proxy.met.size).toBeGreaterThan(0);
       if (end !== undefined) expect(proxy.met.get('server')).toBeGreaterThan(0);
       const spool = `${recorder.directory}.second`;

@@ -1,4 +1,4 @@
-/** Search with a real OpenSearch: the suite of all engines, and features of a server. */
+/** Search with a real OpenSearch: the tests for all search engines, and tests for features of OpenSearch only. */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -181,7 +181,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       const contents = await Promise.all(
         below
           .filter((entry) => entry.isFile())
-          // a merge may remove one of these files
+          // OpenSearch may delete one of these files meanwhile, when it merges segments
           .map((entry) => readFile(join(entry.parentPath, entry.name), 'latin1').catch(() => '')),
       );
       return contents.some((content) => content.includes(word));
@@ -224,7 +224,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     for (const [round, count] of counts.entries()) {
       const version = `v${round}`;
       const ask = async ({ writer }: TestedEngine): Promise<void> => {
-        // as an indexer does before it reads a recording
+        // an indexer requests these versions before it reads a recording
         for (let at = 0; at < 30; at += 1) await writer.version(`n_${at}`);
         await putAll(writer, sessions(version, count));
       };
@@ -338,7 +338,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     const indices = await (await fetch(`${opensearch.url}/_cat/indices/${name}-*?h=index`)).text();
     expect(indices.trim()).toBe(`${name}-v5-000002`);
     await found(recorder, 'needle', 3);
-    // a user deletes a document
+    // simulates a user who deletes a document directly in OpenSearch
     const [victim] = await recorder.list();
     await fetch(
       `${opensearch.url}/${name}-v5/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
@@ -392,7 +392,8 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     onTestFinished(() => rm(`${first.directory}.second`, { recursive: true, force: true }));
     await uploadWhole(second.recorder, cast('needle elsewhere'));
     await found(second, 'needle', 1);
-    // without a shared bucket it does not list sessions of other recorders, and keeps their text
+    // without a shared bucket, a recorder does not see the sessions of other recorders, so it must not delete their
+    // text
     await until(async () => ((await documents(name)).length === 4 ? true : undefined));
     running.end();
     await found(first, 'needle state:completed', 2);

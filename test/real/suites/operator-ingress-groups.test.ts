@@ -25,7 +25,10 @@ const PATIENT = { timeoutMs: 150_000 } as const;
 /** Concurrent connections of a load, and the timeout of each. */
 const AT_A_TIME = 4;
 const LIMIT_MS = 1500;
-/** Connections that are open when an address moves wait for their timeout; later ones do not. */
+/**
+ * Maximum time without a response while an address moves. Open connections wait for their timeout; new connections
+ * reach the other node.
+ */
 const SILENT_MS = 2500;
 const OF = (group: string) => ({ 'tailscale.com/proxy-group': group });
 
@@ -309,7 +312,7 @@ describe.skipIf(problem !== undefined)(
         ] as const) {
           const first = await primary();
           const load = site.load('client', `http://${shop}/`, AT_A_TIME, 2000, LIMIT_MS);
-          // Earlier responses are possible.
+          // Confirms that the load can get responses before the node fails.
           await ask(shop);
           if (end === 'killed') site.kill(NAMESPACE, first);
           else await site.cut(NAMESPACE, first);

@@ -53,7 +53,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
       spec: { ingressClassName: 'tailscale', ...spec },
     });
   const read = async (name: string): Promise<Shown> => (await api('GET', `${INGRESSES}/${name}`)) as Shown;
-  /** Addresses in the status, for callers. */
+  /** Returns the addresses in the status of an Ingress. */
   const shown = (name: string): Promise<{ hostname: string; ports: { port: number }[] }> =>
     until(`${name} to say where it is`, async () => {
       const entry = (await read(name)).status?.loadBalancer?.ingress?.[0];
@@ -149,7 +149,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
 
   it('tell pods nothing about callers that a caller made up', async () => {
     const forged = { 'Tailscale-User-Login': 'mallory@example.com' };
-    // Only a response of the pod proves anything: a proxy that is busy or returns an error forwards no headers.
+    // Only a response from the pod counts, because a proxy that returns an error did not forward the headers.
     const { login } = await until('a response of the pod', async () => {
       const response = await ask('/', undefined, forged);
       return response.name === 'front' ? response : undefined;

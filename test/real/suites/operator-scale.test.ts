@@ -1,7 +1,7 @@
 /**
- * Many Services at once, with a real API server with its own limits, and a control server that only responds. There
- * are no pods: the test writes their status. The test prints the duration, which depends on the machine, and checks
- * the number of requests, which does not.
+ * Many Services at once, with a real API server with its own limits, and a control server that only responds. No pods
+ * run: the test writes their status. The test prints the duration, which depends on the machine, and checks the number
+ * of requests, which does not.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -178,7 +178,7 @@ describe(`${COUNT} Services`, () => {
       async () => {
         const before = requests();
         await new Promise((done) => setTimeout(done, 5000));
-        // A closed watch is opened again.
+        // One request is normal: the operator reopens a watch that the API server has closed.
         return requests() - before <= 1 ? true : undefined;
       },
       { timeoutMs: 110_000 },

@@ -403,9 +403,9 @@ describe.skipIf(problem !== undefined)(
         const [former, next] = [await nodeNamed('late'), await nodeNamed('later')];
         await site.tailnet.admin('nodes', 'rename', 'former', '-i', String(former.id));
         await site.tailnet.admin('nodes', 'rename', 'late', '-i', String(next.id));
-        // The previous address does not respond.
+        // The node with the previous address no longer exists.
         await site.tailnet.remove('former');
-        // containerboot stops following changes after the name had no addresses, and does not receive signals.
+        // Once the name has had no addresses, containerboot ignores later changes, and signals to it have no effect.
         await remove(`${OWN}/pods/${podOf('svc', 'later')}?gracePeriodSeconds=0`);
         expect(await reaches('later')).toMatchObject({ name: 'db' });
       });
@@ -565,7 +565,7 @@ describe.skipIf(problem !== undefined)(
           const first = (await primary()).given_name;
           const pod = podOf('connector', 'twin', Number(first.at(-1)));
           const load = site.load('client', target, 4, 2000, 1500);
-          // Earlier responses are possible.
+          // Confirms that the load can get responses before the node fails.
           await site.http('client', target);
           if (end === 'killed') site.kill(NAMESPACE, pod);
           else await site.cut(NAMESPACE, pod);

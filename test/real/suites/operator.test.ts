@@ -548,7 +548,7 @@ describe('an API server that goes away', () => {
 describe('an operator that is killed', () => {
   const KILLS = 14;
 
-  /** Last specification of each Recorder in this test. */
+  /** Latest settings that the test has requested for a Recorder. */
   interface Asked {
     replicas: number;
     tag: string;
@@ -573,7 +573,7 @@ describe('an operator that is killed', () => {
     }
   }
 
-  /** Replicas, devices, tags and labels match the specification. */
+  /** Waits until replicas, devices, tags and labels match the requested settings. */
   async function settled(name: string, { replicas, tag, label }: Asked): Promise<void> {
     await rig.until(
       `${name} as it was asked for`,
@@ -600,7 +600,7 @@ describe('an operator that is killed', () => {
       if (asked === undefined) {
         const created = await cluster.api('POST', RECORDERS, recorder(name, { replicas: 2 })).then(
           () => true,
-          () => false, // a Recorder that is being deleted still owns the name
+          () => false, // the creation fails while a Recorder with this name is being deleted
         );
         if (created) wanted.set(name, { replicas: 2, tag: 'tag:k8s', label: '' });
       } else if (random() < 0.25) {

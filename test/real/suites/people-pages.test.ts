@@ -133,7 +133,7 @@ async function open(name: Name, path: string): Promise<Page> {
   const page = await context.newPage();
   opened.set(page, await collectComplaints(page));
   await page.goto(`https://${site.proxy.addresses[0]}:${gateway.port}/-/recordings/${path}`);
-  // a reload would remove this mark
+  // a reload would remove this variable, so the test can detect a reload
   await page.evaluate('window.isFirst = true');
   return page;
 }
@@ -144,7 +144,7 @@ function ask(page: Page, path: string, method: 'GET' | 'POST' = 'GET'): Promise<
   return page.evaluate(`${asked}.then(async (response) => [response.status, await response.text()])`);
 }
 
-/** Checks that no page was reloaded, and that the browser has no complaints. */
+/** Checks that no page was reloaded, and that the browser reported no problems. */
 async function checkPages(pages: readonly Page[]): Promise<void> {
   for (const page of pages) {
     expect(await page.evaluate('window.isFirst')).toBe(true);
@@ -168,11 +168,11 @@ describe('the page of access requests', () => {
     await rowOf(bob, 'To decide', id).getByText(login('alice')).waitFor();
     await rowOf(bob, 'My requests', other).waitFor();
     await rowOf(carol, 'To decide', other).getByText(login('bob')).waitFor();
-    // each user sees only actions that this user may take
+    // each user sees only buttons for permitted actions
     expect(await buttonsOf(alice, 'My requests', id)).toEqual(['revoke (r)']);
     expect(await buttonsOf(bob, 'To decide', id)).toEqual(['approve (a)', 'deny (d)']);
     expect(await buttonsOf(bob, 'My requests', other)).toEqual(['revoke (r)']);
-    // each user sees only own requests, and requests to decide
+    // each user sees only their own requests, and requests that they may decide
     for (const [page, hidden] of [
       [alice, other],
       [carol, id],
@@ -203,7 +203,7 @@ describe('the page of access requests', () => {
     expect((await kubectl('alice', ...LIST)).err).toContain(`request ${id}`);
     const shell = await openShell('alice', [...SRE, ...SHELL]);
 
-    // the same key twice
+    // the key `r` asks for confirmation, so bob presses it twice
     await rowOf(bob, 'Granted now', id).focus();
     await bob.keyboard.press('r');
     await rowOf(bob, 'Granted now', id).getByText('Confirm: revoke').waitFor();
@@ -216,7 +216,7 @@ describe('the page of access requests', () => {
     expect((await kubectl('alice', ...LIST)).code).toBe(1);
     await alice.screenshot({ path: shot('people-revoked') });
 
-    // carol denies with the keyboard, and saw nothing of alice's request meanwhile
+    // carol denies bob's request with the keyboard, and has never seen alice's request
     await rowOf(carol, 'To decide', other).focus();
     await carol.keyboard.press('d');
     await carol.keyboard.press('d');
@@ -262,7 +262,7 @@ describe('the page of a running session', () => {
     await bob.getByRole('button', { name: 'Pause session' }).click();
     await bob.getByText('The gateway confirmed: pause.').waitFor();
     const line = Number([...shell.output().matchAll(/line-(\d+)-end/g)].at(-1)?.[1]) + 20;
-    // the session is recorded and watched, and its user sees nothing of it
+    // recorder and viewers get the output during the pause, but the terminal of the user does not
     for (const page of pages) await page.locator('.terminal').getByText(`line-${line}-end`).waitFor(LIMIT);
     expect(shell.output()).not.toContain(`line-${line}-end`);
     expect(await accessibilityFaults(bob)).toEqual([]);
@@ -278,11 +278,11 @@ describe('the page of a running session', () => {
     for (const page of pages) await page.getByText('interrupted').first().waitFor(LIMIT);
     expect(await bob.getByRole('button', { name: 'End session' }).count()).toBe(0);
     await bob.screenshot({ path: shot('people-ended') });
-    // each order is evidence with the name of bob
+    // an event records each order, with bob's name
     const [, events] = await ask(bob, 'api/v1/events?type=tailcast-recording-access&limit=100');
     for (const action of ['pause', 'resume', 'end']) expect(events).toContain(`order-${action}`);
     expect(events).not.toMatch(/order-[a-z]+[^}]*(?:alice|carol)@example/);
-    // carol sees her own sessions only; that of alice is hidden from her
+    // carol may see only her own sessions, so her list does not contain alice's session
     const [, own] = await ask(list, 'api/v1/recordings');
     expect(own).not.toContain(login('alice'));
     await checkPages(pages);

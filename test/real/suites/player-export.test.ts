@@ -61,7 +61,7 @@ async function exported(spec: CastSpec): Promise<{ path: string; id: string }> {
   await page.getByText(`Exported as ${name}.`).waitFor();
   const path = join(folder, `${Math.random().toString(36).slice(2)}.html`);
   await download.saveAs(path);
-  // a manually copied recording has neither sidecar nor notes
+  // the test copied the recording into the store without sidecar and notes
   const missing = /^404 .*\/(?:sidecar|notes)$|status of 404/;
   expect((await close(page)).filter((complaint) => !missing.test(complaint))).toEqual([]);
   return { path, id };
@@ -81,7 +81,7 @@ describe('the button', () => {
     await page.locator('.find output').getByText('1 found').waitFor();
     await page.locator('.mark-resize').waitFor();
     await page.locator('[data-checked=none]').waitFor();
-    // the only verdict comes from this browser
+    // an exported file contains no verdict of a recorder
     expect(await page.locator('[data-verdict]').count()).toBe(0);
     expect(await page.locator('.share').count()).toBe(0);
     expect(asked).toEqual([]);
@@ -100,7 +100,7 @@ describe('the button', () => {
     expect(mine.filter(({ action }) => action === 'download').length).toBeLessThanOrEqual(3);
     const { page } = await openFile(path);
     await ready(page);
-    // playback starts from a keyframe in the file
+    // playback in the exported file starts from one of its keyframes
     await goTo(page, 110.005);
     await page.locator('.terminal').getByText('row 11000').waitFor();
     const saving = page.waitForEvent('download');
@@ -231,13 +231,13 @@ describe('tailcast clip', () => {
   });
 });
 
-/** Strongest colour of one cell in a clip, read with ffmpeg. */
+/** Returns the strongest colour of one cell in a clip, read with ffmpeg. */
 function colourAt(
   path: string,
   seconds: number,
   { column, row, columns, rows }: Record<'column' | 'row' | 'columns' | 'rows', number>,
 ): string {
-  // the padding of a clip is 12 of its pixels, a cell has 8.4 × 17
+  // in a clip, the padding has 12 pixels, and a cell has 8.4 × 17 pixels
   const x = `(12+8.4*${column})*iw/ceil(24+8.4*${columns})`;
   const y = `(12+17*${row + 0.25})*ih/(24+17*${rows})`;
   const filter = `trim=start=${seconds},crop=4:4:'${x}':'${y}',scale=1:1:flags=area`;

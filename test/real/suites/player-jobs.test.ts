@@ -14,7 +14,7 @@ import { beginSession, endSession, LAPTOP, ready, setUpPlayer } from '../support
 
 const STILL = { ...LAPTOP, reducedMotion: 'reduce' } as const;
 const MAX_STEPS = 3;
-/** Marks of a shell around a command and its exit status. */
+/** Escape sequences with which a shell marks a command and its exit status. */
 const typed = (command: string): string => `\x1b]133;A\x07$ \x1b]133;B\x07${command}\r\n\x1b]133;C\x07`;
 const CLEANUP: CastSpec = {
   command: 'bash',
@@ -57,7 +57,7 @@ afterAll(() => {
   console.log(table.join('\n'));
 });
 
-/** A person at the page. Counts what the person does. */
+/** Simulates a person at the page, and counts the steps. */
 class Auditor {
   readonly page: Page;
   steps = 0;
@@ -98,7 +98,7 @@ async function job(name: string, path: string, work: (auditor: Auditor) => Promi
   const auditor = new Auditor(page);
   await work(auditor);
   table.push(`${auditor.steps}  ${name}`);
-  // recordings that were copied into the store have neither sidecar nor notes
+  // the test copied the recordings into the store without sidecars and notes
   const missing = /^404 .*\/(?:sidecar|notes)$|status of 404/;
   expect((await close(page)).filter((complaint) => !missing.test(complaint))).toEqual([]);
   return auditor.steps;

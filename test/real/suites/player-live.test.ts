@@ -7,7 +7,7 @@ import { beginSession, endSession, LAPTOP, PHONE, ready, setUpPlayer, shot } fro
 
 const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
 
-/** Starts a session in the pod of that name. */
+/** Starts a session in the pod with this name. */
 async function begin(pod: string): Promise<Upload> {
   const upload = beginSession(archive().url, pod);
   await expect
@@ -98,7 +98,7 @@ describe('a session that runs', () => {
     await page.getByRole('button', { name: 'Look back' }).click();
     await ready(page);
     await page.getByRole('button', { name: 'To live' }).waitFor();
-    // half a minute earlier, and no further
+    // playback goes back by half a minute only
     const shown = async (): Promise<number> =>
       Number(
         (await screen.textContent())
@@ -112,13 +112,13 @@ describe('a session that runs', () => {
     await page.keyboard.press('Enter');
     await expect.poll(shown, { timeout: 5000 }).toBe(10);
     await page.screenshot({ path: shot('look-back'), fullPage: true });
-    // output that arrives meanwhile is available when playback reaches it
+    // playback shows output that arrives meanwhile when it reaches that time
     upload.write('[101,"o","came later\\r\\n"]\n');
     await page.locator('.position input').fill('96.5');
     await page.keyboard.press('Enter');
     await page.keyboard.press(' ');
     await screen.getByText('came later').waitFor({ timeout: 20_000 });
-    // idle time is played fast, so playback catches up automatically
+    // playback shortens idle time, so it catches up with the live session
     await page.getByText('Following the session.').waitFor({ timeout: 20_000 });
     upload.write('[102,"o","and live again"]\n');
     await screen.getByText('and live again').waitFor();
@@ -145,7 +145,7 @@ describe('a session that runs', () => {
     if (size === 'phone') await page.locator('.display-options summary').click();
     await page.getByRole('button', { name: 'Larger text' }).first().click();
     await expect.poll(font).toBeGreaterThan(before);
-    // the panel may cover its button on a phone
+    // on a phone, the panel may cover the button that opened it
     if (size === 'phone') await page.getByRole('heading', { level: 1 }).click();
     else {
       await page.keyboard.press('-');
@@ -197,7 +197,7 @@ describe('a session that runs', () => {
       await screen.getByText(`second ${at}`, { exact: true }).waitFor();
       await expect.poll(() => screen.getByText(`second ${at + 1}`, { exact: true }).count()).toBe(0);
     }
-    // the session has about ten million of them
+    // the recording has about ten million bytes
     expect(asked).toBeLessThan(4_000_000);
     expect(await close(page)).toEqual([]);
     await endSession(upload);

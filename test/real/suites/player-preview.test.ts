@@ -21,7 +21,10 @@ const SPEC: CastSpec = {
   ],
 };
 
-/** Returns the differences between a preview and the oracle. The text is too small to compare pixels. */
+/**
+ * Returns the differences between a preview and the oracle. The pixel positions of cells are ignored, because the text
+ * of a preview is too small to measure them.
+ */
 async function wrongIn(
   page: Awaited<ReturnType<typeof open>>,
   selector: string,
@@ -80,7 +83,7 @@ describe('over a row of the list', () => {
     expect(await viewings()).toBe(1);
     await page.keyboard.press('Escape');
     await expect.poll(() => preview.count()).toBe(0);
-    // the keyboard reaches the preview, too, and leaves it
+    // keyboard focus opens the preview, too, and closes it
     await page.mouse.move(5, 5);
     await row.locator('a').focus();
     await expect.poll(shown, { timeout: 60_000 }).toContain('second screen');

@@ -63,7 +63,7 @@ async function screenOf(page: Page): Promise<string> {
   return cells.map((row) => row.map((cell) => cell.replace(/ \[.*\]$/s, '')).join('')).join('\n');
 }
 
-/** The limit also holds on a busy machine. */
+/** Timeout that is long enough for a busy machine. */
 const SOON = { timeout: 15_000 };
 
 function queryOf(page: Page): string {
@@ -133,14 +133,14 @@ describe('the sample session of the demo', () => {
     await hit.click();
     await ready(page);
     await page.getByRole('button', { name: 'Pause' }).waitFor();
-    // two seconds earlier the word is not on the screen yet
+    // playback starts two seconds before the hit, when the word is not yet on the screen
     expect(await screenOf(page)).not.toContain('cormorant');
     await expect.poll(() => screenOf(page), SOON).toContain('The cormorant rollout');
-    // the address contains the start, because the clock continues while this test reads the screen
+    // the test reads the start time from the URL, because playback continues while it reads the screen
     const [, start = ''] = /[?&]t=([\d.]+)/.exec(page.url()) ?? [];
     expect(Math.abs(secondsOf(moment ?? '') - 2 - Number(start))).toBeLessThanOrEqual(1);
     await page.keyboard.press(' ');
-    // outside of the player the key scrolls the page
+    // without the focus in the player, the key `End` would scroll the page
     await page.locator('.terminal').focus();
     await page.keyboard.press('End');
     await expect.poll(() => screenOf(page), SOON).toContain('every byte of this shell was recorded');
@@ -272,7 +272,7 @@ describe('parts of a query', () => {
     await chips(page).nth(1).focus();
     await page.keyboard.press('Delete');
     await expect.poll(() => queryOf(page), SOON).toBe('heron');
-    // playback continues at the previous position
+    // the focus moves to the previous term
     await expect
       .poll(() => page.evaluate<string | null>(`document.activeElement.getAttribute('aria-label')`), SOON)
       .toBe('Remove heron');
@@ -405,7 +405,7 @@ describe('the portal of a gateway', () => {
     await expect
       .poll(() => page.locator('.facets [data-facet^="user:"]').first().textContent(), SOON)
       .toBe('bob@example.com 1');
-    // a running session is searched backwards
+    // the search reads a running session backwards
     await hits(page).first().click();
     await ready(page);
     const next = async (): Promise<string> => {
@@ -434,7 +434,7 @@ describe('sizes', () => {
     const overflows = `document.documentElement.scrollWidth > ${width}`;
     expect(await page.evaluate<boolean>(overflows)).toBe(false);
     expect(await accessibilityFaults(page)).toEqual([]);
-    // a phone shows only the icon
+    // on a phone, the help button shows only its icon
     await page.locator('.search-help summary').click();
     await page.screenshot({ path: shot(`search-help-${name}`) });
     expect(await page.evaluate<boolean>(overflows)).toBe(false);

@@ -41,7 +41,7 @@ describe('searches on the recorder', () => {
     await page.screenshot({ path: shot('saved') });
     expect(await recorder.close(page)).toEqual([]);
     const other = await recorder.open('#/', STILL);
-    // the palette has them, too
+    // the command palette lists saved searches, too
     await other.keyboard.press('Control+k');
     await other.getByRole('combobox', { name: 'Find a command' }).fill('saved search');
     await other.getByRole('option', { name: 'Saved search: ours' }).waitFor();
@@ -110,7 +110,7 @@ describe('two recordings', () => {
     const panes = page.locator('.compare section');
     const [first, second] = [panes.nth(0), panes.nth(1)];
     await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
-    // one clock: the key moves both screens, and the shorter recording stays at its end
+    // with one clock, a key moves both screens, and the shorter recording stays at its end
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowRight');
     for (const pane of [first, second]) await pane.locator('.terminal').getByText('10.').waitFor();
@@ -121,7 +121,7 @@ describe('two recordings', () => {
     await page.locator('.terminal', { hasText: '30.' }).waitFor();
     expect(await accessibilityFaults(page)).toEqual([]);
     await page.screenshot({ path: shot('compare'), fullPage: true });
-    // two clocks: each screen has its own
+    // with two clocks, each time line moves only its own screen
     await page.getByRole('button', { name: 'One clock' }).click();
     const right = panes.filter({ hasText: 'right' });
     await right.getByRole('slider').focus();
@@ -130,7 +130,7 @@ describe('two recordings', () => {
     await page.locator('.terminal', { hasText: '45.' }).waitFor();
     await right.getByRole('button', { name: /^Play/ }).click();
     await right.getByRole('button', { name: /^Pause/ }).waitFor();
-    // the address restores the comparison
+    // the URL restores the comparison
     await page.reload();
     await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
     expect(await close(page)).toEqual([]);
@@ -157,7 +157,7 @@ describe('the command palette', () => {
     expect(await accessibilityFaults(page)).toEqual([]);
     await page.keyboard.press('Enter');
     expect(await page.evaluate<string>('document.documentElement.dataset.theme')).toBe('dark');
-    // an action of the player
+    // the palette also lists actions of the player
     await page.keyboard.press('Control+k');
     await field.fill('5 seconds forward');
     await page.keyboard.press('Enter');

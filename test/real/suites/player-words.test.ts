@@ -112,7 +112,7 @@ describe('a filter', () => {
     writeFileSync(join(archive().folder, node, `${time}.cast`), 'this is no header\n');
     const page = await open('', LAPTOP);
     await page.locator('select[name=state]').selectOption({ label: 'damaged' });
-    // the notice may report that more can be searched
+    // `so far` appears while the page has not read all recordings
     await page.getByText(/^1 recording( so far)?$/).waitFor({ timeout: 60_000 });
     expect(await page.locator('tbody tr[data-id]').getAttribute('data-id')).toBe(id);
     expect(page.url()).toContain('state=damaged');

@@ -52,7 +52,7 @@ describe('the screen', () => {
     const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`, { ...options, reducedMotion: 'reduce' });
     await ready(page);
-    // the automatic size keeps a minimum and scrolls
+    // the automatic font size has a minimum; a wider screen scrolls
     await page.locator('.display-options summary').click();
     await page.getByText(options.isMobile === true ? 'Full width' : 'Automatic', { exact: true }).click();
     await page.keyboard.press('Escape');
@@ -416,7 +416,7 @@ describe('the list', () => {
         { timeout: 60_000 },
       )
       .toBe(1);
-    // scrolls like a click, so that the bar above the list does not cover the row
+    // hovering scrolls as a click would, so that the later click does not change the scroll position
     await wanted.hover();
     const before = await page.evaluate<number>('scrollY');
     await page.locator('tr', { has: wanted }).locator('a').click();
@@ -424,7 +424,7 @@ describe('the list', () => {
     await page.goBack();
     await expect.poll(() => page.evaluate<number>('scrollY'), { timeout: 10_000 }).toBe(before);
     await wanted.waitFor();
-    // the list is still updated
+    // the list still shows new recordings
     archive().add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
     await page.getByText('701 recordings', { exact: true }).waitFor({ timeout: 15_000 });
     await page.evaluate('scrollTo(0, 0)');
@@ -469,7 +469,7 @@ describe('the list', () => {
       page.evaluate<number>(
         `parseFloat(getComputedStyle(document.querySelector('${selector}')).borderTopLeftRadius)`,
       );
-    // the border of the frame has one pixel
+    // the inner radius is smaller by the one-pixel border
     expect(await radiusOf('tr.day')).toBe((await radiusOf('table')) - 1);
     await page.screenshot({ path: shot(`day-phone-${colorScheme}`) });
     expect(await close(page)).toEqual([]);
@@ -512,7 +512,7 @@ describe('a large recording', () => {
     const heap = await page.evaluate<number>('performance.memory.usedJSHeapSize');
     timings.push(`heap ${Math.round(heap / 1e6)} MB of ${Math.round(raw.length / 1e6)} MB`);
     console.log(timings.join('; '));
-    // four jumps, each of which reads a few pieces after a keyframe
+    // the test jumps four times, and each jump reads only a few chunks after a keyframe
     expect(asked).toBeLessThan(raw.length / 5);
     expect(await close(page)).toEqual([]);
   });

@@ -67,7 +67,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
   async function run(cluster: string, ...args: readonly string[]): Promise<KubectlResult> {
     return runKubectl(newest, ['--context', cluster, ...args], { kubeconfig, transport: 'websocket' });
   }
-  /** Sends one request after another to the group's own cluster, next to a watch. `stop` returns what failed. */
+  /** Opens a watch in the group's own cluster, and sends one request after another. `stop` returns the failures. */
   function startLoad() {
     let [finished, isOver] = [0, false];
     const failures: string[] = [];
@@ -227,7 +227,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
     const load = startLoad();
     await api('PATCH', `${CORE}/secrets/older-kubeconfig`, { stringData: { value: 'no kubeconfig' } });
     await reports(CLUSTERS, { status: 'False' });
-    // the gateway has then read the Secret, because it does so every 15 s
+    // the gateway reads Secrets every 15 s, so it has then read this one
     const changedMs = performance.now();
     await until('the next reading', async () => (performance.now() - changedMs > 20_000 ? true : undefined));
     expect(load.finished()).toBeGreaterThan(20);

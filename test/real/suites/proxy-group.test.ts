@@ -50,7 +50,7 @@ let rig: Rig;
 let cluster: Kubernetes;
 let tailnet: Tailnet;
 let operator: Program;
-/** Address of the API server for gateways, because pods on this node have no token at a fixed path. */
+/** Kubeconfig of the gateways, because pods on this node have no token at a fixed path. */
 let gatewayKubeconfig: string;
 
 beforeAll(async () => {
@@ -167,7 +167,7 @@ function gone(name: string): Promise<true> {
   );
 }
 
-/** The CA that a replica created, from the folder that replaces its claim's volume. */
+/** Returns the CA that a replica created, from the folder that replaces the volume of its PersistentVolumeClaim. */
 function authorityOf(pod: string): Buffer {
   const path = (readdirSync(rig.folder, { recursive: true, encoding: 'utf8' }) as readonly string[]).find(
     (one) => one.includes(`claims/${NAMESPACE}/state-${pod}/`) && one.endsWith('/ca.crt'),

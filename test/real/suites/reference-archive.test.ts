@@ -29,14 +29,14 @@ const NODE = 'nREFERENCE1CNTRL';
 const GOLDEN = join(import.meta.dirname, '../../fixtures/golden');
 const golden = (name: string): string => readFileSync(join(GOLDEN, `${name}.cast`), 'utf8');
 
-/** A time in a key of the reference: zeros at the end of the fraction are trimmed. */
+/** Returns a time as in the reference's object keys, which omit trailing zeros of the fraction. */
 const timeOf = (daysAgo: number): string =>
   new Date(Date.now() - daysAgo * DAY_MS).toISOString().replace(/\.\d+Z$/, '.0334257Z');
 const OLD = timeOf(400);
 const RECENT = timeOf(2);
 const [oldId, recentId] = [`${NODE}_${OLD}`, `${NODE}_${RECENT}`];
 
-/** Objects as the reference leaves them, by key. */
+/** Objects in the reference's format, by key. */
 const OBJECTS: Readonly<Record<string, string>> = {
   'check-write-access': '',
   '.events-exist': '',

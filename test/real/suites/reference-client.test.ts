@@ -82,7 +82,7 @@ describe.each(['auto', 'v1'] as const)('an upload, protocol %s', (protocol) => {
     const { recorder, stored } = await startRecorder();
     const cast = Buffer.from(header() + eventLines(100));
     const cut = cast.length - 10;
-    // Waits first, because a broken connection may drop output that was not delivered yet.
+    // The test waits before it breaks the connection, because a broken connection may drop undelivered output.
     const flags = ['-protocol', protocol, '-abort-after', String(cut), '-hold', '500ms'];
     const result = await upload(recorder, cast.toString(), flags);
     expect(result.error).not.toBe('');

@@ -17,7 +17,7 @@ let folder: string;
 
 beforeAll(async () => {
   await ensurePeer('reference');
-  // The build has downloaded the module, but a kept build may be older than the module cache of this home folder.
+  // A new build downloads the module, but a cached build does not, so the module cache of this user may lack it.
   const { stdout, stderr, error } = spawnSync('go', ['mod', 'download', '-json', 'tailscale.com'], {
     cwd: path('../peers/reference'),
     encoding: 'utf8',
@@ -52,7 +52,7 @@ function fieldsOf(file: string): ReadonlyMap<string, string> {
   return fields;
 }
 
-/** Fields that the reference has on its main branch, but not in its last release. */
+/** Fields that the reference's main branch has, but not its latest release. */
 const PULL_SECRETS =
   '/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nameserver/properties/pod/properties/imagePullSecrets';
 const NEWER: Readonly<Record<string, ReadonlyMap<string, string>>> = {

@@ -54,7 +54,7 @@ let recorders: Named<{ node: TailnetNode; site: SiteRecorder; archive: Archive }
 let kubectl: Kubectl;
 let renamed: Server;
 let policies = 0;
-/** Commands of the sessions that a recorder must have, in their order. */
+/** Commands of the sessions that each recorder must have stored, in order. */
 const recorded: Named<string[]> = { first: [], second: [] };
 
 beforeAll(async () => {
@@ -108,7 +108,10 @@ afterAll(async () => {
   renamed?.close();
 });
 
-/** A LocalAPI in which one capability has the older name, because headscale refuses a policy with that name. */
+/**
+ * Starts a proxy for a LocalAPI that renames one capability to its older name, because headscale rejects a policy with
+ * that name.
+ */
 async function startRenamed(from: string, to: string): Promise<Server> {
   const server = createServer({ allowHalfOpen: true }, (client) => {
     const daemon = connect({ path: from, allowHalfOpen: true });
@@ -121,8 +124,9 @@ async function startRenamed(from: string, to: string): Promise<Server> {
 }
 
 /**
- * Replaces a name by one of the same length. A chunk that ends with the first label of the name, or with more of it,
- * waits for the next chunk. Other chunks must not wait, because uploads to recorders pass here too.
+ * Replaces a name with one of the same length. If a chunk ends with the first label of the name, or with more of the
+ * name, it is held until the next chunk arrives. Other chunks pass immediately, because uploads to recorders also use
+ * this proxy.
  */
 function replacing(from: string, to: string): Transform {
   if (from.length !== to.length) throw new Error(`${from} and ${to} differ in length`);
@@ -138,7 +142,7 @@ function replacing(from: string, to: string): Transform {
   });
 }
 
-/** A policy in which the groups of `marker` change with each case. */
+/** Returns a policy. Its groups for `marker` differ in each case, so the test can see when a proxy uses the policy. */
 function policyOf(grants: readonly { readonly src: string; readonly app: object }[]): object {
   const marker = {
     src: 'marker@example.com',
@@ -216,7 +220,7 @@ function identityOf(body: string): string {
   return [userInfo.username, ...(userInfo.groups ?? [])].join(' | ');
 }
 
-/** The code of our refusal, or the start of the reference's text. */
+/** Returns tailcast's error code, or the start of the reference's error text. */
 function refusalOf(body: string): string {
   if (!body.startsWith('{')) return body.split(':')[0] ?? '';
   const { details } = JSON.parse(body) as { details: { causes: readonly { message: string }[] } };

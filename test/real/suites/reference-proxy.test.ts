@@ -175,7 +175,7 @@ describe('what is not a session', () => {
     const events = (): Promise<number> => recorder.metric('tailcast_recorder_events_total');
     for (const front of ['reference', 'ours'] as const) {
       const before = await events();
-      // each request is logged on standard error, so that a missing response is identifiable
+      // kubectl logs each request on standard error, so that the log of a failure shows which response is missing
       const run = await at('alice', front, ['get', 'configmaps', '--output=name', '-v=6']);
       expect([run.code, run.stdout.toString()]).toEqual([0, 'configmap/kube-root-ca.crt\n']);
       await expect.poll(events, { timeout: 10_000 }).toBeGreaterThan(before);

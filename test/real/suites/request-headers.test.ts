@@ -212,11 +212,11 @@ describe('an API server that accepts the CA of request headers for logins', () =
       const cluster = await startKubernetes(rig, {
         node: false,
         controllers: false,
-        // the last value of a flag counts
+        // the API server uses the last value of each flag
         apiServerFlags: [
           `--client-ca-file=${authority.certificatePath}`,
           `--requestheader-client-ca-file=${authority.certificatePath}`,
-          // without a name, an API server with this CA does not start
+          // with this CA, an API server without allowed names does not start
           '--requestheader-allowed-names=tailcast-gateway',
           '--requestheader-username-headers=X-Remote-User',
           '--requestheader-group-headers=X-Remote-Group',

@@ -148,7 +148,7 @@ describe('a bucket', () => {
     });
     const { lock, lifecycle } = await openBucket().rules();
     expect(lock).toEqual({ enabled: false, defaultDays: undefined });
-    // this server has no lifecycle rules, and may reject the request for them
+    // versitygw does not support lifecycle rules, and may reject the request for them
     expect(['unknown', []]).toContainEqual(lifecycle);
     expect(await openBucket({ bucket: 'nowhere' }).rules()).toEqual({
       lock: 'unknown',
@@ -210,7 +210,7 @@ describe('two recorders on one bucket, with the same rules', () => {
       });
     const registries = [new Registry(), new Registry()] as const;
     await using one = await open(registries[0]);
-    // each recorder counts only entries that the other key has signed
+    // both recorders use one signing key, so each trusts the other's marks of delivered alerts
     await using two = await open(registries[1], { evidenceKey: signingKeyOf(one) });
     await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
     await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
@@ -224,7 +224,7 @@ describe('two recorders on one bucket, with the same rules', () => {
         .reduce((sum, { value }) => sum + value, 0);
     };
     await until(async () => {
-      // the list shows the recordings of the other recorder
+      // listing makes each recorder find the recordings of the other one
       await Promise.all([one.list(), two.list()]);
       return (await alertCount('delivered')) + (await alertCount('elsewhere')) === 4 ? true : undefined;
     });

@@ -28,7 +28,7 @@ import { createBucket } from '../support/site.ts';
 ensureDebianProgram('vim');
 const LOGIN = 'alice@example.com';
 const POD = 'editor';
-/** These words are in no command: each is typed letter by letter in an editor. */
+/** Words to find. No command contains them: the test types them letter by letter in an editor. */
 const WORDS = { running: 'quokkaburrow', kept: 'wombatlantern' } as const;
 
 interface Hit {
@@ -81,7 +81,7 @@ async function shownFrom(cast: string, word: string): Promise<number | undefined
 /** Installs the command as a kubectl plugin, from the sources. @returns the folder for the PATH */
 function installPlugin(folder: string): string {
   mkdirSync(join(folder, 'program'), { recursive: true });
-  // the program detects by this name how it was called
+  // the program knows from this file name that kubectl called it
   const program = join(folder, 'program', 'kubectl-tailcast');
   symlinkSync(join(import.meta.dirname, '../../../src/main.ts'), program);
   const script = `#!/bin/sh\nexec '${process.execPath}' '${program}' "$@"\n`;
@@ -180,7 +180,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
     expect(hit?.text).toContain(WORDS.running);
     const cast = await (await fetch(`${recorder.url}/api/v1/recordings/${ended.recording.id}/cast`)).text();
     const from = await shownFrom(cast, WORDS.running);
-    // the moment of a hit is that of its row, which starts with the first letter
+    // the time of a hit is the time when its row appeared, with the first letter of the word
     expect(from).toBeGreaterThan(0);
     expect(Math.abs((hit?.at ?? -1) - (from ?? 0))).toBeLessThan(2);
   });

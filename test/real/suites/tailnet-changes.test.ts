@@ -55,7 +55,7 @@ beforeEach(async () => {
   await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
 });
 
-/** Alice and eve must be recorded; carol is recorded if possible. */
+/** Recording is enforced for alice and eve; carol's sessions also run without a recorder. */
 const GRANTS = (): readonly SiteGrant[] => [
   { src: 'alice@example.com', groups: ['system:masters'], recorder: [recorder.address], enforce: true },
   { src: 'carol@example.com', groups: ['system:masters'], recorder: [recorder.address] },
@@ -90,9 +90,7 @@ interface CutSession {
   readonly outcome: 'client-disconnected' | 'interrupted';
 }
 
-/**
- * Pods whose sessions lost the connection to the recorder, or the recorder itself, and the state of their recordings.
- */
+/** Pods whose sessions were cut off by a failure, and the expected state of their recordings. */
 const cut: CutSession[] = [];
 
 /** Opens a shell in the test's pod and waits until the recorder has acknowledged its first output. */
@@ -202,7 +200,7 @@ describe('an outage', () => {
         timeoutMs: 60_000,
       });
       expect(await terminal.ended).not.toBe(0);
-      // For the gateway, its client has disconnected; the gateway reports that to the recorder when the connection is
+      // The gateway sees that its client has disconnected, and reports that to the recorder when the connection is
       // back.
       cut.push({ name: pod, outcome: 'client-disconnected' });
       expect(await newSession()).toEqual(AS_ALWAYS);

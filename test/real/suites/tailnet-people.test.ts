@@ -30,7 +30,7 @@ const SERVED_HOST = '127.0.0.77';
 const BALANCED_HOST = '127.0.0.78';
 
 const COLUMNS = ['who calls', 'exec, recorded'] as const;
-/** Path → column → operations that worked. */
+/** Operations that worked, by path and by column of the table. */
 const seen = new Map<string, Map<string, Set<string>>>();
 
 let rig: Rig;
@@ -187,7 +187,7 @@ describe('kubectl at a node of the tailnet', () => {
   });
 
   it.each(['websocket', 'spdy'] as const)('is recorded over %s', async (transport) => {
-    // The grant names her recorder by address and his by tag.
+    // Alice's grant names the recorder by address, dan's by tag.
     expect(await recordedExec('alice', { transport })).toEqual(asItWas('alice'));
     expect(await recordedExec('dan', { transport })).toEqual(asItWas('dan'));
     works(PLAIN.http, 'exec, recorded', LABELS[transport]);
@@ -395,7 +395,7 @@ describe('who claims to be somebody else', () => {
       expect(body.message).toContain('refuses --as, --as-group and --as-uid for any other identity');
     }
     expect(reviews()).toBe(before);
-    // this count would have changed
+    // an accepted request changes this count
     await review(await bob.connect(proxy.addresses[0], port), ca, {});
     expect(reviews()).toBeGreaterThan(before);
   });
@@ -428,7 +428,7 @@ describe('who claims to be somebody else', () => {
 describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
-    // Three for each path; sessions do not use the SOCKS proxy.
+    // Each of six paths has three results, but the SOCKS path has no recorded sessions.
     if (cells.length < 6 * 3 - 2) skip('not everything was run');
     const rows = [...seen].map(([road, row]) => {
       const line = COLUMNS.map((column) => [...(row.get(column) ?? ['–'])].toSorted().join(', '));

@@ -117,7 +117,7 @@ describe('who is calling, behind a userspace node', () => {
     const peer = await arrivals.next();
     await identify(peer);
     socket.destroy();
-    // Another client may use the port by now: a response is never used for another connection.
+    // Another client may already use the port, so the closed connection must not be identified again.
     await expect
       .poll(() => identify({ ...peer }).catch((error: unknown) => error), { timeout: 5_000 })
       .toMatchObject({ code: 'IDENTITY_UNKNOWN' });
@@ -184,7 +184,7 @@ describe('serve with PROXY protocol', () => {
   });
 
   it('needs more than a listener on 127.0.0.1, where a userspace node forwards every port to', async () => {
-    // This mistake is what the next test prevents: here the identity is alice instead of bob.
+    // With this wrong configuration, bob can pretend to be alice. The next test shows the right one.
     const { listener } = await openTlsListener('127.0.0.1');
     await expect(arrivesAround(listener, 'bob')).resolves.toBe(true);
   });

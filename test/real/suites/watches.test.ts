@@ -14,7 +14,7 @@ import { gatewaySettings } from '../../support/settings.ts';
 const WATCHES = 350;
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
 
-/** A watch and its received events. */
+/** A watch and the events that it has received. */
 interface Watch {
   readonly response: IncomingMessage;
   text: string;

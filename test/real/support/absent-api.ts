@@ -1,4 +1,7 @@
-/** An aggregated API without its server: the API server returns 503, and so must every proxy in front of it. */
+/**
+ * An aggregated API whose server does not exist. The API server returns 503, so every proxy in front of it must return
+ * 503, too.
+ */
 import { type Kubectl, runKubectl } from '../rig/kubectl.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Gateways } from './gateways.ts';

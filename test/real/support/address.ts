@@ -1,4 +1,4 @@
-/** Another address of a server on this machine, which can be closed and opened again. */
+/** An additional address of a server on this machine. Tests can close and reopen it. */
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { once } from 'node:events';
 

@@ -15,7 +15,7 @@ export interface StoredRecording {
   readonly source: { readonly user?: string };
 }
 
-/** One recording's output. The bytes are exact: for a line that is not UTF-8 they come from the notes. */
+/** One recording's output. The bytes are exact, because the notes contain those of lines that are not valid UTF-8. */
 export interface RecordedOutput {
   readonly header: Readonly<Record<string, unknown>>;
   /** Returns the complete output of the cast, both streams in order, as text. */
@@ -60,11 +60,11 @@ export function openArchive(url: string): Archive {
   };
   const of = async (pod: string): Promise<StoredRecording[]> =>
     (await list(`&pod=${encodeURIComponent(pod)}`)).filter(({ kubernetes }) => kubernetes?.pod === pod);
-  // The sidecar is stored last.
+  // The recorder stores the sidecar last.
   const isWhole = async ({ id, state }: StoredRecording): Promise<boolean> =>
     state !== 'running' && (await fetch(new URL(`/api/v1/recordings/${id}/sidecar`, url))).ok;
 
-  // A running session, and a session of the reference's gateway, have none.
+  // Running sessions and sessions of the reference's gateway have no notes.
   const notesOf = async (id: string): Promise<string> => {
     const response = await fetch(new URL(`/api/v1/recordings/${id}/notes`, url));
     const text = await response.text();
@@ -105,7 +105,7 @@ export function openArchive(url: string): Archive {
 }
 
 interface Note {
-  /** Offset in the cast of the line after the note. */
+  /** Offset in the cast of the line that follows the note. */
   readonly at: number;
   readonly note: {
     readonly kind: string;

@@ -7,7 +7,7 @@ const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe
 
 /** Returns one line for each violation. */
 export async function accessibilityFaults(page: Page): Promise<readonly string[]> {
-  // injected by the debugger, because the page allows no foreign script
+  // the debugger injects the script, because the CSP of the page forbids foreign scripts
   await page.evaluate(source);
   return page.evaluate<
     readonly string[]

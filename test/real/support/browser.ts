@@ -5,7 +5,8 @@ import { ensureDebianProgram } from '../rig/debian.ts';
 export function openBrowser(): Promise<Browser> {
   return chromium.launch({
     executablePath: ensureDebianProgram('chromium'),
-    // Its sandbox needs privileges that test machines lack, and all pages belong to the tests.
+    // Chromium's sandbox needs privileges that test machines lack. The browser opens only pages of the tests, so it
+    // runs without a sandbox.
     args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
   });
 }

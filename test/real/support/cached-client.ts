@@ -20,7 +20,7 @@ export async function ensureCached({ name, inputs, make }: CachedClient): Promis
   const hash = createHash('sha256');
   for (const path of inputs) hash.update(readFileSync(path));
   const folder = join(cacheFolder(), `${name}-${hash.digest('hex').slice(0, 16)}`);
-  // Only a complete folder has the mark.
+  // The file `complete` is created last.
   const mark = join(folder, 'complete');
   if (existsSync(mark)) return folder;
   mkdirSync(cacheFolder(), { recursive: true });

@@ -16,7 +16,7 @@ export interface CastSpec {
   readonly events: readonly CastLine[];
   readonly user?: string;
   readonly node?: string;
-  /** The file's bytes after the header, instead of `events`. */
+  /** Content of the file after the header, instead of `events`. */
   readonly raw?: string;
 }
 

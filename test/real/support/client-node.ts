@@ -77,7 +77,7 @@ export async function execute(config: KubeConfig, pod: string): Promise<unknown>
   return { stdout, stderr, code: failed.details?.causes?.[0]?.message, counted, fine: fine.status };
 }
 
-/** Uses the old protocol with one channel per port and without half-close. */
+/** Forwards a port over the library's old WebSocket protocol, without half-close. */
 export async function forward(config: KubeConfig, pod: string, port: number, body: Buffer): Promise<string> {
   const [input, output, errors] = [new PassThrough(), new PassThrough(), new PassThrough()];
   const socket = await new PortForward(config).portForward('default', pod, [port], output, errors, input);

@@ -35,9 +35,9 @@ export interface Container {
 export interface ContainerOptions {
   readonly name: string;
   readonly args: readonly string[];
-  /** The entry point of the image stays; `args` follow. */
+  /** Bundle of the image; its entry point gets `args`. */
   readonly bundle: string;
-  /** Folder of this machine that is mounted at `/data`; default: memory. */
+  /** Folder of this machine to mount at `/data`. Default: an empty file system in memory. */
   readonly data?: string;
   /** Process whose network the container shares; default: its own network with only a loopback interface. */
   readonly networkOf?: number;
@@ -111,7 +111,9 @@ function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: Containe
   return writeBundleFolder(join(rig.folder, `bundle-${name}`), changed);
 }
 
-/** Creates a bundle for runc with a configuration that refers to the files of the image elsewhere. */
+/**
+ * Creates a bundle for runc that contains only a configuration, which refers to the image's files in another folder.
+ */
 export function writeBundleFolder(folder: string, configuration: object): string {
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), JSON.stringify(configuration));

@@ -14,7 +14,7 @@ export type Caller = Parameters<typeof identityOf>[0];
 export interface DemoArchive {
   readonly url: string;
   readonly archive: Archive;
-  /** Opens a shell as a user; every user has a gateway. */
+  /** Opens a shell as a user. Each user has a separate gateway. */
   shell(caller: Caller, target: Omit<ShellTarget, 'url' | 'ca'>): Promise<ShellSession>;
   /** Address of the portal of a user's gateway. No CA has signed its certificate. */
   portal(caller: Caller): Promise<string>;

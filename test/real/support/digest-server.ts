@@ -9,7 +9,7 @@ export interface DigestServer {
 }
 
 /**
- * With the kubelet double a port of a pod is a port of this machine.
+ * Starts the server on this machine, because with the kubelet double a port of a pod is a port of this machine.
  *
  * @param framing `half-close`: the body ends with the input; `length`: four bytes contain its length, for clients
  * without half-close

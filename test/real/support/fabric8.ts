@@ -7,7 +7,7 @@ const folder = fileURLToPath(new URL('../peers/clients/fabric8', import.meta.url
 
 export interface Fabric8Client {
   readonly program: 'java';
-  /** Arguments before those of the client. */
+  /** Arguments of `java` that precede those of the client. */
   readonly args: readonly string[];
 }
 
@@ -25,6 +25,6 @@ export async function ensureFabric8Client(): Promise<Fabric8Client> {
       ),
   });
   const path = [join(built, 'classes'), join(built, 'lib', '*')].join(':');
-  // A program that runs for a second gains nothing from the optimising compiler.
+  // The optimising compiler would only delay a program that runs for about a second.
   return { program: 'java', args: ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-cp', path, 'Client'] };
 }

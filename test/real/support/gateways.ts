@@ -21,7 +21,7 @@ export interface Gateway extends GatewayKind {
   readonly ca: string;
   /** A kubeconfig with this gateway as its server; kubectl stores its caches next to it. */
   readonly kubeconfig: string;
-  /** Required credentials of a client: its own in noauth mode, any in auth mode. */
+  /** Token for clients: one that the API server accepts in noauth mode; in auth mode the gateway ignores the value. */
   readonly token: string;
 }
 

@@ -10,7 +10,7 @@ export interface HeadlampServer {
   readonly url: string;
   readonly ca: string;
   readonly token: string;
-  /** Origin of the page; default: that of `url`, for a page of the same server. */
+  /** Origin of the page. Default: the origin of `url`, as for a page from the same server. */
   readonly origin?: string;
 }
 
@@ -66,7 +66,7 @@ export async function watch(
     socket.on('error', fail);
     socket.on('close', () => fail(new Error(`the watch ended after ${seen.join(', ')}`)));
     socket.on('message', (data: Buffer) => {
-      // With every protocol, the API server writes watch events as plain JSON.
+      // The API server writes watch events as plain JSON, whichever WebSocket protocol the client requests.
       const { type } = JSON.parse(data.toString()) as { type: string };
       if (seen.push(type) === count) done();
     });

@@ -19,7 +19,7 @@ export interface Client {
 }
 
 export interface MatrixCase extends KubectlCase {
-  /** Expected response of a gateway in auth mode where it must differ from the API server's, given the control. */
+  /** Checks the response of a gateway in auth mode if it must differ from the API server's. Returns the problems. */
   readonly inAuthMode?: (control: Observation, seen: Observation) => readonly string[];
 }
 

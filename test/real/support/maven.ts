@@ -1,7 +1,7 @@
 /** Programs that are built with Maven and run with Java. */
 import { spawnSync } from 'node:child_process';
 
-/** Either program may be missing; the printed notice then contains `consequence`. */
+/** Returns false if Maven or Java is missing, and prints a notice with `consequence`. */
 export function hasMaven(consequence: string): boolean {
   const found = [
     ['mvn', '--version'],

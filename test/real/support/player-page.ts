@@ -27,7 +27,7 @@ export interface PlayerRig {
   readonly close: (page: Page) => Promise<readonly string[]>;
 }
 
-/** Available while the tests of one file run. */
+/** Starts the browser and the archive before the tests of a file, and stops them after these tests. */
 export function setUpPlayer(...given: Parameters<typeof startCastArchive>): PlayerRig {
   let browser: Browser;
   let archive: CastArchive;
@@ -75,7 +75,7 @@ export async function ready(page: Page): Promise<void> {
   await page.locator('.terminal[data-size]').waitFor();
 }
 
-/** Path for a picture of the page, for manual review. */
+/** Returns the path for a screenshot, which people review by hand. */
 export function shot(name: string): string {
   const folder = join(tmpdir(), 'tailcast-player');
   mkdirSync(folder, { recursive: true });

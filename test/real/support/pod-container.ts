@@ -1,6 +1,6 @@
 /**
- * Runs a container of a pod from the image of a release, where the kubelet double would run a program of this
- * machine:
+ * Runs a container of a pod from the image of a release. The kubelet double calls this program instead of running a
+ * program of this machine:
  *
  *   node pod-container.ts <settings>
  *

@@ -24,8 +24,8 @@ export interface TestBucket {
 }
 
 /**
- * Starts a recorder with a folder or a bucket and with the player. It accepts uploads from this machine as those of
- * `node`, and shows everything to all viewers of the portal of `node`.
+ * Starts a recorder with a folder or a bucket and with the player. It treats uploads from this machine as uploads of
+ * `node`. All viewers of the portal of `node` may see all recordings.
  *
  * @param more more settings
  */

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { CaseContext, WitnessedRun } from '../cases/case.ts';
 import type { Archive, RecordedOutput, StoredRecording } from './archive.ts';
 
-/** Positions of the kubectl runs of a case that reach a container; other cases have none. */
+/** Indexes of the kubectl runs of each case that open a session; cases without an entry open none. */
 const SESSIONS: Readonly<Record<string, readonly number[]>> = {
   'exec exit codes and streams': [0, 1, 2, 3],
   'exec refused': [2],
@@ -101,7 +101,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
   return problems;
 }
 
-/** `test -d` and `tar x` for the upload, `tar c` for the download. */
+/** An upload with `kubectl cp` opens two sessions, `test -d` and `tar x`. A download opens one, `tar c`. */
 const COPY_SESSIONS = 3;
 
 /** The recording of the download is the tar stream: unpacked, it contains the files. */

@@ -10,8 +10,8 @@ import { expectSuccess } from './container.ts';
 const GONE = /--update-base/;
 
 /**
- * Prints the time from the start of an installation to the first recorded shell, for docs/install.md. It has no
- * limit, because the machine may be busy.
+ * Prints the time from the start of an installation to the first recorded shell, for docs/install.md. The test does not
+ * limit this time, because the machine may be busy.
  *
  * @param beganMs start time of the first command
  */

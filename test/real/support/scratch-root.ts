@@ -1,5 +1,5 @@
 /**
- * A separate root for package installation: this machine's files below a layer in memory, so that the machine is
+ * A separate root for package installation. An overlay keeps all changes in memory, so the files of this machine stay
  * unchanged. This needs Linux with overlayfs, and root.
  */
 import { spawnSync } from 'node:child_process';

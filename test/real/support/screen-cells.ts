@@ -11,7 +11,7 @@ export type Cells = readonly (readonly string[])[];
 export interface ShownScreen {
   readonly size: string;
   readonly cells: Cells;
-  /** Cells that are more than a tenth of a cell away from their column. */
+  /** Cells that are shifted from their column by more than a tenth of a cell. */
   readonly misplaced: readonly string[];
 }
 

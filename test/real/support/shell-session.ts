@@ -1,4 +1,4 @@
-/** A user of a shell in a pod: exec over WebSocket, typed key by key, with waits for screen content. */
+/** Simulates a user of a shell in a pod: opens an exec over WebSocket, types key by key, and waits for output. */
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import WebSocket from 'ws';

@@ -82,7 +82,7 @@ export async function startTailnetSite(
   };
 }
 
-/** Builds the required peers. This runs first, so that a build does not count as a slow start. */
+/** Builds the required peers. Builds run first, so that their time does not count as start time. */
 export async function ensureTailnetSite(): Promise<void> {
   for (const peer of ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'] as const)
     await ensurePeer(peer);
