@@ -214,7 +214,7 @@ describe('an outage', () => {
       const terminal = await openShell('alice');
       proxy.program.pause();
       try {
-        // The session can no longer change the cluster, but its recording is not finished yet.
+        // The session is cut off and cannot change the cluster, but its recording is not finished yet.
         await expect.poll(() => sessionsInAudit('ResponseComplete'), { timeout: 40_000 }).toBe(1);
       } finally {
         proxy.program.resume();
@@ -362,7 +362,7 @@ async function restartRecorder(): Promise<void> {
   await rig.until('the recorder is back', () => archive.count().then(() => true), {
     watch: [recorder.program],
   });
-  // A recorder that has just failed is tried last, with a short timeout.
+  // The gateway tries a recorder that has just failed last, with a short timeout.
   await rig.until('the gateway reaches the recorder', () =>
     at('alice', ['exec', 'nobody', '--', 'true']).then(reached),
   );

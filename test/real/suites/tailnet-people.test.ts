@@ -438,7 +438,7 @@ describe('test/real/compatibility.md', () => {
   });
 });
 
-/** Puts a PROXY header before every connection to port 443 of the proxy node. */
+/** Configures `tailscale serve` to send a PROXY header before every connection to port 443 of the proxy node. */
 async function serve(target: string, version: number): Promise<void> {
   await proxy.cli('serve', 'reset');
   await proxy.cli('serve', '--bg', '--tcp=443', `--proxy-protocol=${version}`, target);

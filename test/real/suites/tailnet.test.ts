@@ -581,7 +581,7 @@ async function openTlsListener(host = '127.0.0.1'): Promise<TlsListener> {
   return { listener, ca: certificates.caPem, arrivals };
 }
 
-/** Puts a PROXY header before every connection to port 443 of the proxy node. */
+/** Configures `tailscale serve` to send a PROXY header before every connection to port 443 of the proxy node. */
 async function serve(port: number, version: number, host = '127.0.0.1'): Promise<void> {
   await proxy.cli('serve', 'reset');
   await proxy.cli('serve', '--bg', '--tcp=443', `--proxy-protocol=${version}`, `tcp://${host}:${port}`);
