@@ -8,6 +8,7 @@ import {
   type VerdictKind,
 } from '../doctor/migration/verdict.ts';
 import { TailcastError } from '../errors.ts';
+import { several } from './arguments.ts';
 import { formatFailure } from './failure-text.ts';
 import { plain, print, printJson } from './output.ts';
 
@@ -25,7 +26,11 @@ export function addMigrate(program: Command, context: CommandContext, outcome: {
     .exitOverride()
     .option('--kubeconfig <file>', 'kubeconfig of the cluster; default: the file that kubectl uses')
     .option('--context <name>', 'context of the kubeconfig; default: its current context')
-    .option('--objects <file...>', 'read objects from these YAML or JSON files instead of a cluster')
+    .option(
+      '--objects <file>',
+      'read objects from this YAML or JSON file, not a cluster; repeatable',
+      several,
+    )
     .option('--policy <file>', 'tailnet policy file; its grants are checked as well')
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(

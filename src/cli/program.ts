@@ -1,4 +1,4 @@
-import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
 import { DEMO_CHECKS, DEMO_SETTINGS } from '../config/demo.ts';
 import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
@@ -8,8 +8,9 @@ import { OPERATOR_CHECKS, OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
-import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
+import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
+import { argument, several } from './arguments.ts';
 import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { formatFailure } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
@@ -289,8 +290,9 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       'directories of recorders, or s3://bucket/prefix: name all recorders that take sessions over from each other. Ids of recordings, or latest: only these are reported. Default: the store of TAILCAST_STORE or of the demo. Nothing is changed',
     )
     .option(
-      '--key <key...>',
-      'public keys of the recorders: PEM files or base64; without keys, no recording is verified',
+      '--key <key>',
+      'public key of a recorder, a PEM file or base64, repeatable; without keys, no recording is verified',
+      several,
     )
     .option('--checkpoint <file>', 'state of an earlier run; everything in it must still exist')
     .option('--save-checkpoint <file>', 'save the state of the logs, if there are no faults')
@@ -348,8 +350,8 @@ function addRetention(command: AddCommand, context: CommandContext): void {
       argument(wholeNumber(0, 36_500)),
       1,
     )
-    .option('--hold <id...>', 'protect these recordings, or `latest`, from removal')
-    .option('--release <id...>', 'end the hold of these recordings')
+    .option('--hold <id>', 'protect this recording, or `latest`, from removal; repeatable', several)
+    .option('--release <id>', 'end the hold of this recording; repeatable', several)
     .option('--reason <text>', 'reason of the hold or release')
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
@@ -375,8 +377,8 @@ function addPolicy(command: AddCommand, context: CommandContext): void {
     .command('rbac')
     .description('print an account that may only impersonate, all or some users and groups, as YAML')
     .exitOverride()
-    .option('--user <name...>', 'allowed users; default: all')
-    .option('--group <name...>', 'allowed groups; default: all')
+    .option('--user <name>', 'allowed user; repeatable; default: all', several)
+    .option('--group <name>', 'allowed group; repeatable; default: all', several)
     .option('--constrained', 'use constrained impersonation, in Kubernetes 1.36 and newer')
     .option('--audit-extras', 'for a gateway with auditExtras')
     .option('--namespace <name>', 'namespace of the service account', 'tailcast')
@@ -418,14 +420,4 @@ function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
       '\nFor now: source <(tailcast completion bash). The script says where it can be kept.',
     )
     .action((shell: string) => print(stdout, completionScript(shell)));
-}
-
-function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
-  return (raw) => {
-    try {
-      return parse(raw);
-    } catch (error) {
-      throw new InvalidArgumentError(errorText(error));
-    }
-  };
 }

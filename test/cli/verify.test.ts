@@ -203,6 +203,7 @@ describe('tailcast verify', () => {
     const json = (await readdir(join(rig.directory, 'nGATE1CNTRL'))).find((name) => name.endsWith('.json'))!;
     await rm(join(rig.directory, 'nGATE1CNTRL', json));
     expect((await run('verify', rig.directory, '--key', raw)).code).toBe(3);
+    expect((await run('verify', '--key', raw, rig.directory)).code).toBe(3);
     expect((await run('verify', rig.directory, '--key', raw, '--require-evidence')).code).toBe(1);
   });
 
