@@ -46,18 +46,26 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
   const loaded = useTranscript(id);
   const [current, setCurrent] = useState(-1);
   const scroller = useRef<HTMLDivElement>(null);
+  /** Direction of an Enter that came before the matches. */
+  const waiting = useRef<1 | -1 | undefined>(undefined);
   const rows = rowsOf(loaded, isHidden);
   const hits = useMemo(() => findRows(rows, find), [rows, find]);
   const at = rowAt(rows, position);
   useEffect(() => {
     setCurrent(-1);
     onHits(hits.map((index) => ({ at: rows[index]?.[0] ?? 0, kind: 'hit', text: rows[index]?.[1] ?? '' })));
+    if (waiting.current !== undefined) go(waiting.current);
   }, [hits]);
   useEffect(() => {
     if (playing) showRow(scroller.current, at, ROW_HEIGHT);
   }, [at, playing]);
 
+  const search = (text: string): void => {
+    waiting.current = undefined;
+    onFind(text);
+  };
   const go = (by: 1 | -1): void => {
+    waiting.current = hits.length === 0 ? by : undefined;
     if (hits.length === 0) return;
     const start = current < 0 ? hits.findIndex((row) => row >= at) : current + by;
     const next = (Math.max(0, start) + hits.length) % hits.length;
@@ -69,7 +77,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
   return (
     <section class="transcript" aria-label="Transcript">
       <div class="find" role="search">
-        <FindInput find={find} onFind={onFind} onGo={go} />
+        <FindInput find={find} onFind={search} onGo={go} />
         <output aria-live="polite">{findText(find, hits.length, current)}</output>
         <IconButton
           icon={ArrowUp}
@@ -96,14 +104,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
           count={rows.length}
           rowHeight={ROW_HEIGHT}
           row={(index) => (
-            <TranscriptRow
-              key={index}
-              at={rows[index]?.[0] ?? 0}
-              text={rows[index]?.[1] ?? ''}
-              find={find}
-              isNow={index === at}
-              onSeek={onSeek}
-            />
+            <TranscriptRow key={index} row={rows[index]} find={find} isNow={index === at} onSeek={onSeek} />
           )}
         />
       </div>
@@ -135,14 +136,12 @@ function FindInput({
 }
 
 function TranscriptRow({
-  at,
-  text,
+  row: [at, text] = [0, ''],
   find,
   isNow,
   onSeek,
 }: {
-  readonly at: number;
-  readonly text: string;
+  readonly row: TranscriptRows[number] | undefined;
   readonly find: string;
   readonly isNow: boolean;
   readonly onSeek: (seconds: number) => void;
