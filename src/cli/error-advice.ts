@@ -26,7 +26,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Use the server address that `tailcast kubeconfig --all HOST` writes. See `docs/clusters.md`.',
   CLUSTER_REFUSED:
     'Check the name, and `clusters` in your rule of the tailnet policy. See `docs/clusters.md`.',
-  CLUSTER_MISMATCH: 'Use one name for TLS, `Host` and path, and another connection for each cluster.',
+  CLUSTER_MISMATCH:
+    'Use the same cluster name in TLS, `Host` and path, and a separate connection for each cluster.',
   REQUEST_NOT_CANONICAL: 'Send a plain path without `//`, `.` segments and encoded slashes.',
   HEADER_REFUSED: 'Remove the header that the message names.',
   HEADERS_TOO_LARGE: 'Send fewer or shorter headers. A proxy in front of the gateway may add headers.',
@@ -58,8 +59,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SESSION_REFUSED: 'Read the message of the API server: the pod may be gone, or you may lack a right.',
   SESSION_LIMIT:
     'The policy limits the duration and the idle time of a session. Connect again. See `docs/identity.md`.',
-  ACCESS_REQUEST_PENDING:
-    'Wait for the approval with the command in the message, or ask one of the approvers.',
+  ACCESS_REQUEST_PENDING: 'Run the command in the message, which waits for the approval, or ask an approver.',
   ACCESS_REQUEST_REFUSED:
     'Read the reason in the message. Send another request with `kubectl tailcast request`.',
   ACCESS_REQUEST_UNAVAILABLE:

@@ -98,7 +98,7 @@ export async function listRecordings(
 
 /**
  * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. A recorder without
- * search ignores the query, and returns the list filtered by `text`.
+ * search ignores the search query, and returns the recordings whose fields contain `text`.
  */
 export async function searchPage(
   ask: Ask,

@@ -77,7 +77,7 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
 }
 
 /**
- * Forwards the events of a connection to its callbacks. Keeps a loss until the callbacks are set. Only the
+ * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks are set. Only the
  * first end (`finished` or `lost`) is forwarded.
  */
 export function createOutcome(): {

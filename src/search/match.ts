@@ -195,7 +195,7 @@ const BATCH_MOMENTS = 256;
 /** Maximum number of moments in which words are highlighted, equal to the limit of the index. */
 const MARKED_MOMENTS = 3;
 
-/** Returns the first matching moments of a rule; undefined if there are none. */
+/** Returns the earliest moments that match a rule; undefined if no moment matches. */
 function matchingMoments(
   { all, none }: CompiledRule,
   names: SessionNames,

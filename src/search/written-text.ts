@@ -100,7 +100,7 @@ interface Title {
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
-  /** Rest of {@link FREE_CHARACTERS}. */
+  /** Number of characters that remain of {@link FREE_CHARACTERS}. */
   #free = FREE_CHARACTERS;
   #freeFragments = FREE_FRAGMENTS;
   /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */

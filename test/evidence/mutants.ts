@@ -290,7 +290,7 @@ function truncate(bytes: Buffer, random: Random): Change {
   return { content: bytes.subarray(0, at), at };
 }
 
-/** Returns true if a finding is about the object, and about the place if it has one. */
+/** Returns true if a finding names the changed object and, if the finding has a position, the changed position. */
 function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer, at = 0): boolean {
   if (finding.severity !== 'fault') return false;
   if (logOf(name) !== undefined) return isAboutSegment(finding, name, before, at);

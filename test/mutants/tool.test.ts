@@ -172,7 +172,9 @@ describe('scores', () => {
       verdicts,
       'commit abc',
     );
-    expect(written).toContain('Judged 9 of 10 (commit abc): 7 noticed, 1 accepted, 1 noticed by no test');
+    expect(written).toContain(
+      'Judged 9 of 10 (commit abc): tests noticed 7, 1 are accepted, and tests missed 1.',
+    );
     const change = '`` src/kube/x.ts:1 condition: a < b → !(a < b) ``';
     expect(written).toContain(`\n- No test has noticed: ${change}\n- No test notices: ${change}\n`);
   });

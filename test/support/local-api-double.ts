@@ -19,7 +19,7 @@ export interface LocalApiDouble {
   /** Initial netmap for watchers of the bus that request it. */
   netmap: unknown;
   serveConfig: unknown;
-  /** Domain → `pair` text. No entry: 500. */
+  /** PEM text of a certificate and its key, by domain. The response for other domains is 500. */
   readonly certificates: Map<string, string>;
   /** `host:port` → loopback port; `self` responds to `Dial-Self`, `fail` with 502, `hang` not at all. */
   readonly dials: Map<string, number | 'self' | 'fail' | 'hang'>;

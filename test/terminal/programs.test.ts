@@ -1,6 +1,6 @@
 /**
- * Recordings of real programs end on the screens of tmux and libvterm. `make.ts` and `vterm.py` in
- * test/fixtures/programs write them.
+ * The final screen of each recording of a real program equals the screens that tmux and libvterm show for the same
+ * output. `make.ts` and `vterm.py` in test/fixtures/programs write these screens.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -69,8 +69,8 @@ export interface DirectionOptions {
   /** Returns the state of the tap after the last parsed chunk. */
   readonly mark?: (() => OutputMark) | undefined;
   /**
-   * Delivers the last parsed chunk instead of this direction, which then writes nothing to the sink. Not
-   * supported together with a buffer.
+   * Called instead of a write to the sink. The function delivers the last parsed chunk. Not supported together with
+   * a buffer.
    */
   readonly route?: (() => void) | undefined;
   /** Returns true if more chunks may be parsed while the last one waits for the recorder. */

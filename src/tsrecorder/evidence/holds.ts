@@ -77,7 +77,7 @@ const MAX_READ = 10_000;
 /** Maximum number of documents. If a store has more documents, retention removes no recordings. */
 const MAX_LISTED = 100_000;
 const READ_CONCURRENCY = 8;
-/** Maximum number of known segments without a trusted signature that one call reads again. */
+/** Maximum number of segments that one call reads again because they had no trusted signature. */
 const MAX_READ_AGAIN = 100;
 
 const STATEMENT = z.strictObject({

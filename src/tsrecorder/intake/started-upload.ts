@@ -4,7 +4,7 @@ import type { SessionFacts } from '../library/session-facts.ts';
 import type { SpoolPaths } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 
-/** Facts about a session after its header. */
+/** Data of an upload whose asciicast header has arrived. */
 export interface StartedUpload {
   readonly meta: SpoolMeta;
   readonly head: CastHead;

@@ -30,7 +30,7 @@ export interface DiskFiles {
   open(path: string): Promise<FileHandle | undefined>;
   /** Returns the status of a regular file; undefined if there is none. */
   stat(path: string): Promise<Stats | undefined>;
-  /** Returns true if no folder between the store directory and `path` is a link. */
+  /** Returns true if no folder between the store directory and `path` is a symbolic link. */
   isInside(path: string): Promise<boolean>;
   /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
   assertInside(path: string): Promise<void>;
@@ -38,7 +38,8 @@ export interface DiskFiles {
    * Calls `use` with a safe path of `folder`: it refers to the same directory even if another program replaces a folder
    * by a link.
    *
-   * @throws TailcastError `STORE_FAILED` if a folder is a link, a system error if `folder` does not exist
+   * @throws TailcastError `STORE_FAILED` if a folder of the path is a symbolic link
+   * @throws a system error if `folder` does not exist
    */
   inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T>;
   /**

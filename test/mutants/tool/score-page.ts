@@ -39,8 +39,8 @@ function summary(verdicts: readonly Verdict[], state: string): string {
     () => 'all',
   );
   return (
-    `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ` +
-    `${judged - noticed - accepted} noticed by no test; ${all - judged} not completely judged.`
+    `Judged ${judged} of ${all} (${state}): tests noticed ${noticed}, ${accepted} are accepted, ` +
+    `and tests missed ${judged - noticed - accepted}. The other ${all - judged} are not completely judged.`
   );
 }
 

@@ -186,7 +186,7 @@ export class Trial {
   }
 }
 
-/** Time of a job if the first test of each change notices it. Fast jobs start first, because time may run out. */
+/** Shortest time of a job: the first test of each change fails. Fast jobs start first, because time may run out. */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);
 }

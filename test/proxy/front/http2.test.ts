@@ -388,7 +388,7 @@ describe('HTTP/2 sessions', () => {
     };
     flooder.on('drain', flood);
     flood();
-    // a client that does not read notices a closed connection by a failed write
+    // this client never reads, so only a failed write shows that the connection is closed
     await gone;
     expect(sent).toBeLessThan(3_000_000);
     const session = await sessionOf(rig);

@@ -78,7 +78,7 @@ function byId(left: Pick<StoredRecording, 'key'>, right: Pick<StoredRecording, '
   return recordingId(left.key) < recordingId(right.key) ? -1 : 1;
 }
 
-/** Returns the list with only those values that file names contain. */
+/** Returns the list of the store, reduced to the values that are part of file names. */
 async function listed(store: RecordingStore): Promise<readonly unknown[]> {
   const list = await store.list();
   return list.toSorted(byId).map(({ key, hasSidecar, sessionMark }) => ({
