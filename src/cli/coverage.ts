@@ -28,7 +28,7 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** Facts about a session, read from its recording. */
+/** Properties of a session, read from its recording. */
 export interface RecordedSession {
   /** Session id of the gateway. */
   readonly id: string;

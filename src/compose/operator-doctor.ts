@@ -18,7 +18,7 @@ import { createControl, kubeconfigOf } from './operator-peers.ts';
 /**
  * Returns the checks in the order of an installation.
  *
- * @param signal stops all checks; the caller must abort it in the end, because connections stay open until then
+ * @param signal if it aborts, all checks stop. The caller must finally abort it, because only that closes connections
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function operatorChecks(

@@ -15,7 +15,7 @@ import {
 import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 
-/** Facts about a session that are known before its first byte. */
+/** Properties of a session that the gateway knows before the first byte of the session. */
 export interface SessionBeginning {
   /**
    * Id of the session. It also becomes `connectionID` of the header; the reference leaves that field empty

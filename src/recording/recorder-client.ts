@@ -100,7 +100,7 @@ export interface RecorderClient {
   /**
    * Opens an upload at the first recorder that accepts it. No data of the session is sent yet, so a refused
    * session leaves no recording.
-   * @param signal aborts the search. It has no effect on an open upload
+   * @param signal if it aborts, the search for a recorder stops. An open upload continues
    * @throws TailcastError `RECORDER_UNAVAILABLE` with the reason of each recorder
    */
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;

@@ -64,7 +64,7 @@ export interface UploadIntent {
    */
   readonly preamble: Uint8Array;
   readonly neighbours?: Neighbours;
-  /** True to announce that the gateway follows orders of the recorder. */
+  /** True to announce that the gateway executes orders of the recorder, for example to end the session. */
   readonly orders?: boolean;
 }
 
@@ -77,8 +77,8 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
 }
 
 /**
- * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks are set. Only the
- * first end (`finished` or `lost`) is forwarded.
+ * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks
+ * are set. Only the first end (`finished` or `lost`) is forwarded.
  */
 export function createOutcome(): {
   readonly ended: boolean;

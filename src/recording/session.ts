@@ -210,7 +210,7 @@ export class RecordingSession {
     if (this.#state === 'open') this.#batch.annotate(exitAnnotation(status));
   }
 
-  /** Records that the gateway followed an order. */
+  /** Records that the gateway executed an order of the recorder. */
   order({ id, action, by, reason }: Omit<OrderAnnotation, 'kind'>): void {
     if (this.#state !== 'open' && this.#state !== 'awaitingSize') return;
     this.#batch.annotate({ kind: 'order', id, action, by, reason });

@@ -59,7 +59,7 @@ export interface TailnetListener {
   /**
    * Stops accepting connections. Handshakes in progress may finish within a grace period. Resolves when the
    * handler's sockets are closed.
-   * @param signal destroys open sockets when it aborts
+   * @param signal if it aborts, the listener destroys its open sockets
    */
   close(signal?: AbortSignal): Promise<void>;
 }

@@ -333,7 +333,7 @@ function pick<T>(list: readonly T[], random: Random): T {
   return list[random(list.length)]!;
 }
 
-/** Another value than the current one, whatever the time of the archive is. */
+/** A value that differs from the current value, independent of the time of the archive. */
 function otherHour(hour: string): string {
   return String((Number(hour) + 1) % 24).padStart(2, '0');
 }

@@ -48,7 +48,7 @@ export async function removeSurplus(
   return complete;
 }
 
-/** Removes earlier ServiceAccounts of the group, which have another name than the current one. */
+/** Removes earlier ServiceAccounts of the group, whose names differ from the name of the current ServiceAccount. */
 export async function removeStaleAccounts(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -62,7 +62,7 @@ export async function removeStaleAccounts(
   }
 }
 
-/** Removes Services that are left over from an interrupted creation and have another name than the group. */
+/** Removes Services that an interrupted creation left behind and whose names differ from the name of the group. */
 export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,

@@ -43,8 +43,8 @@ export async function classOf(
 
 /**
  * Returns the name of the existing objects of a parent, or undefined if it has no objects. The name must be read from
- * the cluster, because the reference uses other names than tailcast. Secrets are sufficient, because they are deleted
- * after the StatefulSet.
+ * the cluster, because the names of the reference differ from those of tailcast. Secrets are sufficient, because they
+ * are deleted after the StatefulSet.
  *
  * @throws Error if the objects of the parent have two different names
  */

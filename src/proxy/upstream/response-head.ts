@@ -145,7 +145,7 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
   if (bytes[at] !== COLON || at === from) throw broken('a malformed header line');
   const next = scanValue(bytes, at + 1);
   if (next === -1) return -1;
-  // a fast check: most names have another length than those in `SPECIAL`, so no string is created for them
+  // a fast check: most names differ in length from all names in `SPECIAL`, so no string is created for them
   if (SPECIAL_LENGTHS[at - from] === 1) {
     const name = bytes.toString('latin1', from, at).toLowerCase();
     if (SPECIAL.has(name))

@@ -54,7 +54,7 @@ export interface CheckedEvidence {
   };
 }
 
-/** Facts about a recording in addition to its content. */
+/** Result of the evidence check of a recording, and the annotations that describe its session. */
 export interface DescribedEvidence {
   readonly evidence: CheckedEvidence;
   /** `session` annotation of the gateway. */

@@ -15,7 +15,7 @@ export type UploadPiece =
       /** Number of line feeds in these bytes. */
       readonly linesEnded: number;
       /**
-       * Number of lines that start in these bytes with another character than `[`. Such lines are not asciicast events.
+       * Number of lines that start in these bytes with a character other than `[`. Such lines are not asciicast events.
        */
       readonly oddLines: number;
       /** Number of bytes up to and including the last line feed; 0 without a line feed. */

@@ -19,7 +19,7 @@ export interface RecordingGap {
   readonly reason: string;
 }
 
-/** Facts about a session from its object lines. */
+/** Collects properties of a session from its object lines. */
 export interface SessionFacts {
   note(note: JournalNote): void;
   /** Counts a note with the exact bytes of an output line. */

@@ -290,7 +290,7 @@ async function sizeOf(
 /**
  * Applies the policy once.
  *
- * @param signal aborts the run before the next recording
+ * @param signal if it aborts, the run stops before the next recording
  * @param loggedHolds reads the holds in the logs of the store
  * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals before the failure
  */

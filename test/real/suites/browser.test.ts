@@ -256,7 +256,7 @@ describe('the portal of a gateway', () => {
 
   it('shows the same page under its own path, also to who comes by a link', async () => {
     const portal = await demo.portal(ALICE);
-    // for the browser, the recorder's page belongs to another site than the portal
+    // for the browser, the recorder's page and the portal belong to different sites
     await page.goto(demo.url);
     await page.evaluate(`location.href = ${JSON.stringify(portal.slice(0, -1))}`);
     await page.waitForURL((url) => url.href.startsWith(portal));

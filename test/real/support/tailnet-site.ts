@@ -38,7 +38,7 @@ export interface TailnetSite {
  * Starts the site in the rig, with the nodes `proxy` and `recorder` and those of `people`. Callers have no grant
  * until `tailnet.setPolicy`.
  *
- * @param options.gatewayHost listening address of the gateway; other addresses than 127.0.0.1 need the PROXY protocol
+ * @param options.gatewayHost listening address of the gateway; all addresses except 127.0.0.1 need the PROXY protocol
  * @param options.recorder more settings of the recorder
  */
 export async function startTailnetSite(

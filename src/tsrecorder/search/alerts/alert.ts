@@ -18,7 +18,7 @@ export interface Alert {
   readonly session: string;
   /** Milliseconds since the epoch. */
   readonly firedAtMs: number;
-  /** Position of the match in seconds, if it has one. */
+  /** Position of the match in the recording, in seconds. Undefined for matches without a position. */
   readonly at?: number;
   /** Access marks of the recording at the time of the match, see `scope.ts`. */
   readonly marks: readonly string[];

@@ -6,7 +6,7 @@ import { readServerAccess, type ServerIndex } from './server-index.ts';
 import { openServerWriter } from './writer.ts';
 
 /**
- * Opens the engine. Opens the engine. A writer creates the index if it is missing. @throws Error with a sentence if the
+ * Opens the engine. A writer creates the index if it is missing. @throws Error with a sentence if the
  * server or the files are unusable
  */
 export async function openServerEngine(
