@@ -240,7 +240,6 @@ const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
  */
 const READS_CLOCKS: ReadonlySet<string> = new Set([
   'async/deadline.ts',
-  'async/timer.ts',
   'proxy/front/drain.ts',
   'proxy/front/plain.ts',
   'proxy/session/delayed-input.ts',

@@ -1,31 +1,44 @@
-import { afterPause } from './timer.ts';
-
-/** A timer that fires once unless it is moved or cleared, and never keeps the process alive. */
+/** A timer that fires once unless it is moved or cleared. */
 export interface Deadline {
   /** Restarts the timer with the full time. */
-  extend(): void;
-  clear(): void;
+  readonly extend: () => void;
+  readonly clear: () => void;
 }
 
-/** Calls `expire` after `ms` since the start or the last `extend`, and later if the process was paused meanwhile. */
-export function createDeadline(ms: number, expire: () => void): Deadline {
+/** A timer that fires later than this shows that the process was paused, in milliseconds. */
+const PAUSED_MS = 500;
+/** Time to read what arrived during a pause, in milliseconds. */
+const CATCH_UP_MS = 1000;
+
+/**
+ * Calls `expire` after `ms` since the start or the last `extend`. If the timer fires late, the process was paused
+ * (suspended, throttled or busy). Node then runs timers before it reads the data that arrived meanwhile, so `expire`
+ * waits one more second. Otherwise a peer that answered in time would be called late.
+ *
+ * @param keepsAlive true if the deadline keeps the process alive
+ */
+export function createDeadline(ms: number, expire: () => void, keepsAlive = false): Deadline {
+  const start = (delayMs: number, action: () => void): NodeJS.Timeout => {
+    const timer = setTimeout(action, delayMs);
+    return keepsAlive ? timer : timer.unref();
+  };
   let live = true;
   let dueMs = performance.now() + ms;
-  let cancel = (): void => undefined;
-  const timer = setTimeout(() => {
-    cancel = afterPause(dueMs, expire);
-  }, ms);
-  timer.unref();
+  let catchUp: NodeJS.Timeout | undefined;
+  const timer = start(ms, () => {
+    if (performance.now() - dueMs < PAUSED_MS) expire();
+    else catchUp = start(CATCH_UP_MS, expire);
+  });
   return {
     extend() {
       if (!live) return;
-      cancel();
+      clearTimeout(catchUp);
       dueMs = performance.now() + ms;
       timer.refresh();
     },
     clear() {
       live = false;
-      cancel();
+      clearTimeout(catchUp);
       clearTimeout(timer);
     },
   };

@@ -9,6 +9,7 @@ import { createServer as createPlainServer, type IncomingMessage, type Server } 
 import { createServer, type Http2Server } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { createDeadline } from '../async/deadline.ts';
 import { errorText } from '../errors.ts';
 import { joinSmallChunks } from '../memory/join-chunks.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -331,16 +332,15 @@ class Serving implements IngressServer {
 function watchBody(request: ClientRequest, limitMs: number, onStall: () => void): () => void {
   // A gRPC client may send nothing for a long time.
   if (!bodyOf(request, false).present || usesHttp2('', request)) return () => undefined;
-  const timer = setTimeout(() => {
-    if (request.isPaused()) timer.refresh();
+  const stall = createDeadline(limitMs, () => {
+    if (request.isPaused()) stall.extend();
     else onStall();
-  }, limitMs);
-  const onData = (): void => void timer.refresh();
+  });
   const stop = (): void => {
-    clearTimeout(timer);
-    request.off('data', onData);
+    stall.clear();
+    request.off('data', stall.extend);
   };
-  request.on('data', onData);
+  request.on('data', stall.extend);
   request.once('end', stop);
   return stop;
 }

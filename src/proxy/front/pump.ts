@@ -8,6 +8,7 @@
  *   client gone ─► exchange aborted        upstream dead ─► error Status, or the client cut if a head was sent
  */
 import type { Readable } from 'node:stream';
+import { createDeadline } from '../../async/deadline.ts';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { withoutHeader } from '../../kube/header-lines.ts';
 import { isPureRead } from '../../kube/interactive.ts';
@@ -389,18 +390,17 @@ export class Pump implements ExchangeOwner {
    */
   #limitStalls(): () => void {
     const { stream } = this.#body;
-    const timer = setTimeout(() => {
+    const stall = createDeadline(this.#deps.bodyStallMs ?? BODY_STALL_MS, () => {
       // the stream is paused because the API server is slow, so the client has not stalled
-      if (stream.isPaused()) timer.refresh();
+      if (stream.isPaused()) stall.extend();
       else if (!this.#client.begun) this.#guard(() => this.failed(BODY_STALLED));
-    }, this.#deps.bodyStallMs ?? BODY_STALL_MS);
-    const onData = (): void => void timer.refresh();
+    });
     const stop = (): void => {
-      clearTimeout(timer);
-      stream.off('data', onData);
+      stall.clear();
+      stream.off('data', stall.extend);
       for (const event of ['end', 'close']) stream.off(event, stop);
     };
-    stream.on('data', onData);
+    stream.on('data', stall.extend);
     for (const event of ['end', 'close']) stream.once(event, stop);
     return stop;
   }
