@@ -25,8 +25,12 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'SEARCH_BUSY',
 ]);
 
-/** Converts an error to a response. An error that is not a `TailcastError` becomes a 500 without internal details. */
-export function statusOf(error: unknown): StatusResponse {
+/**
+ * Converts an error to a response. An error that is not a `TailcastError` becomes a 500 without internal details.
+ *
+ * @param viewer name of the viewer, which a 403 of the portal contains
+ */
+export function statusOf(error: unknown, viewer?: string): StatusResponse {
   const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
   const message = error instanceof TailcastError ? error.message : ERROR_TABLE.INTERNAL.message;
   const { status, reason } = ERROR_TABLE[code];
@@ -43,6 +47,7 @@ export function statusOf(error: unknown): StatusResponse {
       ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
     },
     code: status,
+    ...(status === 403 && viewer !== undefined ? { viewer } : {}),
   };
   return { httpStatus: status, body: escapeForHtml(JSON.stringify(body)), retryAfterSeconds };
 }
@@ -120,7 +125,7 @@ const PHRASES: Readonly<Record<number, string>> = {
 };
 
 /** Escapes `<`, `>` and `&` like Go's JSON encoder, so that a browser that sniffs the content type finds no markup. */
-export function escapeForHtml(json: string): string {
+function escapeForHtml(json: string): string {
   return json.replaceAll(
     /[&<>\u2028\u2029]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,

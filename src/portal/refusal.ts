@@ -1,9 +1,8 @@
 /** Returns the error response: a page if the client accepts HTML, a `metav1.Status` otherwise. */
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
-import { escapeForHtml, statusOf } from '../kube/status.ts';
+import { statusOf } from '../kube/status.ts';
 import { headerLines } from '../kube/header-lines.ts';
-import { isRecord } from '../wire/is-record.ts';
 import { DATA_HEADERS } from './page-headers.ts';
 
 export interface Refusal {
@@ -25,14 +24,11 @@ export interface RefusedRequest {
 
 /** A refusal with 403 contains the name of the viewer, like that of a recorder. */
 export function refusalOf(error: unknown, request: RefusedRequest): Refusal {
-  const { httpStatus, body, retryAfterSeconds } = statusOf(error);
+  const { httpStatus, body, retryAfterSeconds } = statusOf(error, request.viewer);
   const accepted = headerLines(request.rawHeaders, 'accept');
   const wantsPage = accepted.some((line) => /(?:^|[,\s])text\/html\b/i.test(line));
-  const isForbidden = httpStatus === 403;
-  const status = isForbidden ? withViewer(body, request.viewer) : body;
-  const bytes = Buffer.from(
-    wantsPage ? pageOf(httpStatus, [sentenceOf(error), ...(isForbidden ? adviceFor(request) : [])]) : status,
-  );
+  const advice = httpStatus === 403 ? adviceFor(request) : [];
+  const bytes = Buffer.from(wantsPage ? pageOf(httpStatus, [sentenceOf(error), ...advice]) : body);
   const headers = {
     ...DATA_HEADERS,
     'content-type': wantsPage ? 'text/html; charset=utf-8' : 'application/json',
@@ -41,12 +37,6 @@ export function refusalOf(error: unknown, request: RefusedRequest): Refusal {
     ...(httpStatus === 405 ? { allow: 'GET' } : {}),
   };
   return { status: httpStatus, headers, body: bytes };
-}
-
-function withViewer(status: string, viewer: string | undefined): string {
-  const fields: unknown = JSON.parse(status);
-  if (viewer === undefined || !isRecord(fields)) return status;
-  return escapeForHtml(JSON.stringify({ ...fields, viewer }));
 }
 
 function sentenceOf(error: unknown): string {
