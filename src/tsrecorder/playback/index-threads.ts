@@ -110,12 +110,13 @@ async function runBuild(
   const exited = (): void => over(new Error('the thread was ended'));
   const post = (message: ThreadMessage): void => thread.postMessage(message);
   thread.on('message', follow).once('error', over).once('exit', exited);
-  let before: number | undefined;
+  // The thread may have built other indexes before.
+  const before = cpuMsOf(thread);
+  before.catch(() => undefined); // awaited below
   const watch = setInterval(() => {
-    cpuMsOf(thread).then(
-      (used) => {
-        before ??= used;
-        if (used - before > MIN_CPU_MS + bytes * CPU_MS_PER_BYTE)
+    Promise.all([before, cpuMsOf(thread)]).then(
+      ([start, used]) => {
+        if (used - start > MIN_CPU_MS + bytes * CPU_MS_PER_BYTE)
           over(new Error('this recording costs too much to render'));
       },
       // The thread has exited.
