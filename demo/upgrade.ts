@@ -37,7 +37,7 @@ function subprotocolsOf({ rawHeaders }: IncomingMessage): readonly string[] {
   return splitProtocolLines(headerLines(rawHeaders, 'sec-websocket-protocol'));
 }
 
-/** Returns the token in the WebSocket subprotocols, with which browsers authenticate; undefined if there is none. */
+/** Returns the bearer token that a browser sends as a WebSocket subprotocol; undefined without such a token. */
 export function bearerSubprotocol(request: IncomingMessage): string | undefined {
   const name = subprotocolsOf(request).find(isBearerSubprotocol);
   const encoded = name?.slice(name.lastIndexOf('.') + 1);

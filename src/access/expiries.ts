@@ -8,7 +8,7 @@ import { hasExpired } from './rules.ts';
 
 /** Accepted difference between the clocks of two gateways. */
 export const SKEW_MS = 300_000;
-/** Time after an expiry for which a gateway retries to store the evidence. */
+/** A gateway retries to store the evidence of an expiry for this time, in milliseconds. */
 const EVIDENCE_MS = 600_000;
 /** Time for which a claim reserves an expiry for one gateway. Longer than {@link SKEW_MS}. */
 const CLAIM_MS = SKEW_MS + 60_000;

@@ -38,7 +38,7 @@ const NO_KEYS: TrustedKeys = new Map();
 /**
  * Returns the archive in an open store.
  *
- * @param trusted public keys; if there are none, all recordings are unverified
+ * @param trusted public keys of recorders; an empty list makes all recordings unverified
  */
 export function openStoreArchive(
   store: EvidenceStore,
@@ -74,7 +74,7 @@ function withTrust(recording: Recording): ArchivedRecording {
  *
  * @param store one of the stores
  * @param otherSources content of other stores and recorders; a recording in several of them is listed once
- * @param trusted public keys; if there are none, all recordings of a store are unverified
+ * @param trusted public keys of recorders; an empty list makes all recordings of a store unverified
  */
 export function openJoinedArchive(
   store: EvidenceStore,

@@ -27,8 +27,9 @@ export interface BucketAddress {
 }
 
 /**
- * Parses `s3://bucket/prefix`. Returns the bucket of a store setting; undefined if the store is a directory. @throws
- * TailcastError `CONFIG_INVALID`
+ * Returns the bucket of a store setting `s3://bucket/prefix`; undefined for a directory.
+ *
+ * @throws TailcastError `CONFIG_INVALID` for another address
  */
 export function parseBucketAddress(store: string): BucketAddress | undefined {
   if (!/^[a-z][a-z\d+.-]*:\/\//i.test(store)) return undefined;

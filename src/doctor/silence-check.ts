@@ -52,10 +52,8 @@ async function measure(facts: SilenceFacts, signal: AbortSignal): Promise<CheckV
   try {
     await once(socket, 'secureConnect', { signal });
     socket.write(`GET /-/clusters HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
-    let response = '';
-    socket.once('data', (data) => (response = data.toString('latin1')));
-    await once(socket, 'data', { signal });
-    if (/^connection: close\r$/im.test(response)) {
+    const received: readonly unknown[] = await once(socket, 'data', { signal });
+    if (/^connection: close\r$/im.test(String(received[0]))) {
       return failed(`${host} closes the connection after its response`, UNREACHABLE);
     }
     const silence = await silenceOf(socket, { ...facts, silentMs }, signal);

@@ -71,7 +71,7 @@ export function useSaved(): Saved {
   };
 }
 
-/** @param query query to save; empty if there is none */
+/** @param query query to save; empty without a search */
 export function SavedMenu({ query }: { readonly query: string }): JSX.Element {
   const saved = useSaved();
   const { lists, places, problem } = saved;

@@ -26,7 +26,7 @@ const COPIED = [
   'tsconfig.json',
   'vitest.config.ts',
 ];
-/** Number of retries. Without them, a failure on a slow machine would count as a detected change. */
+/** A change counts as detected only if its test also fails in this number of retries: a slow machine may fail once. */
 const RETRIES = 1;
 
 const root = join(import.meta.dirname, '../..');

@@ -182,10 +182,7 @@ async function nodesOf(
   });
 }
 
-/**
- * Releases the allocations of members that are no longer served. The configuration of the nodes no longer contains
- * these members.
- */
+/** Releases the allocations of removed members. The current configuration of the nodes does not contain them. */
 async function takeBack(
   { deps }: GroupContext,
   group: NodeGroup,

@@ -128,7 +128,7 @@ export interface ShownRetentionPlan extends RetentionPlan {
 /**
  * Plans the removals of the policy at `nowMs`.
  *
- * @param keys keys of the trusted recorders. If there are none, all holds are unproven, and all recordings count as
+ * @param keys keys of the trusted recorders. With an empty list, all holds are unproven, and all recordings count as
  *   signed
  */
 export async function planStoreRetention(

@@ -105,7 +105,7 @@ export interface WorkloadSite {
   /** Opens connections from a pod until `end` is called, but at least a minimum number. */
   load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
-  /** Queries a nameserver from a pod. Returns the addresses, or the error if there are none. */
+  /** Queries a nameserver from a pod. Returns the addresses, or the error of the query. */
   resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
   /** Removes the routes of a pod to addresses of Services, as for a client outside the cluster. */
   banish(pod: string): Promise<void>;
