@@ -1,4 +1,4 @@
-/** Writes expiries of access requests into their records, and stores evidence about them. */
+/** Writes the expiry of an access request into its record, and stores evidence about the expiry. */
 import { randomUUID } from 'node:crypto';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -8,7 +8,7 @@ import { hasExpired } from './rules.ts';
 
 /** Accepted difference between the clocks of two gateways. */
 export const SKEW_MS = 300_000;
-/** A gateway retries to store the evidence of an expiry for this time, in milliseconds. */
+/** Time for which a gateway retries storing the evidence of an expiry, in milliseconds. */
 const EVIDENCE_MS = 600_000;
 /** Time for which a claim reserves an expiry for one gateway. Longer than {@link SKEW_MS}. */
 const CLAIM_MS = SKEW_MS + 60_000;

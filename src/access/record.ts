@@ -124,9 +124,7 @@ export function mayBeSamePerson(left: Person, right: Person): boolean {
   return left.userId !== '' && left.userId === right.userId;
 }
 
-/**
- * True if this caller sent the request: the node is equal, and the user is equal or both are tagged nodes.
- */
+/** True if this caller sent the request: the caller has the same kind, node, user and name as the requester. */
 export function isRequester({ requester }: AccessRecord, identity: Identity): boolean {
   const { kind, name, nodeId, userId } = personOf(identity);
   return (

@@ -51,7 +51,7 @@ export class RequestStore {
   readonly #deps: RequestStoreDeps;
   readonly #known = new Map<string, Known>();
   readonly #byNode = new Map<string, Set<string>>();
-  /** Highest known revision of each object. Prevents that an older signed record replaces a newer one. */
+  /** Highest known revision of each object. An older signed record therefore cannot replace a newer one. */
   readonly #revisions = new Map<string, number>();
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
   readonly #answered = Promise.withResolvers<void>();

@@ -152,7 +152,7 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // access that lasts longer than the longest timer is ended by the periodic check
+    // a timer has a maximum; the periodic check ends access that lasts longer
     const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
     timer.unref();
     const unwatch = this.#store.watch(id, end);
@@ -229,7 +229,9 @@ export class AccessRequests implements Elevations {
     return open;
   }
 
-  /** Returns the existing access request for a petition: a granted, a pending or a recently refused one. */
+  /**
+   * Returns the existing access request of a caller for this access: a granted, a pending or a recently refused one.
+   */
   #find(petition: Petition): AccessRecord | undefined {
     const now = this.#deps.unixMs();
     const key = askKey(petition.ask);

@@ -1,4 +1,4 @@
-/** Evaluates the rules of a requester about access requests. Pure. */
+/** Evaluates access rules: the access that a requester may request, and who may approve it. Pure. */
 import { covers, type Ask, type Petition } from '../proxy/gate/elevation.ts';
 import {
   rulesOfCluster,
@@ -13,7 +13,7 @@ export function accessOf({ groups, user, writes }: AccessRecord): Ask {
   return { groups, user: user === '' ? undefined : user, writes };
 }
 
-/** Returns a key that is equal for equal access. */
+/** Returns a key for comparisons: equal keys mean the same access. */
 export function askKey({ groups, user, writes }: Ask): string {
   return JSON.stringify([groups, user ?? '', writes]);
 }
@@ -45,7 +45,7 @@ export function isInNamespaces(
   return namespaces.length === 0 || (isResourceRequest && namespaces.includes(namespace));
 }
 
-/** True if this decider may decide about the requests of a rule. */
+/** True if this decider may decide about requests of this requester. */
 export function mayDecide(
   approvers: Omit<Approvers, 'count'>,
   requester: Person,
@@ -145,10 +145,10 @@ export function isImmediate({ approvers }: AccessRule): boolean {
   return approvers === undefined || approvers.count === 0;
 }
 
-/** Time after a denial for which an ordinary kubectl call does not create another request. */
+/** Time after a denial during which ordinary kubectl calls do not create another request. */
 const DENIED_MS = 600_000;
 
-/** True while a denial or revocation prevents that ordinary kubectl calls create new requests. */
+/** True while a denial or revocation prevents ordinary kubectl calls from creating new requests. */
 export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
   if (state === 'revoked') return nowMs < expiresMs;
   return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;

@@ -12,8 +12,7 @@ const ANSWER = z.looseObject({
 
 /**
  * @returns undefined if the settings disable reviews
- * @throws TailcastError `CONFIG_INVALID` in noauth mode, in which the gateway impersonates no user whose rights it
- *   could review
+ * @throws TailcastError `CONFIG_INVALID` in noauth mode, because the gateway does not know the Kubernetes user then
  */
 export function openAccessReviews(
   config: { readonly accessReview: boolean; readonly mode: 'auth' | 'noauth' },

@@ -17,11 +17,11 @@ import { keyFileOf } from './journals.ts';
 import type { CleanUp } from './clean-up.ts';
 
 /**
- * Creates the stores of access requests. A store starts to watch the API server when the first caller arrives that has
- * a rule for access requests.
+ * Creates the stores of access requests. A store starts its watch of the API server at the first call from a caller
+ * with a rule for access requests.
  *
- * @returns undefined in `noauth` mode, in which the gateway does not impersonate; also undefined if the gateway serves
- *   several clusters and has no API server of its own
+ * @returns undefined in `noauth` mode; also undefined if the gateway serves several clusters and has neither a
+ *   kubeconfig nor a service account
  * @throws TailcastError `CONFIG_INVALID` if the key file is missing or invalid
  */
 export async function openAccess(parts: {

@@ -1,5 +1,5 @@
 /**
- * Opens the reviews that detect missing rights of the gateway's own account. They use separate connections to the API
+ * Sends access reviews that detect missing rights of the gateway's own account, over separate connections to the API
  * server.
  */
 import { createApiClient } from '../doctor/api-client.ts';
@@ -18,7 +18,7 @@ export function openAccountRefusals(
   apiServer: ApiServer,
   prefix = '',
 ): AccountRefusals {
-  // With request headers, the gateway has no account that could lack rights.
+  // With request headers, the gateway has no account, so no rights can be missing.
   if (apiServer.requestHeader === true) return { find: () => undefined };
   const client = createApiClient(apiServer, Date.now, prefix);
   const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];

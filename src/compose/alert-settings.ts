@@ -1,4 +1,4 @@
-/** Reads the alert rules of a recorder from their file, and from the files that this file names. */
+/** Reads the file with the alert rules of a recorder, and the files to which it refers. */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { readConfigFile } from '../config/file.ts';

@@ -50,7 +50,7 @@ export interface ClustersOptions {
   readonly environment: ReadonlyMap<string, string>;
   readonly log: Logger;
   readonly metrics: Pick<Metrics, 'clusterGauges'>;
-  /** Opens the API server that stores the objects which describe clusters. */
+  /** Returns the API server with the objects that describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
   /** Maximum number of in-flight requests to one cluster. */
@@ -61,7 +61,7 @@ export interface ClustersOptions {
 export interface Clusters {
   readonly current: () => ClusterSnapshot<GatedCluster>;
   readonly file: ClusterFile;
-  /** Addresses of the listeners for a single cluster: `host:port` by the name of the cluster. */
+  /** Addresses (`host:port`) of listeners that serve only one cluster, by the name of that cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
   /** Connections to all API servers. */
@@ -462,7 +462,7 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** Returns the name, the host names and the addresses of a cluster, which must be unique, as phrases for messages. */
+/** Returns phrases for messages about the name, host names and addresses of a cluster, all of which must be unique. */
 function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
   return [
     `the name ${name}`,

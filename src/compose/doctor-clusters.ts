@@ -106,7 +106,7 @@ function checksOf(
   const api = apiServerChecks({ open, unixMs: Date.now, prefix: ownPrefix(spec) });
   const own = [
     ...api.checks,
-    // With request headers, the gateway has no account whose rights could be checked.
+    // With request headers, the gateway has no account, so there are no rights to check.
     ...(spec.identity === 'requestHeader'
       ? []
       : permissionChecks({ client: api.client, mode: config.mode, namespace: 'default' })),

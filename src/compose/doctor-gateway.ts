@@ -159,7 +159,7 @@ function callerGrants(
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
     whois: (address: string, signal: AbortSignal, service?: string) =>
-      // With `proxy-protocol` as source, the address is a tailnet address, so tailscaled does not need the port.
+      // The source `proxy-protocol` means a tailnet address, for which tailscaled does not need the port.
       tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal, service),
   };
   return (signal) => readGrants(facts, signal);

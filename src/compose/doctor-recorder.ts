@@ -71,8 +71,8 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
 }
 
 /**
- * Returns the directories that may be the spool: the one in the settings, or otherwise one next to or inside the store
- * directory.
+ * Returns the possible spool directories: the directory in the settings; without it, one next to and one inside the
+ * store.
  */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];

@@ -22,7 +22,10 @@ export interface LocalStatus {
   readonly status: () => ReturnType<LocalApi['status']>;
 }
 
-/** Opens the LocalAPI until `signal` aborts. `status` reads the status once and shares it between checks. */
+/**
+ * Creates a client of the LocalAPI, which closes when `signal` aborts. `status` reads the status once and shares it
+ * between checks.
+ */
 export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
   const localApi = createLocalApi({ socketPath: socket ?? '' });
   signal.addEventListener('abort', () => localApi.close(), { once: true });

@@ -33,8 +33,7 @@ export interface ExplainOptions {
  * Returns lines that explain a request: its parsed form, its class, and the gateway's decision for callers with and
  * without enforced recording.
  *
- * @throws TailcastError `CONFIG_INVALID` if the policy file is invalid; a rejection of the request is part of the
- *   explanation
+ * @throws TailcastError `CONFIG_INVALID` if the policy file is invalid; if the request is rejected, the lines say so
  */
 export function explainRequest({ method, target: raw, upgrade, file }: ExplainOptions): readonly string[] {
   const policy = loadPolicy(file);

@@ -123,7 +123,10 @@ async function assertServices({ file }: Clusters, { localApi }: Tailnet, signal:
   assertServiceWhois((await localApi.status(signal, { peers: false })).version);
 }
 
-/** Opens the API server in the settings: a kubeconfig, or the service account of the pod. */
+/**
+ * Reads address and credentials of the API server in the settings: from a kubeconfig, or from the pod's service
+ * account.
+ */
 export async function openApiServer(
   config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
   environment: ReadonlyMap<string, string>,

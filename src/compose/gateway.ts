@@ -34,7 +34,7 @@ import {
 } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
-/** Number of connections above the limit that still get an error response. */
+/** Number of connections beyond the limit to which the gateway still sends an error response. */
 const SURPLUS_CONNECTIONS = 256;
 
 export interface RunningGateway {

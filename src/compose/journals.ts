@@ -1,6 +1,6 @@
 /**
- * Opens the journal directory. Output stays in it, also during a restart of the gateway, until a recorder has stored
- * it.
+ * Opens the journal directory. A journal keeps output until a recorder has stored the output, even during a restart of
+ * the gateway.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

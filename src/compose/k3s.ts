@@ -271,7 +271,7 @@ async function renew(client: ApiClient, stateDirectory: string, signal: AbortSig
   await replaceFile(tokenFile(stateDirectory), found.data.status.token);
 }
 
-/** Opens the stored kubeconfig of the account, and renews its token after half of the token's lifetime. */
+/** Reads the stored kubeconfig of the account, and renews the token in it after half of the token's lifetime. */
 async function openTokens(
   stateDirectory: string,
   signal: AbortSignal,

@@ -86,7 +86,9 @@ function readFiles(paths: readonly string[]): ClusterObjects {
   };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` for invalid YAML, of which the parser would otherwise return a part */
+/**
+ * @throws TailcastError `CONFIG_INVALID` for invalid YAML; without this check, the parser would return the valid part
+ */
 function contentOf(document: Document, path: string): unknown {
   try {
     const [problem] = document.errors;

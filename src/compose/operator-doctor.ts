@@ -18,7 +18,8 @@ import { createControl, kubeconfigOf } from './operator-peers.ts';
 /**
  * Returns the checks in the order of an installation.
  *
- * @param signal if it aborts, all checks stop. The caller must finally abort it, because only that closes connections
+ * @param signal if it aborts, all checks stop. The caller must abort it in the end, because the connections stay open
+ *   until then
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function operatorChecks(

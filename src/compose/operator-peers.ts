@@ -71,7 +71,7 @@ function directoryOf({ control, credentials }: OperatorConfig): string {
 /**
  * Reads a credential. The file is read for each use, because a mounted Secret may change while the pod runs.
  *
- * @param fallback result if the file is missing; without it, a missing file is an error
+ * @param fallback result if the file is missing; if undefined, a missing file is an error
  */
 async function readSecret(config: OperatorConfig, name: string, fallback?: string): Promise<string> {
   const path = join(directoryOf(config), name);

@@ -202,7 +202,7 @@ async function printAll(
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // Default only: the login server of the control server's adapter replaces this value for each resource.
+    // A default, which each resource replaces with the login server of its control server.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

@@ -8,7 +8,7 @@ import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elas
 /** Maximum total size of pending output in files, as a multiple of the maximum for one session. */
 const SESSIONS_ON_DISK = 4;
 
-/** Opens the buffers of pending output, and their metrics. */
+/** Creates the buffers of pending output, and their metrics. */
 export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuffers {
   const capacity = capacityOf(readMemory());
   const buffers = createElasticBuffers({

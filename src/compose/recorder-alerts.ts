@@ -31,8 +31,8 @@ export async function openRecorderAlerts(
     now: () => clock.monotonic(),
     async order({ id }, rule, action) {
       const orders = (await catalog.find(id))?.live?.orders;
-      // `orders` is undefined if another recorder receives the session. That recorder has the same rules, and gives
-      // the order.
+      // `orders` is undefined if another recorder receives the session. That recorder has the same rules, and sends the
+      // order.
       await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },

@@ -1,4 +1,4 @@
-/** Creates the identification of a recorder's uploaders and viewers from its settings. */
+/** Creates the functions that identify the uploaders and viewers of a recorder, from its settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';

@@ -40,7 +40,7 @@ export interface Intake {
    * Returns the free bytes in the store or in the spool, whichever is less; 0 while the store exceeds its size limit.
    */
   readonly freeBytes: () => Promise<number | undefined>;
-  /** Parts that are notified about stored recordings. They are set after the recorder has started to listen. */
+  /** Components that are notified about stored recordings. They are set after the recorder has started to listen. */
   readonly listeners: {
     search?: RecorderSearch;
     /** True if the store exceeded its size limit in the last retention run. */ isOverQuota?: boolean;

@@ -57,8 +57,8 @@ export interface RecorderOptions {
   /** Retention policy. Default: keep everything. */
   readonly retention?: RetentionPolicy;
   /**
-   * Kind of text that the search index contains. Default: no index and no catalogue, so that each list scans the
-   * store.
+   * Kind of text that the search index contains. Default: no index and no catalogue, so each request for a list reads
+   * the complete store.
    */
   readonly searchText?: RecorderSearchOptions['text'];
   /** True if viewers may search. Default: true if there is a catalogue. */
@@ -67,7 +67,7 @@ export interface RecorderOptions {
   readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
   /** Alert rules for incoming sessions. Alerts need an index. Default: none. */
   readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
-  /** Layout of uploaded events. Default: batches. */
+  /** Layout of uploaded events in the store. Default: batches. */
   readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;
   readonly timing?: Partial<RecorderTiming>;
@@ -90,7 +90,7 @@ export interface RecorderLimits {
   readonly maxLineBytes: number;
   /**
    * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
-   * the upload. NOTE: with 8 MiB, fewer and later acknowledgements reduced the display rate of bulk output to 0.75.
+   * the upload. NOTE: with 8 MiB, acknowledgements came later, and bulk output was displayed at 75 % of its speed.
    */
   readonly maxPendingBytes: number;
   /** Maximum bytes of all sessions that are received but not written to disk. */
@@ -118,7 +118,7 @@ export interface RecorderLimits {
 }
 
 export interface RecorderTiming {
-  /** Maximum time from the receipt of bytes to the next fsync. */
+  /** Maximum time between the receipt of bytes and their fsync. */
   readonly commitWindowMs: number;
   /** Maximum time between two acknowledgement frames. */
   readonly idleAckMs: number;
@@ -219,7 +219,7 @@ export interface RecorderClock {
 
 /** The clocks of this machine. */
 export const SYSTEM_CLOCK: RecorderClock = {
-  // A random fraction prevents that recorders with a shared store choose the same object key in the same millisecond.
+  // With a random fraction, recorders that share a store choose different object keys in the same millisecond.
   now: () => Date.now() + Math.random(),
   monotonic: () => performance.now(),
 };

@@ -153,7 +153,7 @@ async function serve(
     metrics,
     log,
   }).catch(async (error: unknown) => {
-    // NOTE: the index process and timers would prevent the exit of the recorder.
+    // NOTE: the index process and timers must be closed, because they would keep the recorder running.
     viewers.close();
     await closeSearch(parts, search, alerts);
     await closeLogs(parts);

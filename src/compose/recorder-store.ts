@@ -75,8 +75,8 @@ export interface OpenedStore {
 }
 
 /**
- * Opens the store. If the bucket is unreachable, this succeeds, so that the recorder can accept sessions. If the
- * bucket denies access, it throws.
+ * Opens the store. Succeeds if the bucket is unreachable, so that the recorder can accept sessions. Throws if the
+ * bucket denies access.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */

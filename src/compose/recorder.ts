@@ -77,7 +77,7 @@ export function assertViewersNamed({
   throw new TailcastError('CONFIG_INVALID', detail);
 }
 
-/** Logs the checks that fail at the start. The recorder does not wait for these checks. */
+/** Runs readiness checks at the start, and logs failures. The recorder does not wait for these checks. */
 async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
   for (const problem of await failuresOf(checks, START_CHECK_MS))
     log.warn({ problem }, 'sessions are refused until this is fixed');

@@ -1,8 +1,8 @@
 /**
  * Clusters with `identity: requestHeader`. The API server accepts the user in `X-Remote-*` headers if the client
- * certificate of the connection is from the CA in `--requestheader-client-ca-file`. RBAC does not limit which users
- * such a certificate can name. Unsafe settings are therefore refused, and no request is sent before a probe has
- * passed.
+ * certificate of the connection is from the CA in `--requestheader-client-ca-file`. With such a certificate, a client
+ * can claim to be any user, and RBAC cannot restrict this. Unsafe settings are therefore refused, and no request is
+ * sent before a probe has passed.
  */
 import { stat } from 'node:fs/promises';
 import { z } from 'zod';
@@ -19,7 +19,7 @@ const PROBE = {
   extra: [[AUDIT_EXTRA.node, 'tailcast:probe']],
 } as const;
 const PROBE_MS = 5_000;
-/** Time after a failed probe before the next request repeats it. */
+/** Time after a failed probe before a request starts another probe. */
 const RETRY_MS = 2_000;
 const PATH = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
 const REVIEW = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
@@ -101,9 +101,9 @@ async function refuseUnsafe(
 }
 
 /**
- * Verifies that the API server accepts the headers with the gateway's certificate, and ignores them without it. A kcp
- * server refuses the review of an unknown user, but its refusal contains the user's name. Groups and extras cannot be
- * checked there.
+ * Verifies that the API server accepts the headers only on connections with the gateway's certificate. A kcp server
+ * refuses the review of an unknown user, but its refusal contains the user's name. Groups and extras cannot be checked
+ * there.
  */
 async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   const fail = (problem: string): never => {

@@ -1,4 +1,4 @@
-/** Directories that settings name. */
+/** Directories in the settings. */
 import { access, constants } from 'node:fs/promises';
 import { makeDirectories } from '../directories.ts';
 import { errorText, TailcastError } from '../errors.ts';

@@ -17,7 +17,7 @@ export const DEMO_SETTINGS = {
   logLevel: logLevelSetting('warn'),
 };
 
-/** Checks of the files that settings name. */
+/** Checks of the files in the settings. */
 export const DEMO_CHECKS: readonly SettingCheck<typeof DEMO_SETTINGS>[] = readableFiles('kubeconfig');
 
 export type DemoConfig = SettingValues<typeof DEMO_SETTINGS>;

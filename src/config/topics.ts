@@ -1,4 +1,4 @@
-/** Topics under which `--help` and docs/config.md list settings, and the format in which both show defaults. */
+/** Topics that group the settings in `--help` and docs/config.md, and the format of defaults there. */
 import { defaultText, type Setting, type SettingTable } from './settings.ts';
 
 /** The settings of each topic, in the order of the page. A setting has the same topic in all roles. */

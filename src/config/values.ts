@@ -1,5 +1,5 @@
 /**
- * Parsers for single setting values. Each function parses the value of a file (typed YAML) or of the environment
+ * Parsers for single setting values. Each function parses a value from the file (typed YAML) or from the environment
  * (text).
  */
 import type { ListenAddress } from '../listen.ts';
@@ -53,8 +53,7 @@ export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
 });
 
 /**
- * The same as `flag`, but without a placeholder in the help. On the command line, such a setting has no value, which
- * means true.
+ * The same as `flag`, but without a placeholder in the help. On the command line, the flag without a value means true.
  */
 export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 

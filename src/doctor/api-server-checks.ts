@@ -8,7 +8,7 @@ import { failed, ok, once, warning, type Check, type CheckVerdict } from './chec
 import { clockVerdict } from './clock-check.ts';
 
 export interface ApiServerFacts {
-  /** Opens the API server of the kubeconfig or of the pod's ServiceAccount. */
+  /** Reads address and credentials of the API server, from the kubeconfig or the pod's ServiceAccount. */
   readonly open: () => Promise<ApiServer>;
   readonly unixMs: () => number;
   /** Prefix of every path. Default: none. */
@@ -68,7 +68,7 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
   return { client, checks };
 }
 
-/** User of the review for a cluster with request headers, in which the gateway has no account of its own. */
+/** User of the review with request headers, because the gateway then has no account of its own. */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 
 function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer> {

@@ -84,7 +84,7 @@ async function readGrant(
   }
 }
 
-/** Returns the grants of a caller in the same way as the gateway evaluates them. */
+/** Evaluates the grants of a caller with the parser of the gateway. */
 export function grantOf(identity: Identity, scope?: GrantScope): CallerGrant {
   const caller = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
   try {

@@ -46,7 +46,10 @@ export async function may(client: ApiClient, access: Access, signal: AbortSignal
   return parsed.data.status.allowed;
 }
 
-/** Returns the rules for the account's rights in a namespace. The API server may not know all of them. */
+/**
+ * Returns the rules for the account's rights in a namespace. `incomplete` is true if the API server cannot list all
+ * rules.
+ */
 export async function readRules(
   client: ApiClient,
   namespace: string,

@@ -24,7 +24,7 @@ import type { ImpersonationTarget } from './target.ts';
  * - `auth`: the request runs as `target`, with the gateway's own credential (undefined for a client certificate)
  * - `requestHeader`: the request runs as `target`, which the API server accepts because of the gateway's
  *   client certificate. With `passImpersonation`, `Impersonate-*` headers of the client are forwarded, and
- *   the API server checks them by the rights of `target`
+ *   the API server checks whether `target` may impersonate
  * - `noauth`: the client's own credential is passed on unchanged; see `nameForAuditLog` for recorded sessions
  */
 export type UpstreamIdentity =
@@ -140,9 +140,9 @@ export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: Im
 const EVERY_USER = 'system:authenticated';
 
 /**
- * In `noauth` mode the audit log of the API server identifies a session by its audit id, so a recorded
- * session gets our id. If the client sent an id, even an empty one, it is kept, because client headers are
- * not changed in this mode.
+ * In `noauth` mode the audit log of the API server identifies a session by its audit id, so the gateway sets the id of
+ * a recorded session. If the client sent an id, even an empty one, it is kept, because client headers are not changed
+ * in this mode.
  *
  * @returns the headers, and the gateway's id if the API server will use it
  */

@@ -10,7 +10,8 @@ import { matchesHost, type IngressTable, type TableCertificate } from '../wire/i
 
 export interface TableCertificates extends CertificateSource {
   /**
-   * Replaces the certificates by those of another table. If one of them is invalid, the previous certificates stay.
+   * Replaces the current certificates with the certificates of a new table. If one of them is invalid, the previous
+   * certificates stay.
    *
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */

@@ -50,8 +50,8 @@ export interface IngressServerOptions {
   /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
   /**
-   * Maximum time between two parts of a request body until the response arrives, in milliseconds. gRPC calls have no
-   * limit.
+   * Maximum time between two parts of a request body, in milliseconds. Not limited after the response has started, and
+   * for gRPC calls.
    */
   readonly bodyStallMs?: number;
 }

@@ -16,7 +16,7 @@ export interface Switch {
 
 /**
  * Sends the upgrade request, and then relays bytes between client and Service. If the Service refuses the upgrade, the
- * client gets its response.
+ * client gets the response of the Service.
  */
 export function switchProtocols({ client, head, request, unreachable, onEnd }: Switch): void {
   let answered = false;

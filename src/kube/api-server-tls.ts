@@ -96,8 +96,8 @@ function isSame(one: ApiServerTls, other: ApiServerTls): boolean {
 }
 
 /**
- * Loads the TLS settings immediately, so that errors do not appear only at the first connection. OpenSSL would accept
- * a CA file without certificates, and then trust no server.
+ * Loads the TLS settings to find errors before the first connection. The CA file is parsed first, because OpenSSL would
+ * accept a file without certificates, and then trust no server.
  */
 function checked(tls: ApiServerTls, where: string): ApiServerTls {
   try {
@@ -123,7 +123,7 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
  * Returns undefined if neither is configured.
  *
  * @param from.what name of the text in errors
- * @throws TailcastError `CONFIG_INVALID`; the returned function also throws it until the file was readable once
+ * @throws TailcastError `CONFIG_INVALID`; the returned function also throws it until it has read the file once
  */
 export function pemSource(from: {
   /** Base64. */

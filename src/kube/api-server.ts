@@ -20,8 +20,8 @@ export interface ApiServer {
   readonly host: string;
   readonly port: number;
   /**
-   * Name for SNI and the certificate check. If it is empty, the host is an address, which the certificate must
-   * contain, and no SNI is sent.
+   * Name for SNI and the certificate check. Empty if the host is an address: the certificate must then contain the
+   * address, and no SNI is sent.
    */
   readonly serverName: string;
   /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. The path never ends with a slash. */
@@ -79,7 +79,7 @@ export interface ApiServerOptions {
   readonly inCluster?: InCluster | undefined;
   /** True to allow an `http:` address of this machine, such as that of `kubectl proxy`. */
   readonly allowPlainLoopback?: boolean;
-  /** True to connect without credentials of its own: without a client certificate, and without `Authorization`. */
+  /** True to connect without credentials: no client certificate, and no `Authorization`. */
   readonly anonymous?: boolean;
   /** Called once for each new certificate that is invalid. The last valid certificate stays in use. */
   readonly onUnusable?: (error: TailcastError) => void;

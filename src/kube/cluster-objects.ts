@@ -214,7 +214,7 @@ for (const [network, bits] of [
   ['fd7a:115c:a1e0::53', 128],
   // Metadata services of cloud providers.
   ['fd00:ec2::', 32],
-  // Networks whose IPv6 addresses contain an IPv4 address, which could be a refused one.
+  // IPv6 addresses in these networks contain an IPv4 address, which could be one of the above.
   ['64:ff9b::', 96],
   ['2002::', 16],
 ] as const) {

@@ -21,9 +21,9 @@ import type { RequestInfo } from './request-info.ts';
  * - `customResource`: a create, update or patch of an object (or its subresource) in an API group that is not part of
  *   Kubernetes; the controller of the object may start programs
  * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
- * - `unknownSubresource`: a request for a subresource that is not part of Kubernetes, or for any path below one, or a
- *   write to a path without a resource. Such requests may have any effect, such as starting a program. Reads of
- *   container logs and custom metrics are not in this class
+ * - `unknownSubresource`: a request for a subresource that is not part of Kubernetes or for a path below such a
+ *   subresource; also a write to a path without a resource. Such requests may have any effect, such as starting a
+ *   program. Reads of container logs and custom metrics are not in this class
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: a request without a session and without a time limit
@@ -68,7 +68,7 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
 
-/** Classifies a request for a resource without a session and without an upgrade. */
+/** Classifies a request for a resource. The request carries no session and requests no upgrade. */
 function classOfPlain(info: RequestInfo): RequestClass {
   // The first two segments are not checked, because a resource or an object may have the name `proxy`.
   if (info.parts.includes('proxy', 2)) return 'otherProxy';

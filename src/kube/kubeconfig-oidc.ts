@@ -1,6 +1,6 @@
 /**
- * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged. An expired
- * token is refreshed in a worker thread, and the new token is written to the kubeconfig, as by kubectl. Source:
+ * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged. A worker
+ * thread refreshes an expired token. Like kubectl, it then writes the new token to the kubeconfig. Source:
  * `k8s.io/client-go/plugin/pkg/client/auth/oidc`.
  */
 import { once } from 'node:events';

@@ -24,7 +24,7 @@ export interface KubeconfigEntry {
   readonly namespace?: string | undefined;
 }
 
-/** Returns the file for an addition: the first existing file of the list, otherwise the last. */
+/** Returns the file to which entries are added: the first path that exists, otherwise the last path. */
 export async function chooseKubeconfigPath(paths: readonly string[]): Promise<string> {
   for (const path of paths) {
     const found = await stat(path).catch((error: unknown) => !isSystemError(error, 'ENOENT'));
@@ -140,9 +140,9 @@ function refuseForeign(text: string | undefined, entries: readonly KubeconfigEnt
 }
 
 /**
- * Returns the entries with the names of `entry` that neither this program nor Tailscale's client wrote. Entries of
- * this program are a context with the user and the cluster of `entry`, this cluster, and a user that has only the
- * token of `entry`.
+ * Returns the entries that have a name of `entry` but were not written by this program or Tailscale's client. These two
+ * programs write a context with the names of the user and the cluster of `entry`, this cluster, and a user with only a
+ * token.
  */
 function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
   const { name, userName, token } = entry;

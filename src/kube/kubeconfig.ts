@@ -102,7 +102,7 @@ export function readKubeconfigContext(paths: readonly string[], contextName?: st
   return resolveContext(files, paths.join(', '), contextName);
 }
 
-/** Returns every context of the files, like {@link readKubeconfigContext} for each. */
+/** Returns all contexts of the files. Reads the files in the same way as {@link readKubeconfigContext}. */
 export function readKubeconfigContexts(paths: readonly string[]): readonly KubeconfigContext[] {
   const files = paths.flatMap((path) => readKubeconfigFile(path, paths.length > 1));
   const names = new Set(files.flatMap(({ config }) => (config.contexts ?? []).map(({ name }) => name)));
@@ -162,7 +162,7 @@ function resolveContext(
   };
 }
 
-/** Returns a path of a kubeconfig as an absolute path. */
+/** Converts a path in a kubeconfig to an absolute path. */
 export function pathInKubeconfig(path: string, kubeconfigFile: string): string {
   return resolve(dirname(kubeconfigFile), path);
 }

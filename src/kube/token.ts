@@ -22,7 +22,7 @@ export interface ReloadedFileOptions {
  * is unreadable or empty, for example during a rotation, the last text stays in use, and the API server decides
  * whether it is still valid.
  *
- * @returns the function, which throws TailcastError `CONFIG_INVALID` until the file was readable once
+ * @returns the function, which throws TailcastError `CONFIG_INVALID` until it has read the file once
  */
 export function createReloadedFile(options: ReloadedFileOptions): () => Promise<string> {
   const { path, what, now, recheckMs = RECHECK_MS, maxBytes = MAX_FILE_BYTES } = options;

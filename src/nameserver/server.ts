@@ -12,7 +12,7 @@ import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 const MAX_CONNECTIONS = 256;
 /** Maximum idle time of a connection, in milliseconds. */
 const IDLE_MS = 10_000;
-/** Maximum size of responses that the client of a connection has not read, in bytes. */
+/** Maximum size of unread responses on one connection, in bytes. */
 const MAX_WAITING_BYTES = 1024 ** 2;
 
 export type Transport = 'udp' | 'tcp';

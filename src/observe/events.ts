@@ -24,7 +24,7 @@ export interface SessionFields {
   readonly cluster?: string;
 }
 
-/** How a session ended. */
+/** Outcome of a session. */
 export type SessionOutcome =
   | 'completed'
   | 'interrupted'
@@ -77,24 +77,24 @@ export interface Events {
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
   ): void;
-  /** Recorded output was discarded. `bytes` of the pending `ofBytes` are not in any recording. */
+  /** Recorded output was discarded: `ofBytes` were pending, and `bytes` of them are in no recording. */
   recordingDropped(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** Recorded output stays on disk when this process exits: `bytes` of the pending `ofBytes`. */
+  /** Recorded output stays on disk when this process exits: `ofBytes` were pending, and `bytes` of them are on disk. */
   recordingJournaled(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
   /** The output buffer of a session is full, so the API server must wait until the client reads. */
   outputHeldUp(event: SessionFields): void;
   /**
-   * The file for pending output cannot be written. The session continues without the file, so the API server must wait
-   * earlier.
+   * The file for pending output cannot be written. The session continues without the file, so the gateway pauses the
+   * API server sooner.
    */
   bufferFileLost(event: SessionFields & { readonly reason: string }): void;
   /** The stream of a recorded session could not be parsed; the gateway ends the session. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
-  /** The gateway itself answered a request with an error. */
+  /** The gateway itself responded to a request with an error. */
   requestRefused(event: {
     readonly id?: string;
     readonly code: ErrorCode;

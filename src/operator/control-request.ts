@@ -13,7 +13,7 @@ export interface ControlAnswer {
   readonly body: unknown;
 }
 
-/** Sends one request. A status of 400 or more is a normal response. */
+/** Sends one request. Returns the response for any status, including 400 and above. */
 export type ControlRequest = (request: {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** Path relative to the base address, with a leading slash. */

@@ -48,7 +48,7 @@ import { leadsOut } from './service/classify.ts';
 /** Settings that determine what several controllers watch. */
 export interface WatchChoices {
   readonly namespace: string;
-  /** ProxyClass of resources that name no class; empty if there is no default. */
+  /** ProxyClass of resources without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
 }
 
@@ -263,7 +263,8 @@ export function ingressGroupController(
         ],
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
-      // Only Tailscale Services can be served by other clusters while no endpoint is ready here.
+      // Endpoints matter only for Tailscale Services: if no endpoint is ready here, another cluster can serve the
+      // callers.
       ...(services && tailnetServices
         ? [
             {

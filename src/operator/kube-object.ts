@@ -45,7 +45,10 @@ export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
 export type ManagedFields = z.infer<typeof managedFieldsSchema>;
 export type KubeObject = z.infer<typeof objectSchema>;
 
-/** Sort key by age. If several objects claim the same name or address, the oldest object gets it. */
+/**
+ * Returns a key that sorts objects by age, oldest first. If several objects claim the same name or address, the oldest
+ * object gets it.
+ */
 export function ageOf({
   creationTimestamp = '',
   namespace = '',
@@ -168,7 +171,7 @@ export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
 }
 
-/** Kubernetes' rule for qualified names (apimachinery `IsQualifiedName`), any case. */
+/** True for a valid annotation key. As in Kubernetes, upper case is also allowed in the prefix. */
 export function isAnnotationKey(key: string): boolean {
   const [first = '', second, ...more] = key.split('/');
   if (more.length > 0) return false;

@@ -1,7 +1,7 @@
 /**
- * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. The queue
- * runs a key again if it was added while it ran. A failed key is retried after a delay that doubles. Keys are never
- * dropped. The number of different keys limits the size of the queue.
+ * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. A key that is
+ * added while it runs is run again. A failed key is retried after a delay that doubles. Keys are never dropped. The
+ * number of different keys limits the size of the queue.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import type { Clock } from './clock.ts';

@@ -40,7 +40,7 @@ export interface Peer {
   /** IP address without brackets or zone. */
   readonly address: string;
   readonly port: number;
-  /** `proxy-protocol` if a PROXY header named the peer instead of the socket. */
+  /** Source of the peer's address: the socket, or a PROXY header. */
   readonly source: 'socket' | 'proxy-protocol';
   /** Canonical server name (SNI) of the TLS handshake. Set only if the gateway serves several clusters. */
   readonly serverName?: string | undefined;

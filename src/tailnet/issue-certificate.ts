@@ -29,7 +29,7 @@ const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 /** Time before the issuance at which certificates become valid, for clients whose clock is behind. */
 const BACKDATED_MS = 3_600_000;
 
-/** Creates a CA that may sign servers, but no further CAs. */
+/** Creates a CA that may sign server certificates, but no other CAs. */
 export async function issueAuthority(options: {
   readonly nowMs: number;
   readonly validMs: number;

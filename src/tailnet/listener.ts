@@ -50,7 +50,7 @@ export type TailnetListenerOptions = CommonOptions &
 
 export interface TailnetListener {
   readonly address: AddressInfo;
-  /** Sets the handler. Earlier connections are closed. */
+  /** Sets the handler. Connections that arrive before this call are closed. */
   onConnection(handler: ConnectionHandler): void;
   /** Number of open connections that were passed to the handler. */
   readonly openConnections: number;
@@ -93,7 +93,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // This listener prevents that an error ends the process before the handler has added its own listener.
+      // Without this listener, an error would end the process before the handler has added its own listener.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);

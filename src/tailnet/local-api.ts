@@ -179,7 +179,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
 
 type LocalApiCode = 'TAILNET_UNAVAILABLE' | 'TAILNET_DIAL_FAILED' | 'CERTIFICATE_UNAVAILABLE';
 
-/** Sends a request and accepts status 200 and those in `alsoFine`; other responses throw `code`. */
+/** Sends a request and accepts status 200 and `alsoFine`. Throws an error with `code` for any other status. */
 type Ask = (code: LocalApiCode, question: Question, alsoFine?: number) => Promise<LocalApiAnswer>;
 
 interface Patience {

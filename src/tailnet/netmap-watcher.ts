@@ -30,8 +30,8 @@ const CHANGES = [
 ] as const;
 
 /**
- * The initial state is requested because it comes first on every new bus: the caller must check again after a
- * lost bus, because changes may have been missed.
+ * Requests the initial state at the start of every bus. It counts as a change, so the caller checks identities again
+ * after a lost bus.
  */
 const MASK = BUS_MASK.initialState | BUS_MASK.peerChanges | BUS_MASK.noNetmap;
 

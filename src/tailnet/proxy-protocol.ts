@@ -41,8 +41,8 @@ const FAMILY_TCP6 = 0x21;
 
 /**
  * @param limits `maxBytes` limits a version 2 header with its TLVs (which are skipped)
- * @returns `push(chunk)` returns the header once it is complete, before that `undefined`. `push` throws
- * ProxyHeaderError as soon as the bytes cannot be a header. After a header or an error every further `push` throws.
+ * @returns `push(chunk)` returns the header when it is complete, and `undefined` before that. `push` throws
+ * ProxyHeaderError as soon as the bytes cannot be a header. After a header or an error, every further `push` throws.
  */
 export function createProxyHeaderParser(limits: { readonly maxBytes?: number } = {}): {
   push(chunk: Uint8Array): ProxyHeader | undefined;

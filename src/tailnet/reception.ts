@@ -134,8 +134,8 @@ function entryOf(
 }
 
 /**
- * Adds the SNI of a connection to its peer. Without SNI, adds the check of names that the certificate does
- * not cover.
+ * Adds the SNI of a connection to its peer. Without SNI, adds a function that detects host names that the certificate
+ * does not cover.
  */
 function withServerName(
   peer: Peer,

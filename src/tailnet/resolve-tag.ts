@@ -38,7 +38,7 @@ export function resolveRecorderTags(
     .toSorted((a, b) => (a.addresses[0] ?? '').localeCompare(b.addresses[0] ?? '', 'en', { numeric: true }));
 }
 
-/** True if the node with the address of `address`, an `ip:port`, has one of `tags`; includes this node. Pure. */
+/** True if the node at `address` (`ip:port`) has one of `tags`. The node may also be this node. Pure. */
 function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
   const wanted = normaliseAddress(parseAddressPort(address)?.address ?? '');
   if (wanted === undefined) return false;

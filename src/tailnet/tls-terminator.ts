@@ -20,8 +20,9 @@ type TlsDone = (socket: TLSSocket, fallback: LoadedCertificate) => void;
 
 export interface TlsTerminator {
   /**
-   * Starts the handshake. Calls `done` in the same tick in which it succeeds; destroys `raw` if it fails. There is no
-   * timeout: destroying `raw` ends the attempt. `fallback` is the certificate for clients without SNI.
+   * Starts the handshake. Calls `done` in the same tick in which the handshake succeeds. Destroys `raw` if the
+   * handshake fails. There is no timeout: destroying `raw` ends the attempt. `fallback` is the certificate for clients
+   * without SNI.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   start(raw: Socket, done: TlsDone): Promise<void>;

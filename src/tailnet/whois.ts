@@ -1,5 +1,5 @@
 /**
- * Identities from tailscaled. Responses are cached for a few seconds, failures never.
+ * Identities from tailscaled. Responses are cached for a few seconds. Failures are not cached.
  *
  * For an unknown port, tailscaled needs 180 ms and holds its main lock. Concurrent requests are therefore
  * limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs it to

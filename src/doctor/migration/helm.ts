@@ -48,8 +48,7 @@ export interface HelmRelease {
 /**
  * Returns the release in a Secret, or undefined if the Secret contains no release of this chart.
  *
- * @returns a message if Helm has created the Secret but its content is invalid, because it may be a release of this
- *   chart
+ * @returns a message if Helm has created the Secret but its content is invalid
  */
 export function readRelease(secret: KubeObject): HelmRelease | string | undefined {
   const encoded = secretSchema.safeParse(secret);

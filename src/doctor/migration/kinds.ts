@@ -10,7 +10,9 @@ import { different, unsupported, type FieldRules, type FieldVerdict } from './ve
 export interface KnownKind {
   /** Rules for the fields, or a function that derives them from the spec. */
   readonly rules: FieldRules | ((spec: unknown) => FieldRules);
-  /** Returns a verdict for the complete object, if there is one in addition to those for its fields. */
+  /**
+   * Returns a verdict about the complete object, in addition to the verdicts about its fields; undefined for none.
+   */
   readonly wholeObject?: (object: {
     readonly name: string;
     readonly spec: unknown;

@@ -21,7 +21,7 @@ const PREFIX = `${REFERENCE_GROUP}/`;
 
 /** Information from other objects and the Helm release on which verdicts depend. */
 export interface MigrationContext {
-  /** Tags of nodes whose resource names no tags. */
+  /** Default tags, for nodes whose resource has no tags of its own. */
   readonly defaultTags: readonly string[];
   /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value names the object with the tag. */
   readonly trustedTags: ReadonlyMap<string, string>;
@@ -169,8 +169,7 @@ function annotationFindings(
 }
 
 /**
- * @param namespace undefined for cluster-scoped kinds, whose authors may choose each tag except those of recorders and
- *   gateways
+ * @param namespace undefined for cluster-scoped objects, which may have any tag except those of recorders and gateways
  */
 function tagFindings(
   tags: readonly string[],

@@ -46,7 +46,7 @@ export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
  */
 export type FieldRules = Readonly<Record<string, FieldRule>>;
 
-/** Returns a verdict for a field that has another effect in tailcast. */
+/** Returns a verdict for a field that has a different effect in tailcast than in the reference. */
 export function different(text: string): FieldVerdict {
   return { kind: 'different', text };
 }

@@ -23,8 +23,8 @@ export type ParentKind =
 
 export interface ClusterView {
   /**
-   * Returns the resources of a kind that request or have a proxy. Undefined if the settings disable this kind, or if
-   * the objects are unreadable.
+   * Returns resources of one kind: those that request a proxy, and those that have one. Undefined if the settings
+   * disable this kind, or if the objects are unreadable.
    */
   parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */
@@ -37,7 +37,7 @@ export interface ViewOptions {
   readonly client: Pick<KubeClient, 'get' | 'list'>;
   readonly namespace: string;
   readonly uses: OperatorUses;
-  /** True if the operator serves LoadBalancer Services that name no class. */
+  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
   readonly servesUnclassed: boolean;
 }
 

@@ -5,7 +5,7 @@ import { failed, ok, skipped, type Check } from '../checks.ts';
 
 export interface ControlFacts {
   readonly control: TailnetControl;
-  /** Tags of nodes whose resource names no tags. */
+  /** Default tags, for nodes whose resource has no tags of its own. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
   /** Nodes of the tailnet. All checks share one request. */

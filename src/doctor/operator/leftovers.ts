@@ -29,7 +29,9 @@ const MADE: readonly ResourceKind[] = [
   KINDS.role,
   KINDS.roleBinding,
 ];
-/** Prefix of labels from the operator. The reference (Tailscale's operator) uses the same prefix for groups. */
+/**
+ * Prefix of the labels that the operator writes. The reference (Tailscale's operator) uses the same prefix for groups.
+ */
 const MARK = 'tailscale.com/';
 
 export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
@@ -99,7 +101,7 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
   return left;
 }
 
-/** Returns the state Secrets of the nodes of all kinds of resources. */
+/** Returns the state Secrets of all nodes that the operator has created, for any kind of resource. */
 async function statesOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
   const selectors = [
     ...PARENT_TYPES.map(({ type }) => typeSelector(type)),

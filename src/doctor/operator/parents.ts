@@ -11,7 +11,7 @@ export interface ParentFacts {
   readonly view: ClusterView;
   /** Namespace of the operator. */
   readonly namespace: string;
-  /** ProxyClass of objects that name no class; empty if there is no default. */
+  /** ProxyClass of objects without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
   readonly unixMs: () => number;
 }

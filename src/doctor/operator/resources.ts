@@ -13,7 +13,7 @@ const APPLY =
 const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
 const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
 
-/** Returns the plural names of the kinds that the enabled uses need. */
+/** Returns the plural names of the kinds that the enabled controllers need. */
 function wantedOf({
   proxyGroups,
   services,

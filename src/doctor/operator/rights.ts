@@ -1,6 +1,6 @@
 /**
- * Checks that the operator's account has the rights for all enabled uses. `deploy/rbac/operator.yaml` grants these
- * rights.
+ * Checks that the operator's account has the rights for all enabled controllers. `deploy/rbac/operator.yaml` grants
+ * these rights.
  */
 import { errorText } from '../../errors.ts';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
@@ -9,7 +9,7 @@ import type { ApiClient } from '../api-client.ts';
 import { failed, ok, warning, type Check } from '../checks.ts';
 import { may, readRules, type Access, type Rule } from '../reviews.ts';
 
-/** Enabled uses, from the operator's settings. */
+/** Enabled controllers, from the operator's settings. */
 export interface OperatorUses {
   readonly proxyGroups: boolean;
   readonly services: boolean;
@@ -49,7 +49,7 @@ const BIND =
   'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for gateways), or upgrade the chart; or ' +
   'leave unneeded kinds out of --controllers';
 
-/** Returns all rights that the operator needs for these uses. */
+/** Returns all rights that the operator needs for the enabled controllers. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
   const { proxyGroups, services, ingresses, gateways, connectors, dnsConfigs, leaderElection } = uses;
   const egressGroups = proxyGroups && services;
@@ -154,7 +154,7 @@ export function rightsCheck({ uses, namespace, client }: RightsFacts): Check {
   };
 }
 
-/** Returns one message for each right that lacks verbs. */
+/** Returns one message for each object kind for which the account lacks verbs. */
 async function missingOf(
   client: ApiClient,
   rights: readonly Right[],
@@ -162,8 +162,7 @@ async function missingOf(
 ): Promise<readonly string[]> {
   const known = new Map<string, readonly Rule[]>();
   for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
-    // A list of rules replaces one review for each verb. If the account may not read the list, each verb is reviewed
-    // separately.
+    // One list of the account's rules saves one review per verb. Without the list, each verb is reviewed separately.
     const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
     known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
   }
@@ -200,8 +199,7 @@ function accessOf({ namespace, group, resource }: Right, verb: string): Access {
 }
 
 /**
- * True if a rule grants a verb. Only the forms of rules in the operator's roles are evaluated; other rights are
- * reviewed separately.
+ * True if a rule grants a verb. Rules with resource names are ignored; the API server then reviews the verb separately.
  */
 function grants({ verbs, apiGroups, resources, resourceNames }: Rule, right: Right, verb: string): boolean {
   const has = (list: readonly string[], wanted: string): boolean =>

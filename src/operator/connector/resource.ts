@@ -39,7 +39,8 @@ export type Connector = z.infer<typeof connectorSchema>;
 /**
  * Parses a Connector, with the defaults of the schema.
  *
- * @throws ZodError if a foreign CRD is installed, because the API server validates ours
+ * @throws ZodError if the cluster has another version of the CRD; with tailcast's CRD, the API server rejects invalid
+ *   objects
  */
 export function parseConnector(object: unknown): Connector {
   return connectorSchema.parse(object);

@@ -24,8 +24,7 @@ export async function settleCoreDns(
   const wanted = stub === undefined ? '' : (annotations[DNS_ANNOTATIONS.coreDns] ?? '');
   const written = annotations[DNS_ANNOTATIONS.written] ?? '';
   if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub, signal);
-  // The DNSConfig first stores which ConfigMap will change, so that the operator can still undo the change after a
-  // crash.
+  // First stores the name of the ConfigMap in the DNSConfig, so that the operator can undo the change after a crash.
   if (written !== wanted) {
     const others = finalizers.filter((one) => one !== FINALIZER);
     const body = {

@@ -127,7 +127,7 @@ async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise
   return there.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1))[0]?.metadata.name;
 }
 
-/** Reads the objects that the operator created for Services from the API server. */
+/** Reads from the API server the objects that the operator has created for Services. */
 async function listServices(
   { client, options }: ReconcilerDeps,
   signal: AbortSignal,
@@ -171,7 +171,7 @@ async function putService(
   return put(deps, dnsConfig, desired, signal);
 }
 
-/** Writes an object if it differs. */
+/** Applies an object, unless the object in the cluster is already equal. */
 async function put(
   { client }: ReconcilerDeps,
   dnsConfig: DnsConfig,

@@ -1,4 +1,6 @@
-/** Builds the DNS names for pods of the cluster from the objects of Services. Pure. */
+/**
+ * Builds the table of DNS names that pods can resolve, from the objects that the operator created for Services. Pure.
+ */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { readFront } from '../egress-group/member.ts';

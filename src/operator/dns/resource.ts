@@ -5,7 +5,7 @@ import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** Annotations of a DNSConfig. */
 export const DNS_ANNOTATIONS = {
-  /** `<namespace>/<name>` of the ConfigMap with CoreDNS's Corefile that the operator may change. */
+  /** `<namespace>/<name>` of CoreDNS's ConfigMap. With this annotation, the operator may change the Corefile in it. */
   coreDns: 'tailcast.dev/coredns',
   /** Annotation from the operator: the ConfigMap that it has changed. */
   written: 'tailcast.dev/coredns-written',
@@ -45,7 +45,8 @@ export type DnsConfig = z.infer<typeof dnsConfigSchema>;
 /**
  * Parses a DNSConfig, with the defaults of the schema.
  *
- * @throws ZodError if a foreign CRD is installed, because the API server validates ours
+ * @throws ZodError if the cluster has another version of the CRD; with tailcast's CRD, the API server rejects invalid
+ *   objects
  */
 export function parseDnsConfig(object: unknown): DnsConfig {
   return dnsConfigSchema.parse(object);

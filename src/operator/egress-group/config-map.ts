@@ -47,8 +47,8 @@ export function configMap(
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // Number of health checks in a round. A terminating pod sends rounds through its Services until no health check of a
-  // round reaches the pod itself. A single pod does not wait.
+  // Number of health checks in a series. A terminating pod sends a series through its Services, and repeats it until no
+  // check reaches the pod itself. A group with one pod needs no series.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

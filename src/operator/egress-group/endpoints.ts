@@ -90,7 +90,8 @@ export interface Serving {
 
 /**
  * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all of
- * these pods forward. A new port therefore appears when the last pod forwards it. The other ports stay available.
+ * these pods forward. A new port therefore appears when the last pod forwards it. Until then, only the existing ports
+ * are available.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));

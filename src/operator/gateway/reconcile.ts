@@ -1,4 +1,7 @@
-/** Reconciles one Gateway of the operator's class: its node, its HTTPRoutes, and the status of both. Effects only. */
+/**
+ * Reconciles one Gateway of the operator's class: its node, and the status of the Gateway and its HTTPRoutes. Effects
+ * only.
+ */
 import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
@@ -49,7 +52,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
-  /** ProxyClass of Gateways that name no ProxyClass; empty if there is no default. */
+  /** ProxyClass of Gateways without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
 }
 
@@ -165,8 +168,8 @@ async function deploy(
 }
 
 /**
- * Tailcast's ingress server reports readiness with its readiness probe. tailscaled reports the configuration that it
- * has applied in the state Secret of the node.
+ * Tailcast's ingress server reports readiness with its readiness probe. For tailscaled, the state Secret of the node
+ * shows whether the configuration has been applied.
  */
 function servesOf(
   { server, config }: GatewayPlan,

@@ -191,7 +191,7 @@ export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly stri
   ];
 }
 
-/** Returns the Services in the route's own namespace among its backends. */
+/** Returns the backends of a route that are Services in the route's own namespace. */
 export function routeBackends({ spec }: HttpRoute): readonly string[] {
   return [...new Set(spec.rules.flatMap(({ backendRefs }) => backendRefs.map(({ name }) => name)))];
 }

@@ -35,7 +35,7 @@ const STATUSES = [301, 302, 303, 307, 308] as const;
  * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths, and its
  * requests get errors. Without these paths, the requests would match shorter paths of other rules.
  *
- * @param services existing Services in the namespace of the route that the route names as backends
+ * @param services backends of the route: existing Services in its namespace
  */
 export function readRouteRules(
   route: HttpRoute,
@@ -71,7 +71,7 @@ export function readRouteRules(
   };
 }
 
-/** @returns the problem, as text after the field of the rule */
+/** @returns the problem, with the path of the field in the rule */
 function problemOf(rule: RouteRule, server: Server): string | undefined {
   const unknown = Object.keys(rule).find((key) => !KNOWN.includes(key));
   if (unknown !== undefined) return `${unknown}: not supported: leave it out`;

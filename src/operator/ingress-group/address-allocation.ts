@@ -93,7 +93,7 @@ function addressesOf(ledgers: readonly Allocations[]): Set<string> {
 }
 
 /**
- * Creates a Tailscale Service for each member. If this fails for one member, the others still get theirs.
+ * Creates a Tailscale Service for each member. A failure for one member does not affect the other members.
  *
  * @param present uids of all existing members of the group
  */

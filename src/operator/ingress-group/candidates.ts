@@ -27,9 +27,9 @@ import type { ServeMode } from './plan.ts';
 
 /** Settings of the operator for ingress groups. */
 export interface IngressGroupChoices {
-  /** True if the operator serves LoadBalancer Services that name no class. */
+  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
   readonly servesUnclassed: boolean;
-  /** ProxyClass of groups that name no class; empty if there is no default. */
+  /** ProxyClass of groups without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
   /** True if the operator serves Services. */
   readonly services: boolean;

@@ -55,7 +55,7 @@ export interface IngressMember extends Common {
 
 export type GroupMember = ServiceMember | IngressMember;
 
-/** @param servesUnclassed true if the operator serves LoadBalancer Services that name no class */
+/** @param servesUnclassed true if the operator serves LoadBalancer Services without a `loadBalancerClass` */
 export function serviceMember(object: KubeObject, servesUnclassed: boolean): ServiceMember {
   const resource = serviceSchema.parse(object);
   const { metadata, spec } = resource;

@@ -38,7 +38,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface IngressChoices {
-  /** ProxyClass of Ingresses that name no ProxyClass; empty if there is no default. */
+  /** ProxyClass of Ingresses without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
 }
 

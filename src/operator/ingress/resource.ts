@@ -5,7 +5,7 @@ import { metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { groupIn } from '../service/predicates.ts';
 
-/** Class of the operator's Ingresses, and the controller in its IngressClass. */
+/** Name of the operator's IngressClass. */
 export const INGRESS_CLASS = 'tailscale';
 /** Controller name in the IngressClass of the operator. */
 export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';

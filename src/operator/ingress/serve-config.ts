@@ -39,7 +39,7 @@ export interface ServePlan {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Placeholder that containerboot replaces by the node's name if it has a certificate. */
+/** Placeholder for the node's name. containerboot replaces it if the node has a certificate. */
 export const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
 const TO_HTTPS = 'https://${HOST}${REQUEST_URI}';
 /** Path of a file that does not exist, for which tailscaled returns 404. */

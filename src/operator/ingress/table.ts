@@ -23,7 +23,7 @@ export interface TablePlan {
 
 /** Listen addresses of `tailcast ingress`, by the port that clients use. */
 const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
-/** Maximum size of the certificates of one Ingress, in bytes. A Secret may have 1 MiB. */
+/** Maximum size of the certificates of one Ingress, in bytes. A Secret has at most 1 MiB. */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 
 /** Returns the names of the Secrets in `spec.tls` of an Ingress. */
@@ -32,12 +32,12 @@ export function secretNames({ spec }: Ingress): readonly string[] {
 }
 
 /**
- * Plans the table. A host that names a Secret is served with the Secret's certificate, or not at all. Hosts of rules
- * that name no Secret are served over HTTP.
+ * Plans the table. A host with a Secret in `spec.tls` is served with the Secret's certificate, or not at all. A host
+ * without a Secret is served over HTTP.
  *
  * @param hosts result of `ingressRoutesOf` for tailcast's ingress server
- * @param dnsName of the node; undefined until it has joined
- * @param secrets by name
+ * @param dnsName MagicDNS name of the node; undefined until the node has joined
+ * @param secrets Secrets with certificates, by name
  */
 export function planTable(
   ingress: Ingress,

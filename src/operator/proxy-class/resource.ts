@@ -60,13 +60,14 @@ export const READY = 'ProxyClassReady';
 /**
  * Parses a ProxyClass, with the defaults of the schema.
  *
- * @throws ZodError if a foreign CRD is installed, because the API server validates ours
+ * @throws ZodError if the cluster has another version of the CRD; with tailcast's CRD, the API server rejects invalid
+ *   objects
  */
 export function parseProxyClass(object: unknown): ProxyClass {
   return proxyClassSchema.parse(object);
 }
 
-/** True if the current generation was found valid. */
+/** True if the operator has validated the current generation. */
 export function isReady({ metadata, status }: ProxyClass): boolean {
   const condition = status.conditions.find(({ type }) => type === READY);
   return condition?.status === 'True' && (condition.observedGeneration ?? 0) >= metadata.generation;

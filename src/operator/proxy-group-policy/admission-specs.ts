@@ -22,7 +22,10 @@ const EXPOSED =
 /** CEL expression: value of the annotation that names a group. */
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
-/** Name of both objects for one direction, as the reference (Tailscale's operator) names them. */
+/**
+ * Name of the admission policy and its binding for one direction. The reference (Tailscale's operator) uses the same
+ * name.
+ */
 function policyName(direction: Direction, namespace: string): string {
   return `ts-${direction}-${namespace}`;
 }
@@ -36,7 +39,7 @@ export function policyNames(namespace: string): readonly string[] {
  * Returns the admission policies and bindings of a namespace. An object that names a ProxyGroup is admitted if a
  * ProxyGroupPolicy of its namespace lists that group for the direction.
  *
- * @param specs of all ProxyGroupPolicies of the namespace; at least one
+ * @param specs specs of all ProxyGroupPolicies in the namespace; at least one
  */
 export function admissionObjects(
   namespace: string,

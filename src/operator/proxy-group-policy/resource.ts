@@ -13,7 +13,7 @@ const policySchema = z.object({
 /** Names of the ProxyGroups that each direction may use. */
 export type ProxyGroupPolicySpec = z.infer<typeof policySchema>['spec'];
 
-/** @throws ZodError if a foreign CRD is installed */
+/** @throws ZodError if the cluster has another version of the CRD */
 export function parsePolicySpec(object: unknown): ProxyGroupPolicySpec {
   return policySchema.parse(object).spec;
 }

@@ -13,8 +13,8 @@ import type { ProxyGroup } from './resource.ts';
 
 /**
  * ServiceAccount of gateways that impersonate users. It has the same name as in the reference (Tailscale's operator).
- * `deploy/rbac/operator.yaml` grants it the right to impersonate, because the operator could grant this right only if
- * it had it itself.
+ * `deploy/rbac/operator.yaml` grants the right to impersonate, because the operator does not have this right and
+ * therefore cannot grant it.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
@@ -31,7 +31,7 @@ export function nodeNames(proxyGroup: ProxyGroup, group: NodeGroup): readonly st
 
 type GroupOptions = Pick<SpecOptions, 'defaultTags'>;
 
-/** @param options `defaultTags` are the tags of groups without tags */
+/** @param options `defaultTags`: tags for groups without their own tags */
 export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): NodeGroup {
   const { metadata, spec } = proxyGroup;
   const shared = spec.kubeAPIServer.mode === 'auth';

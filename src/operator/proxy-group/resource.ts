@@ -43,7 +43,8 @@ export type ProxyGroup = z.infer<typeof proxyGroupSchema>;
 /**
  * Parses a ProxyGroup, with the defaults of the schema.
  *
- * @throws ZodError if a foreign CRD is installed, because the API server validates ours
+ * @throws ZodError if the cluster has another version of the CRD; with tailcast's CRD, the API server rejects invalid
+ *   objects
  */
 export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
@@ -65,7 +66,7 @@ export function isIngressGroup({ spec }: ProxyGroup): boolean {
 }
 
 /**
- * Returns the ProxyClass that a group names; empty if it names none. Groups of type `kube-apiserver` ignore their
+ * Returns the ProxyClass in the spec of a group; empty for none. Groups of type `kube-apiserver` ignore their
  * ProxyClass.
  */
 export function groupClassOf(object: KubeObject): string {

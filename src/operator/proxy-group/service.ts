@@ -28,7 +28,7 @@ const ownersSchema = z.object({
   ),
 });
 
-/** `svc:` and the name for users. */
+/** Returns the name of the group's Tailscale Service: `svc:` and the hostname for users. */
 export function serviceNameOf({ metadata, spec }: ProxyGroup): string {
   const { hostname } = spec.kubeAPIServer;
   return `svc:${hostname === '' ? metadata.name : hostname}`;
@@ -99,8 +99,8 @@ export function decideGroupService(
 }
 
 /**
- * Names of the group's Tailscale Services except `keep`: after a rename the old one, and all of them if the group is
- * being deleted.
+ * Names of the group's Tailscale Services except `keep`. After a rename, this is the old name. During a deletion, these
+ * are all names.
  */
 export function staleServices(
   uid: string,

@@ -8,7 +8,7 @@ import type { KubeClient } from '../kube-client.ts';
 import { KINDS, labelValue } from '../kube-object.ts';
 import type { NodeGroup, SpecOptions } from '../workload/workload.ts';
 
-/** Key in the Secret, and name of the mounted file. */
+/** Name of the Secret's field with the signing key, and of the mounted file. */
 export const EVIDENCE_KEY = 'key.pem';
 
 const MANAGED_BY = { 'app.kubernetes.io/managed-by': 'tailscale-operator' };

@@ -24,17 +24,17 @@ import {
 /** Annotations for settings without a field in the Recorder. */
 export const ANNOTATIONS = {
   /**
-   * Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`. With this claim, recordings outlive the pod without
-   * S3.
+   * Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`. With this claim, recordings outlive the pod even
+   * without S3.
    */
   volumeSize: 'tailcast.dev/volume-size',
   /** StorageClass of these PersistentVolumeClaims. Default: the default class of the cluster. */
   volumeClass: 'tailcast.dev/volume-class',
   /** URL of an OpenSearch server for the search index. Turns the search on. */
   searchUrl: 'tailcast.dev/search-url',
-  /** Secret whose key `credentials` has user:password or a token for that server, on one line. */
+  /** Secret with the credentials for that server in the field `credentials`: user:password or a token, on one line. */
   searchCredentials: 'tailcast.dev/search-credentials',
-  /** Secret whose key `ca.crt` has the trusted CAs for that server (PEM). Default: the CAs of Node. */
+  /** Secret with the trusted CAs for that server in the field `ca.crt` (PEM). Default: the CAs of Node. */
   searchCa: 'tailcast.dev/search-ca',
 } as const;
 
@@ -115,7 +115,7 @@ export interface DesiredRecorder {
 /**
  * Parses a Recorder, with the defaults of the schema.
  *
- * @param options `defaultTags` are the tags of Recorders without tags.
+ * @param options `defaultTags`: tags for Recorders without their own tags.
  * @throws ZodError if the object is not a Recorder, which means that another CRD is installed.
  */
 export function parseRecorder(
@@ -175,7 +175,8 @@ function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchSe
 }
 
 /**
- * Returns the problem of a Recorder. The reference's fields have the reference's texts, because dashboards match them.
+ * Returns the problem of a Recorder. Problems that the reference also detects have the reference's texts, because
+ * dashboards match them.
  */
 function problemOf({
   metadata,

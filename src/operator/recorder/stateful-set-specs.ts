@@ -38,7 +38,7 @@ const DATA_DIRECTORY = '/data';
 /** Directory below which Secrets are mounted. */
 const SECRETS_DIRECTORY = '/etc/tailcast';
 const SEARCH_DIRECTORY = `${SECRETS_DIRECTORY}/search`;
-/** Keys of the Secrets that annotations name. The mounted files have the same names. */
+/** Fields of the Secrets for the search server. The mounted files have the same names. */
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
 /** Time in which running uploads may finish. Afterwards the container has 15 s to close the remaining uploads. */

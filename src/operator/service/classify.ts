@@ -5,7 +5,7 @@ import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
-  /** The Service needs no proxy. The operator deletes objects that it created for it earlier. */
+  /** The Service needs no proxy. If a proxy for this Service exists, the operator deletes it. */
   | { readonly kind: 'none' }
   | { readonly kind: 'invalid'; readonly message: string }
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
@@ -14,7 +14,7 @@ export type Purpose =
 export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
-  // A Service of a group has no proxy of its own. A proxy from earlier is deleted.
+  // A Service of a group has no proxy of its own.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);

@@ -36,7 +36,7 @@ const specSchema = z.object({
 /**
  * True if a Service requests something from the operator, or has its finalizer.
  *
- * @param servesUnclassed true if the operator serves LoadBalancer Services that name no class
+ * @param servesUnclassed true if the operator serves LoadBalancer Services without a `loadBalancerClass`
  */
 export function isOfInterest(service: KubeObject, servesUnclassed: boolean): boolean {
   const { finalizers = [], annotations = {} } = service.metadata;

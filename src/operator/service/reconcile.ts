@@ -47,11 +47,11 @@ import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 
 /** Settings of the operator for Services. */
 export interface ServiceChoices {
-  /** True if the operator serves LoadBalancer Services that name no class. */
+  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
   readonly servesUnclassed: boolean;
   /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;
-  /** ProxyClass of Services that name no class; empty if there is no default. */
+  /** ProxyClass of Services without their own ProxyClass; empty for none. */
   readonly defaultClass: string;
   /** e.g. `cluster.local` */
   readonly clusterDomain: string;

@@ -32,7 +32,7 @@ export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get' | 'review'>;
   readonly namespace: string;
   readonly own: TailnetControl;
-  /** Login URL of Tailnets without one. */
+  /** Login server of Tailnet resources without their own login server. */
   readonly defaultLoginServer: string;
   readonly nowMs: () => number;
 }): Tailnets {

@@ -1,4 +1,4 @@
-/** Writes objects by server-side apply, and only if they differ from the cluster. */
+/** Writes objects by server-side apply, and only if they differ from the objects in the cluster. */
 import { createHash } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
@@ -82,9 +82,9 @@ function isEmpty(value: unknown): boolean {
 }
 
 /**
- * Returns managed fields in which the entry of another operator has the name of this one, as in client-go's
- * csaupgrade. The next server-side apply then also removes fields that only the other operator has set. Returns
- * undefined if this operator has an entry already, or if no other operator has one.
+ * Returns managed fields in which this operator is the manager of the fields that another operator has set, as in
+ * client-go's csaupgrade. The next server-side apply then also removes fields that only the other operator has set.
+ * Returns undefined if this operator has an entry already, or if no other operator has one.
  */
 export function adoptedFields(
   object: KubeObject,

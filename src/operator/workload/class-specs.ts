@@ -14,7 +14,7 @@ import type { Duty } from './workload.ts';
 
 const DEBUG_PORT = 9001;
 
-/** Plain objects with the fields of a class of the Kubernetes client. */
+/** Type of a plain object with the same fields as a TypeScript class of the Kubernetes client. */
 type Plain<T> = { [Key in keyof T]: T[Key] };
 type PodTemplate = V1StatefulSetSpec['template'];
 

@@ -1,6 +1,6 @@
 /**
- * The one path from a desired workload to its objects: Secrets with auth keys, ServiceAccount, Role, RoleBinding,
- * Service, StatefulSet. Effects.
+ * Creates and updates all objects of a workload: Secrets with auth keys, ServiceAccount, Role, RoleBinding, Service,
+ * StatefulSet. Effects.
  */
 import { missingCondition } from './readiness.ts';
 import { z } from 'zod';
@@ -132,8 +132,8 @@ async function provision(
 }
 
 /**
- * Applies the StatefulSet. Returns true if it must be recreated: this pass deletes it, and a later pass creates it
- * again.
+ * Applies the StatefulSet. Returns true if the StatefulSet must be recreated: this pass deletes it, and a later pass
+ * creates it again.
  */
 async function applyStatefulSet(
   deps: ReconcilerDeps,
@@ -180,8 +180,8 @@ export function immutablePartsOf(existing: KubeObject): ImmutableParts {
 }
 
 /**
- * True if the selector or the volume claim templates differ, which are immutable. The StatefulSet is then deleted
- * without its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
+ * True if immutable fields differ: the selector or the volume claim templates. The StatefulSet is then deleted without
+ * its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

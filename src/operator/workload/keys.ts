@@ -186,7 +186,7 @@ export class KeyKeeper {
   }
 
   /**
-   * Ensures the key of one replica.
+   * Returns the node and the key of one replica. Creates or replaces the key if necessary.
    *
    * @param write stores a new key, before the pod gets it; a crash therefore loses at most one key
    * @throws TailcastError `CONTROL_FAILED`
@@ -348,7 +348,7 @@ async function followTags(
   return { ...stored, tags };
 }
 
-/** Reads the key of an auth Secret and its annotations. */
+/** Reads an auth Secret: the key, and its metadata in annotations. */
 export function readStoredKey(secret: KubeObject): StoredKey {
   const annotations = secret.metadata.annotations ?? {};
   const expires = Number(annotations[KEY_ANNOTATIONS.expires] ?? Number.NaN);

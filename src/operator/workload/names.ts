@@ -28,7 +28,7 @@ export interface NameClaim {
   readonly names: readonly string[];
 }
 
-/** On each ConfigMap: uid of the owner. */
+/** Label of each ConfigMap with the uid of the owner. */
 const OWNER = 'tailcast.dev/name-owner';
 /** Number of attempts while another operator creates or removes the same ConfigMap. */
 const ATTEMPTS = 3;

@@ -28,7 +28,7 @@ export interface Observed {
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
-/** Reads all objects with the labels of a group or with a name that it needs. */
+/** Reads all objects with the labels of a group, and all objects with a name that the group needs. */
 export async function observe(
   client: Reader,
   group: NodeGroup,
@@ -41,7 +41,9 @@ export async function observe(
       .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
-  /** Returns the Services with the group's labels, and the Service with the name of the group in any case. */
+  /**
+   * Returns the Services with the group's labels, and the Service with the group's name, even if it lacks the labels.
+   */
   async function servicesOf(): Promise<readonly KubeObject[]> {
     const labelled = await listed(KINDS.service, false);
     if (labelled.some(({ metadata }) => metadata.name === name)) return labelled;

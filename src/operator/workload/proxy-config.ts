@@ -16,7 +16,7 @@ export const TABLE = 'ingress-table';
  */
 export const RULES = 'ingress-rules';
 
-/** Configuration file in the first version of the format that can advertise Tailscale Services. */
+/** Configuration file in the oldest format that supports Tailscale Services. */
 const OFFERING = 'cap-107.hujson';
 
 /** Routes and Tailscale Services that a configuration advertises. */

@@ -226,7 +226,7 @@ export interface ReconcilerSpec<Resource> {
 
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids by name. They identify the state that belongs to a deleted resource. */
+  /** Uids of resources by name, to find the state of a resource after its deletion. */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {

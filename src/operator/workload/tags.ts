@@ -13,8 +13,8 @@ export interface TagPolicy {
   /**
    * Returns the reason why a proxy must not have these tags, or undefined.
    *
-   * @param place.namespace namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any
-   *   tag except those of gateways and recorders
+   * @param place.namespace namespace of the resource; undefined for cluster-scoped resources, which may have any tag
+   *   except those of gateways and recorders
    * @throws KubeRefusal
    */
   problemOf(

@@ -17,7 +17,7 @@ export interface SpecOptions {
   readonly namespace: string;
   /** URL of the control server at which the pods log in. */
   readonly loginServer: string;
-  /** Tags of nodes whose resource names no tags. */
+  /** Default tags, for nodes whose resource has no tags of its own. */
   readonly defaultTags: readonly string[];
   /** Tags that authors of Services, Ingresses and Gateways may choose in addition to the default tags. */
   readonly allowedTags: readonly AllowedTag[];
@@ -188,7 +188,8 @@ export function typeSelector(type: ParentType): string {
 }
 
 /**
- * Returns the parent of an object from the labels of the object. A long name is shortened there by {@link labelValue}.
+ * Returns the parent of an object from the labels of the object. If the name is too long for a label, the result is the
+ * name as shortened by {@link labelValue}.
  */
 export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | 'name'> | undefined {
   const name = metadata.labels?.[LABELS.name];
@@ -197,8 +198,8 @@ export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | '
 }
 
 /**
- * Returns the parent of an object. If the label contains a shortened name, the full name is taken from `resources`, or
- * stays shortened if the parent is not among them.
+ * Returns the parent of an object. If the label contains a shortened name, looks up the full name in `resources`. If
+ * the parent is not found there, the name stays shortened.
  */
 export function parentAmong(
   object: KubeObject,
