@@ -28,10 +28,7 @@ export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /**
-   * Requests whose expiry event is stored at a recorder, but not yet written to their object at the API
-   * server.
-   */
+  /** Requests for which a recorder has stored the expiry, but the object at the API server does not contain it yet. */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {

@@ -186,7 +186,7 @@ export class RequestStore {
   }
 
   /**
-   * Reads a record from the API server if the watch has not confirmed it for too long. @throws TailcastError
+   * Reads a record from the API server again if the last confirmation by the watch is too old. @throws TailcastError
    * `ACCESS_REQUEST_UNAVAILABLE`
    */
   async refresh(id: string, signal: AbortSignal): Promise<void> {

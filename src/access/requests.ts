@@ -47,7 +47,7 @@ export interface AccessStep {
 }
 
 export interface AccessRequestsDeps extends RequestStoreDeps {
-  /** Stores the evidence of a step. Throws if the grant names recorders but none stored the event. */
+  /** Stores the evidence of a step. Throws if the grant contains recorders but no recorder stored the event. */
   readonly record: (step: AccessStep) => Promise<void>;
   /** Interval between checks for expired requests, in milliseconds. */
   readonly expiryMs?: number;
@@ -285,10 +285,7 @@ export class AccessRequests implements Elevations {
     return creating;
   }
 
-  /**
-   * A revocation also prevents requests from other nodes of the requester, and requests that name further
-   * groups.
-   */
+  /** A revocation also prevents requests from other nodes of the requester, and requests with additional groups. */
   #refuseRevoked(
     { identity, ask, cluster = '' }: Pick<Petition, 'identity' | 'ask' | 'cluster'>,
     rule: AccessRule,

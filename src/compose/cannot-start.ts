@@ -4,7 +4,7 @@ import { TailcastError, errorText } from '../errors.ts';
 /**
  * Converts an error during the start of a role to a `TailcastError`. A `TailcastError` is returned unchanged.
  *
- * @param folders directories of the role, for errors of writes that do not name a file
+ * @param folders directories of the role, for write errors without a file name
  */
 export function cannotStart(
   role: 'gateway' | 'recorder',

@@ -212,7 +212,8 @@ function objectsOf(
 }
 
 /**
- * Lists the objects, or reads the named objects. If a named object cannot be read, its result is the error.
+ * Lists objects by label, or reads the objects whose names are configured. If such an object cannot be read, its result
+ * is the error.
  *
  * @throws TailcastError if the list cannot be read
  */

@@ -110,7 +110,10 @@ export async function readClusterFile(path: string): Promise<ClusterFile> {
   return parseClusterFile(await readText(path), path);
 }
 
-/** Creates the API server of a cluster, without a connection. @throws TailcastError if its credentials are unusable */
+/**
+ * Returns address and credentials of a cluster's API server. Does not connect. @throws TailcastError if its credentials
+ * are unusable
+ */
 export async function createClusterServer(
   spec: ClusterSpec,
   { config, environment, log }: Pick<ClustersOptions, 'config' | 'environment' | 'log'>,

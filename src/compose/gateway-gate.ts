@@ -14,11 +14,11 @@ import type { Tailnet } from './tailnet.ts';
 /** First segments of paths that k3s serves on the port of the API server for its own nodes. */
 const K3S_SEGMENTS: ReadonlySet<string> = new Set(['v1-k3s', 'cacerts', 'static']);
 
-/** Opens the gate of a gateway, or of one of its clusters. */
+/** Creates the gate of a gateway, or of one of its clusters. */
 export function openGate(parts: {
   readonly config: GatewayConfig;
   readonly policy: Policy;
-  /** Undefined for the gate of requests to the gateway itself. */
+  /** Undefined if the gate is for requests that the gateway itself serves, such as the portal. */
   readonly apiServer: ApiServer | undefined;
   /** The cluster of this gate; undefined if the gateway serves only one cluster. */
   readonly cluster?: GatewayCluster;

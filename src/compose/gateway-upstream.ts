@@ -1,4 +1,4 @@
-/** The API servers of a gateway with the gate in front of them: one cluster, or those of the setting `clusters`. */
+/** The API server of a gateway and its gate; with the setting `clusters`, an API server and a gate for each cluster. */
 import { homedir } from 'node:os';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { errorText, TailcastError } from '../errors.ts';

@@ -73,7 +73,7 @@ function withPort(address: string, port: number | undefined): string {
   return port === undefined ? address : address.replace(/:\d+$/, `:${port}`);
 }
 
-/** Returns the recorders in the caller's grants, which store the caller's own sessions. */
+/** Returns the recorders in the caller's grants. These recorders store the caller's own sessions. */
 function recordersOf({ recording }: Pick<Caller, 'recording'>): Parameters<typeof findRecorders>[0] {
   return recording.mode === 'off' ? { recorders: [], recorderTags: [] } : recording;
 }

@@ -19,7 +19,10 @@ import type { RecordingStore } from '../tsrecorder/store/store.ts';
 export interface RecorderOptions {
   /** Listen address. Port 0 selects a free port. */
   readonly listen: ListenAddress;
-  /** Separate listen address for viewers; `listen` then accepts only uploads. Default: `listen` serves both. */
+  /**
+   * Separate listen address for viewers; `listen` then accepts only uploads. Default: `listen` serves uploads and
+   * viewers.
+   */
   readonly readListen?: ListenAddress;
   /**
    * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With

@@ -29,7 +29,7 @@ export interface BucketAddress {
 /**
  * Returns the bucket of a store setting `s3://bucket/prefix`; undefined for a directory.
  *
- * @throws TailcastError `CONFIG_INVALID` for another address
+ * @throws TailcastError `CONFIG_INVALID` for any other address
  */
 export function parseBucketAddress(store: string): BucketAddress | undefined {
   if (!/^[a-z][a-z\d+.-]*:\/\//i.test(store)) return undefined;

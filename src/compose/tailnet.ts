@@ -33,7 +33,7 @@ export interface Tailnet {
   /** Returns true if the node with the address of an `ip:port` has one of the tags. */
   readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
   readonly dialRecorder: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Returns the node of a recorder's address, or the address itself if the node is unknown. */
+  /** Returns the node that has a recorder's address, or the address itself if the node is unknown. */
   readonly nodeOf: (address: string) => string;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Translates the environment variables of the reference (Tailscale's tsrecorder), so that deployments of the reference
- * can also start this recorder. If both are set, the variable of tailcast takes precedence. The variables of the AWS
+ * can also start this recorder. Variables of tailcast take precedence over translated ones. The variables of the AWS
  * SDK need no translation.
  */
 

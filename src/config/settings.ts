@@ -76,7 +76,10 @@ export interface SettingSources {
   readonly file: { readonly path: string; readonly entries: ReadonlyMap<string, unknown> } | undefined;
   /** Names of `TAILCAST_*` variables that are not settings of this role. They are not reported as unknown. */
   readonly otherVariables?: readonly string[];
-  /** Problems that were found earlier, e.g. in the file. They are reported together with the others. */
+  /**
+   * Problems that were found earlier, e.g. in the file. They are reported together with the problems that are found
+   * later.
+   */
   readonly problems?: readonly string[];
 }
 

@@ -21,8 +21,8 @@ const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, t
 export function clockVerdict(seen: SeenTime | undefined, owner: string): CheckVerdict {
   if (seen === undefined) return ok(`${owner} does not report its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
-  // The server has read its clock between request and response. At that moment its time was in the interval [date,
-  // date + 1 s).
+  // The server has read its clock between request and response. `Date` has no fraction, so the server's clock then
+  // showed a time in the interval [date, date + 1 s).
   const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
   const behindMs = dateMs - answeredAtMs;
   const offMs = Math.max(ahead, behindMs, 0);

@@ -5,7 +5,7 @@ import { directoryState, type DirectoryState } from './directory.ts';
 export interface StoragePlace {
   readonly id: string;
   readonly title: string;
-  /** Undefined if the settings name no directory. */
+  /** Undefined if no directory is configured. */
   readonly directory: string | undefined;
   /** Command-line flag that sets the directory. */
   readonly flag: string;

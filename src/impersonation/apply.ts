@@ -1,9 +1,9 @@
 /**
  * Builds the headers for the API server from the client's headers and the impersonation target. The result
- * starts as an empty list. First, hop-by-hop headers and headers named by `Connection` are removed; otherwise
- * a client could remove headers of the gateway. All other client headers are checked and copied. An assertion
- * then checks that no copied header carries an identity. After that, the gateway adds its own headers, and a
- * second assertion checks that they are present.
+ * starts as an empty list. First, hop-by-hop headers and headers that `Connection` lists are removed; otherwise a
+ * client could remove headers of the gateway. All other client headers are checked and copied. An assertion then checks
+ * that no copied header carries an identity. After that, the gateway adds its own headers, and a second assertion
+ * checks that they are present.
  */
 import { TailcastError } from '../errors.ts';
 import {
@@ -103,9 +103,9 @@ function addIdentity(
 }
 
 /**
- * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may name itself: `Impersonate-User`
- * equals the caller's user, and `Impersonate-Group` names exactly the caller's groups. A subset of the groups, or
- * no group, is refused, because the request would run with more groups than the client named.
+ * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may impersonate itself: `Impersonate-User`
+ * equals the caller's user, and `Impersonate-Group` lists exactly the caller's groups. A subset of the groups, or no
+ * group, is refused, because the request would run with more groups than the client listed.
  *
  * @param rawHeaders as received; headers of other families are skipped
  * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown header of the family
@@ -168,7 +168,7 @@ interface PassedHeaders {
   readonly impersonates: boolean;
 }
 
-/** Filters the client's headers in one pass. If `Connection` names headers, a second pass removes them. */
+/** Filters the client's headers in one pass. If `Connection` lists headers, a second pass removes those headers. */
 function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean, passes: boolean): PassedHeaders {
   const scan: Scan = {
     auth,

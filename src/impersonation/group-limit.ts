@@ -8,7 +8,7 @@ import { TailcastError } from '../errors.ts';
 /** Groups that every authenticated caller has anyway. Assigning them gives no additional rights. */
 const HARMLESS: ReadonlySet<string> = new Set(['system:authenticated', 'system:unauthenticated']);
 
-/** Returns the built-in groups in the list, to which Kubernetes itself gives rights. */
+/** Returns the groups in the list that are built into Kubernetes and have rights by default. */
 export function reservedGroups(groups: readonly string[]): readonly string[] {
   return groups.filter((group) => group.startsWith('system:') && !HARMLESS.has(group));
 }

@@ -31,8 +31,8 @@ export const MAX_GROUPS = 512;
 const TAGGED_PLACEHOLDER = 'tagged-devices';
 
 /**
- * Returns the impersonation target. A user is impersonated by login name, a tagged node by its full name. Groups
- * come from the grants; a tagged node whose grants name no group gets its tags as groups.
+ * Returns the impersonation target. The user is the login name, or the full node name of a tagged node. The groups are
+ * from the grants. If the grants contain no group, a tagged node gets its tags as groups.
  *
  * @param extra as in {@link ImpersonationTarget}
  * @throws TailcastError `IDENTITY_MALFORMED` or `GRANT_MALFORMED`

@@ -14,9 +14,9 @@ const HOP_BY_HOP = new Set([
   'http2-settings',
 ]);
 /**
- * Headers about the caller that only this server may set. `x-real-ip` is on the list because many programs read the
- * client's address from it, and `x-forwarded-user` and similar names because authenticating proxies set them. Names
- * are compared in the form of CGI variables, in which all characters except letters and digits are replaced.
+ * Headers about the caller that only this server may set. Many programs read the client's address from `x-real-ip`.
+ * Authenticating proxies set `x-forwarded-user` and similar headers. Names are compared in the form of CGI variables,
+ * in which all characters except letters and digits are replaced.
  */
 const OURS = /^(?:tailscale-.*|forwarded|x-forwarded-.*|x-real-ip|expect|content-length|host|-.*)$/;
 const isOurs = (name: string): boolean => OURS.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));

@@ -19,7 +19,9 @@ export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): 
 }
 const AUTHORITY = /^(?:host|:authority)$/i;
 
-/** True if the request to the Service uses HTTP/2: for gRPC, and if the Service supports it. */
+/**
+ * True if the request to the Service uses HTTP/2: because it is a gRPC request, or because the Service supports HTTP/2.
+ */
 export function usesHttp2(upstream: string, request: ClientRequest): boolean {
   const isGrpc =
     request instanceof Http2ServerRequest &&

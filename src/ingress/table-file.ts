@@ -7,7 +7,7 @@ import { MAX_TABLE_BYTES, parseTable } from './routes.ts';
 
 export type TableFile = FollowedFile<IngressTable>;
 
-/** Reads the file once before it resolves; see `openFollowedFile`. */
+/** Resolves after the file has been read once; see `openFollowedFile`. */
 export function openTableFile({
   use,
   ...options

@@ -42,7 +42,7 @@ export interface FollowedTls {
 }
 
 /**
- * Reads all sources before it resolves. The caller requests each further read.
+ * Resolves after all sources have been read. The caller requests each further read.
  *
  * @param about.where name of the source in errors
  * @param about.onUnusable called once for each new version of a source that is invalid

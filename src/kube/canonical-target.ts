@@ -15,7 +15,7 @@ import { TailcastError } from '../errors.ts';
 
 /** A parsed request target. */
 export interface Target {
-  /** The target as received, which is forwarded. */
+  /** The target as received; the gateway forwards it unchanged. */
   readonly raw: string;
   /** `raw` up to the first `?`. */
   readonly rawPath: string;
@@ -124,7 +124,10 @@ function needsCheck(rawPath: string): boolean {
   return false;
 }
 
-/** Decodes the path segment by segment. Rejects characters that are forbidden in its part of the target. */
+/**
+ * Decodes the path segment by segment. Rejects forbidden characters; the judged part and the app part have different
+ * rules.
+ */
 function checkPath(rawPath: string): string {
   const rawSegments = rawPath.slice(1).split('/');
   const checked: string[] = [];

@@ -8,7 +8,7 @@ export interface Credential {
 }
 
 export interface TimedCredential extends Credential {
-  /** Milliseconds since 1970; infinite if the issuer names no expiry time. */
+  /** Milliseconds since 1970; infinite if the issuer reports no expiry time. */
   readonly expiresAtMs: number;
 }
 

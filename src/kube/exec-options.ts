@@ -6,7 +6,7 @@
 import { firstQueryValue, queryFlag, queryValues, type Target } from './canonical-target.ts';
 
 export interface ExecOptions {
-  /** Undefined if the request names no container; the API server then uses the pod's only container. */
+  /** Undefined if the request does not specify a container; the API server then uses the pod's only container. */
   readonly container: string | undefined;
   /** The command and its arguments, one element for each `command` parameter. Empty for attach. */
   readonly command: readonly string[];

@@ -148,7 +148,7 @@ export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): R
 /** Tokens of `Connection` that need no removal: connection options, and headers that are never forwarded. */
 const PLAIN_CONNECTION_TOKENS: ReadonlySet<string> = new Set(['close', 'keep-alive', 'upgrade', 'te']);
 
-/** True if one of the tokens names a header that would otherwise be forwarded. */
+/** True if one of the tokens is a header that would otherwise be forwarded. */
 export function namesFields(tokens: ReadonlySet<string>): boolean {
   for (const token of tokens) if (!PLAIN_CONNECTION_TOKENS.has(token)) return true;
   return false;
@@ -219,7 +219,7 @@ export function assertStripped(headers: RawHeaders, except: readonly string[] = 
 /**
  * @param user value that the gateway has written, never empty
  * @param field name of the header with the user, in lower case
- * @throws TailcastError `INTERNAL` unless the list names exactly this user, once
+ * @throws TailcastError `INTERNAL` unless the list has exactly one such header, and it contains this user
  */
 export function assertImpersonates(headers: RawHeaders, user: string, field = 'impersonate-user'): void {
   let found = 0;
@@ -252,9 +252,9 @@ const RESPONSE_LENGTHS: ReadonlySet<number> = new Set(
 );
 
 /**
- * Returns response headers for the client without hop-by-hop headers, headers named by `Connection` and, unless
- * `keepCookies`, cookies. `Content-Length` stays even if `Connection` lists it, because the relay needs it. Returns
- * the same list if no header is removed.
+ * Returns response headers for the client without hop-by-hop headers and headers that `Connection` lists. Also removes
+ * cookies, unless `keepCookies` is set. `Content-Length` stays even if `Connection` lists it, because the relay needs
+ * it. Returns the same list if no header is removed.
  */
 export function cleanResponseHeaders(
   headers: RawHeaders,

@@ -25,7 +25,7 @@ const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'd
 const PATH_VERBS = ['get', 'head', 'post'] as const;
 
 /**
- * Returns the ServiceAccount, ClusterRole and ClusterRoleBinding. If users and groups are named, the account may
+ * Returns the ServiceAccount, ClusterRole and ClusterRoleBinding. If users and groups are listed, the account may
  * impersonate only these.
  */
 export function impersonationRbac(rights: ImpersonationRights): readonly KubernetesObject[] {

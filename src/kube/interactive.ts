@@ -16,7 +16,7 @@ import type { RequestInfo } from './request-info.ts';
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway. The
  *   objects are Secrets (Kubernetes adds a token to the type `service-account-token`), tokens, certificates, RBAC,
- *   webhooks, admission policies, custom resource definitions (which name conversion webhooks), and API services
+ *   webhooks, admission policies, custom resource definitions (which configure conversion webhooks), and API services
  * - `workload`: a create, update or patch of a Kubernetes object with a pod template, which contains commands
  * - `customResource`: a create, update or patch of an object (or its subresource) in an API group that is not part of
  *   Kubernetes; the controller of the object may start programs

@@ -65,7 +65,7 @@ export function createOidcCredentialSource(options: OidcCredentialOptions): Cred
   );
 }
 
-/** Returns the expiry time of a JSON Web Token, in milliseconds since 1970; 0 if it names none. */
+/** Returns the expiry time of a JSON Web Token, in milliseconds since 1970; 0 if the token has none. */
 function expiresAtMs(token: string): number {
   const claims = jsonOrUndefined(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
   const { data } = claimsSchema.safeParse(claims);

@@ -191,7 +191,7 @@ function parseKubeconfig(text: string, path: string): Config {
   if (text.length > MAX_KUBECONFIG_BYTES) fail(path, `is larger than ${MAX_KUBECONFIG_BYTES} bytes`);
   let document: unknown;
   try {
-    // Warnings would print lines of the file, which may contain tokens.
+    // Warnings are off, because they would print lines of the file, and these lines may contain tokens.
     document = parse(text, { logLevel: 'error' });
   } catch (cause) {
     fail(path, `is not YAML: ${errorText(cause).split('\n', 1)[0]}`, cause);

@@ -6,7 +6,7 @@ import { MAX_RECORDS_BYTES, parseRecords, type NameRecords } from './records.ts'
 
 export type RecordsFile = FollowedFile<NameRecords>;
 
-/** Reads the file once before it resolves; see `openFollowedFile`. */
+/** Resolves after the file has been read once; see `openFollowedFile`. */
 export function openRecordsFile(options: {
   readonly path: string;
   readonly log: Logger;

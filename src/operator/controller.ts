@@ -75,7 +75,7 @@ export function createController(options: ControllerOptions): Controller {
 
   for (const [name, { resources, others }] of specs) {
     for (const watched of [resources, ...others]) {
-      // If an object now names other resources, the resources that it named before are reconciled too.
+      // If the object referred to other resources before the change, those resources are reconciled too.
       watches.watch(watched, (...versions) => {
         for (const object of versions)
           if (object !== undefined)

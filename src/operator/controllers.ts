@@ -230,7 +230,7 @@ export function ingressGroupController(
     readonly tailnetServices: boolean;
   },
 ): ControllerSpec {
-  // The empty key reconciles members that have a group's finalizer but name no group any more.
+  // The empty key reconciles members that have a group's finalizer but no longer belong to a group.
   const groupsOf = (object: KubeObject): readonly string[] => {
     const named = leadsOut(object.metadata.annotations ?? {}) ? [] : namedGroup(object);
     return named.length === 0 && hasGroupFinalizer(object) ? [''] : named;

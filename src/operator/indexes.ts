@@ -106,7 +106,7 @@ function indexBy(of: Selection, valuesOf: ObjectIndex['valuesOf']): ObjectIndex 
   return { of, valuesOf };
 }
 
-/** Returns a list with the name of the ProxyGroup that a Service or an Ingress names; empty if it names none. */
+/** Returns a list with the ProxyGroup in the annotation of a Service or an Ingress; an empty list for none. */
 export function namedGroup({ metadata }: KubeObject): readonly string[] {
   return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
 }

@@ -194,7 +194,7 @@ export function shortened(text: string, limit: number): string {
   return `${text.slice(0, limit - hash.length - 1).replace(/[^A-Za-z0-9]+$/, '')}-${hash}`;
 }
 
-/** The label value for an object's name, which may be longer than a label allows. */
+/** Returns the label value for an object's name. Long names are shortened. */
 export function labelValue(name: string): string {
   return shortened(name, MAX_LABEL);
 }

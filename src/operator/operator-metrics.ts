@@ -20,7 +20,7 @@ function createDeployed() {
   };
 }
 
-/** The gauges of deployed resources have the same names as in the reference (Tailscale's operator), if it has them. */
+/** Gauges of deployed resources that exist in the reference (Tailscale's operator) have the same names here. */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });

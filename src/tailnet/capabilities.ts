@@ -54,8 +54,8 @@ export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRul
 }
 
 /**
- * Returns the rules that apply to one cluster: those whose `clusters` matches its name. The older capability name
- * never applies, because it has no such field.
+ * Returns the rules that apply to one cluster: those whose `clusters` matches its name. Rules with the older capability
+ * name never apply, because they have no field `clusters`.
  *
  * Recording stays enforced: if no rule for this cluster contains `enforceRecorder`, the recording fields of
  * the rules for all clusters apply. Only an explicit rule for this cluster can therefore disable the

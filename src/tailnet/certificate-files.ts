@@ -26,8 +26,8 @@ interface FileCertificate extends LoadedCertificate {
 }
 
 /**
- * Reads the files once before it resolves. If the files are invalid later, it reports this and keeps the last
- * valid certificate.
+ * Resolves after the files have been read once. If the files become invalid later, the source reports this and keeps
+ * the last valid certificate.
  * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if the files are invalid at the start
  */
 export async function openCertificateFiles(options: CertificateFilesOptions): Promise<CertificateSource> {

@@ -1,6 +1,6 @@
 /**
- * Finds recorder nodes by tag, for grants that name a tag and no addresses: some control servers set
- * `recorderAddrs`, others do not.
+ * Finds recorder nodes by tag, for grants with a tag and without addresses. Only some control servers add the addresses
+ * (`recorderAddrs`).
  */
 import { isIP } from 'node:net';
 import type { LocalApi } from './local-api.ts';

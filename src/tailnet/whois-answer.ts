@@ -83,8 +83,8 @@ function parseBody(json: string): WhoisBody {
 }
 
 /**
- * Rejects field names in another letter case. Go would match them and this parser would ignore them, so both
- * could derive different identities from one text.
+ * Rejects field names in another letter case. Go would match them and this parser would ignore them, so the two
+ * programs could derive different identities from one text.
  */
 function refuseOtherSpellings(value: unknown, used: object): void {
   if (typeof value !== 'object' || value === null) return;

@@ -1,4 +1,4 @@
-/** Checks that the control server responds, and that it permits the requests of the operator's credentials. */
+/** Checks that the control server responds, and that the operator's credentials have the required permissions. */
 import { errorText } from '../../errors.ts';
 import type { TailnetControl, TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { failed, ok, skipped, type Check } from '../checks.ts';

@@ -47,7 +47,7 @@ export function parseConnector(object: unknown): Connector {
 }
 
 /**
- * Returns the ProxyClass of a Connector; empty if it names none. The operator's default class does not apply to
+ * Returns the ProxyClass in the spec of a Connector; empty for none. The operator's default class does not apply to
  * Connectors.
  */
 export function connectorClassOf(object: KubeObject): string {

@@ -44,8 +44,9 @@ const sliceSchema = z.object({
 export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**
- * A tailnet node that is the target of a Service gets the addresses of the Service's proxy. The tailnet name of an
- * exposed Service gets its cluster address, so that connections do not pass through the tailnet.
+ * If a Service has a tailnet node as its target, the node's name resolves to the addresses of the Service's proxy. The
+ * tailnet name of an exposed Service resolves to the Service's cluster address, so that connections do not pass through
+ * the tailnet.
  */
 export function nameTable(standing: Standing): NameTable {
   const found = new Map<string, Set<string>>();

@@ -7,7 +7,7 @@ import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
 export const DNS_ANNOTATIONS = {
   /** `<namespace>/<name>` of CoreDNS's ConfigMap. With this annotation, the operator may change the Corefile in it. */
   coreDns: 'tailcast.dev/coredns',
-  /** Annotation from the operator: the ConfigMap that it has changed. */
+  /** Annotation that the operator writes, with the ConfigMap that the operator has changed. */
   written: 'tailcast.dev/coredns-written',
 } as const;
 

@@ -1,4 +1,4 @@
-/** Selects the pods of a group that accept connections of a Service, from their reports. Pure. */
+/** Selects the pods of a group that accept connections for a Service. The reports of the pods determine this. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -98,7 +98,7 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
   const deciding = taking.filter(({ pod }) => !pod.going);
-  // Terminating pods are used if there are no others.
+  // Terminating pods are used only if no other pod accepts connections.
   const common = (deciding.length > 0 ? deciding : taking).map(
     ({ rules }) => new Set(rules.map((rule) => rule.matchPort)),
   );
@@ -113,7 +113,10 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
   };
 }
 
-/** Returns one slice for each address family of the Service. Terminating pods are used only if there are no others. */
+/**
+ * Returns one slice for each address family of the Service. Terminating pods are used only if no other pod accepts
+ * connections.
+ */
 export function slicesOf(
   front: ServiceFront,
   { ports, pods }: Serving,

@@ -3,7 +3,7 @@ import type { HostRoutes, OpenRoutes } from '../ingress/routes.ts';
 import { nearest } from '../ingress/serve-config.ts';
 
 /**
- * True if all names of one host are names of the other. `*.` matches one or more labels, and the empty host matches all
+ * True if `wide` matches all names that `host` matches. `*.` matches one or more labels, and the empty host matches all
  * names.
  */
 export function coversHost(wide: string, host: string): boolean {

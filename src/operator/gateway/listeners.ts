@@ -48,7 +48,10 @@ export function certificateNames({ metadata, spec }: Gateway): readonly string[]
   return [...new Set(own.map(({ name }) => name))];
 }
 
-/** True if a listener names a certificate. The pod then needs tailcast's ingress server in addition to tailscaled. */
+/**
+ * True if a listener has a certificate reference. The pod then needs tailcast's ingress server in addition to
+ * tailscaled.
+ */
 export function namesCertificates({ spec }: Gateway): boolean {
   return spec.listeners.some(({ tls }) => (tls?.certificateRefs.length ?? 0) > 0);
 }
@@ -197,7 +200,7 @@ function tlsProblem(
         'certificate in tls.certificateRefs';
 }
 
-/** @returns undefined if the listener names no certificate */
+/** @returns undefined if the listener has no certificate reference */
 function certificateOf(
   { metadata }: Gateway,
   { hostname, tls }: Listener,

@@ -141,7 +141,7 @@ async function choose(
   return inOrderOfAge(valid);
 }
 
-/** Checks the tags of a member's Tailscale Service, which are those of the member or the default tags. */
+/** Checks the tags of a member's Tailscale Service: the member's own tags, or the default tags. */
 async function problemOfTags(
   { tags, options }: ReconcilerDeps,
   member: GroupMember,

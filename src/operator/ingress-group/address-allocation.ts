@@ -43,7 +43,7 @@ export async function writeAllocations(
 }
 
 /**
- * Allocates addresses from the operator's networks, which the nodes advertise as routes.
+ * Allocates addresses from the networks in the operator's settings. The nodes advertise these addresses as routes.
  *
  * @param inTurn runs the allocations of all groups one after another, so that no address is allocated twice
  */

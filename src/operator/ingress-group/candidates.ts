@@ -145,7 +145,7 @@ export function allocationsOf(ledgers: Candidates['ledgers'], group: string): Al
   return readAllocations(ledgers.get(allocationsName(group)));
 }
 
-/** True if the member names a group that can serve it. */
+/** True if the group in the member's annotation can serve the member. */
 export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
   return isGroupMember(member) && groups.has(member.group);
 }

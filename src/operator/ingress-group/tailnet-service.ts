@@ -1,7 +1,7 @@
 /**
- * The Tailscale Service of a member: one name and address that all nodes of a group serve. An annotation names its
- * owner, which is a Service or an Ingress of one cluster. The annotation has the format of the reference (Tailscale's
- * operator), so that no other operator, cluster or resource adopts the Tailscale Service. Pure.
+ * The Tailscale Service of a member: one name and address that all nodes of a group serve. An annotation contains its
+ * owner: a Service or an Ingress of one cluster. The annotation has the format of the reference (Tailscale's operator),
+ * so that no other operator, cluster or resource adopts the Tailscale Service. Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
@@ -30,8 +30,8 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
  * Decides whether to create, update or keep the Tailscale Service of a member.
  *
  * @param group.tags default tags of members
- * @param group.members uids of the existing members; the group may reuse its Tailscale Service if the owner is not one
- *   of them
+ * @param group.members uids of the existing members; the group may reuse its Tailscale Service if none of these members
+ *   owns it
  * @param ports ports of an Ingress; unused for a Service, which gets all ports
  */
 export function decideTailnetService(

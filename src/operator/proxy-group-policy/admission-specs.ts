@@ -12,14 +12,14 @@ type Direction = 'ingress' | 'egress';
 const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
 
 /**
- * CEL expression: true for a Service that is exposed to the tailnet. All other Services that name a group are egress
+ * CEL expression: true for a Service that is exposed to the tailnet. All other Services with a group are egress
  * Services.
  */
 const EXPOSED =
   '(has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == "tailscale") || ' +
   `(has(object.metadata.annotations) && "${ANNOTATIONS.expose}" in object.metadata.annotations && ` +
   `object.metadata.annotations["${ANNOTATIONS.expose}"] == "true")`;
-/** CEL expression: value of the annotation that names a group. */
+/** CEL expression: value of the annotation with the group. */
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
 /**
@@ -36,8 +36,8 @@ export function policyNames(namespace: string): readonly string[] {
 }
 
 /**
- * Returns the admission policies and bindings of a namespace. An object that names a ProxyGroup is admitted if a
- * ProxyGroupPolicy of its namespace lists that group for the direction.
+ * Returns the admission policies and bindings of a namespace. An object with a ProxyGroup is admitted if a
+ * ProxyGroupPolicy of the object's namespace lists that group for the direction.
  *
  * @param specs specs of all ProxyGroupPolicies in the namespace; at least one
  */

@@ -84,7 +84,9 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
   });
 }
 
-/** Writes the condition that a group is not served, if it is missing. Status entries of other operators stay. */
+/**
+ * Writes the condition that a group is not served, if the condition is missing. Status entries of other operators stay.
+ */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
   const { metadata, status } = proxyGroup;
   const target = { kind: KINDS.proxyGroup, metadata };

@@ -15,7 +15,7 @@ const CONDITIONS = {
   configured: 'KubeAPIServerProxyConfigured',
   available: 'ProxyGroupAvailable',
   ready: 'ProxyGroupReady',
-  /** Our own condition; only groups with the annotation have it. */
+  /** Condition that only tailcast has, for groups with the annotation. */
   clusters: 'KubeAPIServerProxyClusters',
 } as const;
 

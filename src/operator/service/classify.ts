@@ -42,7 +42,7 @@ function addressIn(annotations: Readonly<Record<string, string>>): string | unde
   return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
 }
 
-/** True if the annotations name a target in the tailnet, which makes the Service an egress Service. */
+/** True for an egress Service: its annotations contain a target in the tailnet. */
 export function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
   const { ip, fqdn } = targetOf(annotations);
   return ip !== '' || fqdn !== '';
@@ -89,7 +89,7 @@ function inwardPurpose({ spec }: Service): Purpose {
   return proxy({ kind: 'ingress', address: spec.clusterIP });
 }
 
-/** True if the Service names a ProxyGroup. */
+/** True if the Service has the annotation for a ProxyGroup. */
 export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
   return groupIn(metadata.annotations) !== '';
 }

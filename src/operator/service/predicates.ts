@@ -1,4 +1,4 @@
-/** Selects the Services that the operator handles, from the part of them in the cache. Pure. */
+/** Selects the Services that the operator handles. Reads only the fields that the cache stores. Pure. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 
@@ -83,7 +83,7 @@ export const MEMBER_FINALIZERS = {
   ingress: 'tailscale.com/ingress-pg-finalizer',
 } as const;
 
-/** True if a group serves the Service or Ingress, or has served it and not released it. */
+/** True if a group serves the Service or Ingress, or has served it before and not released it yet. */
 export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
   return Object.values(MEMBER_FINALIZERS).some((one) => metadata.finalizers?.includes(one) === true);
 }

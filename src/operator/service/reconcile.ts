@@ -224,7 +224,7 @@ async function release(
   signal: AbortSignal,
 ): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
-  // Load balancers of another class have addresses from another controller, which must stay.
+  // If the load balancer belongs to another class, its addresses are from another controller, and must stay.
   const { type, loadBalancerClass } = service.spec;
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);

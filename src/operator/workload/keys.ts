@@ -47,8 +47,8 @@ export interface KeyFacts {
 
 /**
  * Decides whether a replica keeps its key, or needs a new one. A pod requests a new key by reporting a broken key. The
- * request is accepted if it names the stored key, or if no key is stored; otherwise the pod has not read the newer key
- * yet. Without a request, a replica whose node has not joined needs a valid key with the desired tags.
+ * request is accepted if it contains the stored key, or if no key is stored; otherwise the pod has not read the newer
+ * key yet. Without a request, a replica whose node has not joined needs a valid key with the desired tags.
  */
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
@@ -137,7 +137,7 @@ export interface ReplicaNode {
   readonly control: TailnetDevice | undefined;
   /** Desired content of the auth Secret. Undefined if no Secret is needed. */
   readonly stored: StoredKey | undefined;
-  /** Key for the pod in its state Secret. */
+  /** Auth key to write to the pod's state Secret; undefined for none. */
   readonly deliver: string | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Reads the objects of one group from the API server instead of the cache, which could be stale. */
+/** Reads the objects of one group. Requests them from the API server, because the cache could be stale. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {

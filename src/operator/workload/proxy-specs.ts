@@ -383,7 +383,7 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // A renewal order must not name the previous certificate, because only the ACME account of that certificate
+        // A renewal order must not refer to the previous certificate, because only the ACME account of that certificate
         // may do so.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',

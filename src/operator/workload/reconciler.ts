@@ -218,7 +218,7 @@ export interface ReconcilerSpec<Resource> {
     found: Observation,
     signal: AbortSignal,
   ): Promise<number | undefined>;
-  /** Writes the reason why the resource is not ready to its status. */
+  /** Writes to the status of the resource why it is not ready. */
   notReady(resource: Resource, reason: FailureReason, message: string, signal: AbortSignal): Promise<void>;
   /** Removes other objects of a deleted resource from the tailnet. Called after its nodes are removed. */
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
@@ -359,7 +359,7 @@ export async function writeStatus(
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
-/** Writes the condition of a resource that has only one, if the condition has changed. */
+/** For resources with a single condition. Writes the condition if it has changed. */
 export async function writeCondition(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { kind, metadata, status }: ConditionTarget,
