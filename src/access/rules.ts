@@ -154,7 +154,9 @@ export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs:
   return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;
 }
 
-/** Returns the rule by which a granted record allows a request. */
+/**
+ * Returns the rule for which a granted record has enough approvals; undefined if the record does not allow the request.
+ */
 export function grantingRuleOf(
   record: AccessRecord,
   rules: readonly AccessRule[],

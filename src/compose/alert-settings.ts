@@ -70,7 +70,7 @@ export async function loadAlerts(
   return { webhooks: loaded, rules, giveUpMs: giveUpHours * 3_600_000 };
 }
 
-/** Returns the option of a recorder. @throws TailcastError `CONFIG_INVALID` */
+/** Returns the recorder option `alerts` from the settings. @throws TailcastError `CONFIG_INVALID` */
 export async function recorderAlerts(
   { alerts, search, searchText }: Pick<RecorderConfig, 'alerts' | 'search' | 'searchText'>,
   viewers: readonly ViewRule[],

@@ -149,9 +149,7 @@ function openAccessLog(
   return accessLog;
 }
 
-/**
- * Returns the limits for concurrent requests. Limits that no setting contains are derived from the available memory.
- */
+/** Returns the limits for concurrent requests. Limits without a setting are derived from the available memory. */
 export function requestLimits({ config, userLimits }: GatewayOptions): {
   readonly requests: number;
   readonly users: UserLimits;

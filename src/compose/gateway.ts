@@ -73,7 +73,7 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
 }
 
 /**
- * Starts the gateway. If the start fails, closes all parts that were already open.
+ * Starts the gateway. If the start fails, closes everything that is already open.
  *
  * @throws TailcastError with the cause and the fix
  */

@@ -1,4 +1,6 @@
-/** The part of a recorder that owns one spool. It accepts sessions, moves them to the store, and lists recordings. */
+/**
+ * The component of a recorder that owns one spool. It accepts sessions, moves them to the store, and lists recordings.
+ */
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
 import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';

@@ -136,7 +136,7 @@ export interface RecorderTiming {
   readonly headTimeoutMs: number;
   /** Maximum idle time of a connection without a request. */
   readonly idleTimeoutMs: number;
-  /** Maximum delay until recordings that other recorders have written to the store appear in lists. */
+  /** Maximum delay until lists contain new recordings from other recorders with the same store. */
   readonly listRefreshMs: number;
   /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
   readonly storeRetryMs: number;

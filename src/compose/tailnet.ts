@@ -30,7 +30,7 @@ export interface Tailnet {
   readonly checks: readonly ReadinessCheck[];
   /** Returns the `ip:port` of each recorder that has one of the tags. */
   readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
-  /** Returns true if the node with the address of an `ip:port` has one of the tags. */
+  /** Returns true if the node at this address (`ip:port`) has one of the tags. */
   readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
   readonly dialRecorder: (address: string, signal: AbortSignal) => Promise<Duplex>;
   /** Returns the node that has a recorder's address, or the address itself if the node is unknown. */

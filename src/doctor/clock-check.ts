@@ -36,8 +36,8 @@ export function clockVerdict(seen: SeenTime | undefined, owner: string): CheckVe
 
 /**
  * Returns a check that compares the local clock with the header `Date` of an HTTP server. The request contains no
- * credentials, and any status is accepted. A wrong clock is a problem, because S3 rejects signatures that differ by 15
- * minutes, and the end of an object lock is computed with the local clock.
+ * credentials, and any status is accepted. A wrong clock is a problem: S3 rejects signatures whose time is wrong by 15
+ * minutes, and the recorder computes the end of an object lock with the local clock.
  */
 export function serverClockCheck(url: URL, owner: string, unixMs: () => number): Check {
   return {

@@ -12,7 +12,7 @@ import { parseKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts'
 export const CLUSTER_FORMATS = ['capi', 'argocd', 'clusterProfile'] as const;
 export type ClusterFormat = (typeof CLUSTER_FORMATS)[number];
 
-/** Maximum number of objects that a configuration may name. */
+/** Maximum number of objects that a configuration may list by name. */
 export const MAX_NAMED_OBJECTS = 200;
 
 /** Label selector for the objects of each format. */

@@ -83,7 +83,9 @@ function classOfPlain(info: RequestInfo): RequestClass {
   return info.verb === 'watch' || info.subresource === 'log' ? 'longRunning' : 'plain';
 }
 
-/** Returns the class of a create, update or patch of an object that may start programs; otherwise undefined. */
+/**
+ * Returns the class of a write (create, update or patch) if the written object may start programs; otherwise undefined.
+ */
 function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
   if (!EPHEMERAL_WRITES.has(info.verb)) return undefined;
   if (isWorkload(info)) return info.subresource === '' ? 'workload' : undefined;

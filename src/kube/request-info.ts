@@ -16,8 +16,8 @@ export interface RequestInfo {
   /** The decoded path, including a trailing slash. */
   readonly path: string;
   /**
-   * `get list watch create update patch delete deletecollection proxy`, the empty string for unknown methods; the
-   * lower-case HTTP method for non-resource requests.
+   * One of `get list watch create update patch delete deletecollection proxy`; empty for an unknown method. For
+   * non-resource requests, the lower-case HTTP method.
    */
   readonly verb: string;
   /** Prefix that selects a cluster: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */

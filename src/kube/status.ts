@@ -96,7 +96,7 @@ export function rawStatusResponse(error: unknown, extraHeaders: readonly string[
   return response;
 }
 
-/** Phrases of the statuses in the error table and similar ones (RFC 9110 section 15). */
+/** Reason phrases (RFC 9110 section 15) of the HTTP statuses in the error table, and of similar statuses. */
 const PHRASES: Readonly<Record<number, string>> = {
   400: 'Bad Request',
   401: 'Unauthorized',

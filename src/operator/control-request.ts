@@ -1,4 +1,4 @@
-/** One JSON request to a control server, with a limited size. */
+/** Sends JSON requests to a control server. The size of each response is limited. */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { readBounded } from '../async/read-bounded.ts';

@@ -21,7 +21,7 @@ export interface Selection {
   readonly keep?: (object: KubeObject) => KubeObject;
 }
 
-/** Index of watched objects by a key, for example by the group that an object names. */
+/** Index of watched objects by a key, for example by the group in an object's annotation. */
 export interface ObjectIndex {
   readonly of: Selection;
   readonly valuesOf: (object: KubeObject) => readonly string[];

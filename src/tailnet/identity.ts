@@ -66,8 +66,8 @@ export interface IdentitySource {
 }
 
 /**
- * Returns the name of a caller in logs, events and recordings: the login name of a user, the node name of a
- * tagged node.
+ * Returns the name of a caller in logs, events and recordings: the login name of a user, or the node name of a tagged
+ * node.
  */
 export function callerName(identity: Identity): string {
   return identity.kind === 'user' ? identity.login : identity.nodeName;

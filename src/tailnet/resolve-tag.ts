@@ -19,7 +19,7 @@ export interface TaggedRecorder {
 const RECORDER_PORT = 80;
 
 /**
- * Returns the online nodes with one of `tags`, sorted by address, each once. Pure.
+ * Returns the online nodes with one of `tags`, sorted by address, without duplicates. Pure.
  * @param tags `tag:…`
  */
 export function resolveRecorderTags(

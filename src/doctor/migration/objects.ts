@@ -19,11 +19,11 @@ export const REFERENCE_GROUP = 'tailscale.com';
 
 const PREFIX = `${REFERENCE_GROUP}/`;
 
-/** Information from other objects and the Helm release on which verdicts depend. */
+/** Information that verdicts depend on, from other objects and the Helm release. */
 export interface MigrationContext {
   /** Default tags, for nodes whose resource has no tags of its own. */
   readonly defaultTags: readonly string[];
-  /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value names the object with the tag. */
+  /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value is the name of the object with the tag. */
   readonly trustedTags: ReadonlyMap<string, string>;
 }
 

@@ -15,7 +15,7 @@ export interface GatewayFacts {
   readonly hostname: string;
   readonly node: ServingNode;
   readonly secrets: ReadonlyMap<string, TlsSecret>;
-  /** Returns the Services that a route names as backends, by name. */
+  /** Returns the backend Services of a route, by name. */
   readonly servicesOf: (route: HttpRoute) => ReadonlyMap<string, KubeObject>;
   readonly nowMs: number;
 }

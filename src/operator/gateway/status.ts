@@ -53,7 +53,7 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
       'spec.infrastructure.parametersRef: not supported: annotate the Gateway with tailscale.com/proxy-class';
     return failed('InvalidParameters', message);
   }
-  // An unknown field may restrict access, so a Gateway with one is refused.
+  // An unknown field may restrict access, so a Gateway with such a field is refused.
   const unknown = Object.keys(spec).find((key) => !KNOWN.includes(key));
   return unknown === undefined
     ? undefined

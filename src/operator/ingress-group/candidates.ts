@@ -1,4 +1,4 @@
-/** Reads the Services, Ingresses and groups that the reconciliation of one group needs from the cache. Effects. */
+/** Reads from the cache the Services, Ingresses and groups that the reconciliation of one group needs. Effects. */
 import type { Sequence } from '../../async/sequence.ts';
 import type { Approvals } from '../workload/approvals.ts';
 import {

@@ -53,7 +53,7 @@ export async function classOfGroup(
   return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`, signal);
 }
 
-/** Writes the reason why a group is not deployed to an event and the status. */
+/** Reports in an event and in the status why a group is not deployed. */
 export async function refuseGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,

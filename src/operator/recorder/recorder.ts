@@ -228,7 +228,7 @@ function problemOfSearch({ url: text, credentials }: RecorderSearchServer): stri
 }
 
 /**
- * Returns why the pods cannot use the ServiceAccount, or undefined.
+ * Returns the reason why the pods cannot use the ServiceAccount, or undefined.
  *
  * @param serviceAccount existing ServiceAccount with the desired name, if any
  */

@@ -70,7 +70,7 @@ function fault(
   return stored.tags !== undefined && stored.tags.join(',') !== tags.join(',') ? 'tags' : undefined;
 }
 
-/** Limits reissues to one per 30 s, with a burst of the number of replicas. */
+/** Limits reissues to one per 30 s. A burst may contain one reissue for each replica. */
 export class ReissueLimiter {
   readonly #burst: number;
   readonly #intervalMs: number;

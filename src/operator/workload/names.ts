@@ -24,7 +24,7 @@ export interface NameClaim {
   };
   /** The `Tailnet` resource. Empty for the tailnet of the operator. */
   readonly tailnet: string;
-  /** First labels of the names in the tailnet, in any case. */
+  /** First labels of the names in the tailnet. Upper and lower case are equal. */
   readonly names: readonly string[];
 }
 

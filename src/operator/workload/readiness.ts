@@ -34,8 +34,8 @@ export function missingCondition(
 }
 
 /**
- * True if the node has joined and its rules are in effect. The state Secret contains the pod uid since the start of
- * containerboot, and the device ID since the rules are in effect.
+ * True if the node has joined and its rules are in effect. containerboot writes the pod uid to the state Secret when it
+ * starts, and the device ID when the rules are in effect.
  */
 export function hasJoined(group: NodeGroup, { ordinal, state }: ReplicaNode, { pods }: Observed): boolean {
   const uid = pods.get(stateSecretName(group.name, ordinal));

@@ -73,7 +73,7 @@ export function createTagPolicy(deps: {
   };
 }
 
-/** Returns the tags of gateways and recorders. The value is the resource or setting that names the tag. */
+/** Returns the tags of gateways and recorders. The value is the resource or setting that contains the tag. */
 async function trustedTags(
   { client, options }: Parameters<typeof createTagPolicy>[0],
   signal: AbortSignal,
