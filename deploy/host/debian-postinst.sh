@@ -8,7 +8,7 @@ if [ "$1" = configure ]; then
   fi
   if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # Those that run go on with the new version; what they had accepted is kept.
+    # Running services restart with the new version. Accepted recordings are kept.
     systemctl try-restart tailcast-gateway.service tailcast-recorder.service
   fi
 fi

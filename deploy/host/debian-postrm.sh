@@ -6,7 +6,7 @@ fi
 if [ "$1" = purge ]; then
   for folder in /var/lib/tailcast-recorder /var/lib/private/tailcast-recorder; do
     if [ -d "$folder" ]; then
-      echo "tailcast: recordings stay in $folder; remove them yourself when nobody needs them"
+      echo "tailcast: the recordings in $folder were not removed; delete the directory if you no longer need them"
       break
     fi
   done

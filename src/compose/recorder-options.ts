@@ -153,7 +153,7 @@ export interface RecorderTiming {
   readonly witnessMs: number;
   /** Time in which further events are added to a batch before it is stored. */
   readonly eventBatchMs: number;
-  /** Interval of the retention policy. */
+  /** Interval at which the retention policy is applied. */
   readonly retentionMs: number;
   /** Time after which `close` destroys connections that are still open. */
   readonly closeGraceMs: number;

@@ -95,7 +95,7 @@ interface Parts extends Intake {
   readonly reviews: Reviews;
 }
 
-/** Opens the listeners until `close`. */
+/** Starts the listeners, which run until `close`. */
 async function serve(
   options: SettledOptions,
   store: RecordingStore,

@@ -33,7 +33,7 @@ function numberOf(address: string, family: number): bigint {
   return all.reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
 }
 
-/** Text form of Kubernetes and tailscaled. */
+/** Returns the text form that Kubernetes and tailscaled use. */
 export function addressAt({ family, first }: Network, offset: bigint): string {
   const number = first + offset;
   const parts = (count: number, bits: bigint): bigint[] =>

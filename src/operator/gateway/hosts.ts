@@ -58,7 +58,7 @@ export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   return merged;
 }
 
-/** A host for HTTPS or for HTTP. Both have separate routes. */
+/** A host for HTTPS or for HTTP, which have separate routes. */
 export interface HostEntry {
   readonly isSecure: boolean;
   readonly host: string;

@@ -7,7 +7,9 @@ import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
 import type { GroupMember } from './member.ts';
 
-/** Ports of the Tailscale Service of a Service: all ports, because the node forwards each port to the Service. */
+/**
+ * Ports of a Tailscale Service that exposes a Service: all ports, because the node forwards each port to the Service.
+ */
 const ANY_PORT = ['do-not-validate'];
 
 /** Returns the operator ID in the annotation of a Tailscale Service. It identifies one group of one cluster. */

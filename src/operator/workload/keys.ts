@@ -104,9 +104,9 @@ export interface DepartureDeps {
 }
 
 /**
- * Removes the node of a state Secret. If the pod registered a node but stopped before it stored the node ID, the
- * machine key in the Secret identifies the node. Node names are never used for matching, because any user can choose
- * them.
+ * Removes the tailnet node whose state the Secret contains. If the pod registered a node but stopped before it stored
+ * the node ID, the machine key in the Secret identifies the node. Node names are never used for matching, because any
+ * user can choose them.
  */
 export async function removeNode(
   deps: DepartureDeps,

@@ -397,7 +397,7 @@ describe('the packages for hosts', () => {
     expect(stdout).toContain('tailcast-gateway:x:');
     expect(stdout.match(/^# mine$/gm)).toHaveLength(2);
     expect(stdout.match(/^kept$/gm)).toHaveLength(2);
-    expect(stdout).toContain('recordings stay in /var/lib/tailcast-recorder');
+    expect(stdout).toContain('the recordings in /var/lib/tailcast-recorder were not removed');
     expect(stdout.trimEnd().endsWith('gone')).toBe(true);
   }, 300_000);
 

@@ -1,4 +1,4 @@
-{{/* Full name of a role's objects. Argument: dict "root" $ "role" "gateway" */}}
+{{/* Full name of the objects of a role. Argument: dict "root" $ "role" "gateway" */}}
 {{- define "tailcast.name" -}}
 {{- printf "%s-%s" .root.Release.Name .role | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
@@ -23,7 +23,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{ .Values.gateway.serviceAccount.name | default (include "tailcast.name" (dict "root" $ "role" "gateway")) }}
 {{- end -}}
 
-{{/* Same user for both containers: tailscaled gives certificates to its own user only. */}}
+{{/* Both containers run as the same user, because tailscaled returns certificates only to its own user. */}}
 {{- define "tailcast.lockedDown" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -34,7 +34,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Liveness and readiness on the ops listener. Argument: the port's name. */}}
+{{/* Liveness and readiness probes on the operations listener. Argument: the port's name. */}}
 {{- define "tailcast.probes" -}}
 startupProbe:
   httpGet: { path: /livez, port: {{ . }} }
@@ -52,7 +52,7 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
-{{/* Which nodes the replicas go to. Argument: dict "root" "role" "values" */}}
+{{/* Rules for spreading the replicas over machines. Argument: dict "root" "role" "values" */}}
 {{- define "tailcast.placement" -}}
 {{- with .values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -80,8 +80,8 @@ affinity:
 {{- end -}}
 
 {{/*
-tailscaled in userspace mode: it starts before our container and ends after it, so that sessions can drain.
-Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
+tailscaled in userspace mode. It starts before the tailcast container and stops after it, so that sessions can drain.
+Argument: dict "root" "tags" "serve" (true if there is a serve configuration)
 */}}
 {{- define "tailcast.tailscale" -}}
 {{- $values := .root.Values.tailscale -}}
@@ -155,7 +155,7 @@ Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
     {{- end }}
 {{- end -}}
 
-{{/* The token is mounted by hand, so that only the containers that need it have it. */}}
+{{/* Explicit volume for the token, so that only the containers that need the token mount it. */}}
 {{- define "tailcast.tokenVolume" -}}
 - name: kube-api-access
   projected:
@@ -183,7 +183,7 @@ Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
     resources: { requests: { storage: {{ .size }} } }
 {{- end -}}
 
-{{/* Names under which a pod's node is known. Argument: dict "domain" "more" */}}
+{{/* Names of the pod's node in the tailnet. Argument: dict "domain" "more" */}}
 {{- define "tailcast.nodeNames" -}}
 {{- $names := list "$(POD_NAME)" -}}
 {{- if .domain }}{{ $names = append $names (printf "$(POD_NAME).%s" .domain) }}{{ end -}}
@@ -191,7 +191,7 @@ Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
 {{- end -}}
 
 {{/*
-One Secret per replica, empty here and filled by its tailscale container, and the right to use these and no others.
+Creates an empty Secret for each replica, which its tailscale container fills, and the right to use only these Secrets.
 Argument: dict "root" "role" "replicas" "account"
 */}}
 {{- define "tailcast.stateSecrets" -}}
@@ -240,7 +240,7 @@ subjects:
 {{- end }}
 {{- end -}}
 
-{{/* Settings by variable; what the user says under `env` has replaced the chart's own. */}}
+{{/* Environment variables. Values from `env` of the user already override those of the chart. */}}
 {{- define "tailcast.environment" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
