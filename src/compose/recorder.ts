@@ -73,7 +73,7 @@ export function assertViewersNamed({
 }: Pick<RecorderConfig, 'trustedGateways' | 'viewers'>): void {
   if (trustedGateways.length === 0 || viewers.length > 0) return;
   const detail =
-    'trustedGateways needs viewers: everybody who reaches such a gateway reaches the recordings, so set who may see what, or * for everybody';
+    'trustedGateways needs viewers, because all users of these gateways reach the recorder: list rules, or * for all';
   throw new TailcastError('CONFIG_INVALID', detail);
 }
 

@@ -129,7 +129,7 @@ async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   }
   if (found !== undefined) requireHeaders(found, fail);
   if (!isRefused(nobody)) {
-    fail('the certificate is also a login; use a CA of its own for --requestheader-client-ca-file');
+    fail('the certificate is also a login; use a separate CA for --requestheader-client-ca-file');
   }
   if (!isRefused(stranger)) fail('the API server trusts these headers without a certificate');
 }

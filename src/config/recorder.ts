@@ -105,7 +105,7 @@ export const RECORDER_SETTINGS = {
   ),
   viewers: listSetting(
     'rules, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review or =end; ' +
-      'default: everybody sees everything',
+      'default: no restrictions',
     '<rules>',
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),

@@ -69,7 +69,8 @@ export async function writeOidcTokens(
   await replaceKubeconfig(path, (text) => {
     const document = parseOrCreate(text, path);
     const user = findByName(document.get('users'), userName);
-    if (user === undefined) invalid(path, `the user "${userName}" is gone, and its new tokens are lost`);
+    if (user === undefined)
+      invalid(path, `the user "${userName}" no longer exists, so its new tokens are lost`);
     for (const [key, token] of Object.entries(tokens)) {
       user.setIn(['user', 'auth-provider', 'config', key], token);
     }

@@ -193,7 +193,7 @@ function tlsProblem(
   if (more.length > 0) return 'tls.certificateRefs: one is supported: divide the listener by its hostnames';
   if (first !== undefined) return undefined;
   if (namesCertificates(gateway))
-    return 'tls.certificateRefs: another listener names a certificate of its own: name one here, too';
+    return 'tls.certificateRefs: another listener has its own certificate: add a certificate here, too';
   return hostname === '' || isOwnName(hostname)
     ? undefined
     : `hostname: the control server gives no certificate for ${hostname}: leave the hostname out, or name a ` +

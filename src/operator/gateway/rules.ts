@@ -83,7 +83,7 @@ function problemOf(rule: RouteRule, server: Server): string | undefined {
     if (type !== 'Exact' && type !== 'PathPrefix')
       return `${field}.path.type: Exact and PathPrefix are supported, ${type} is not`;
     if (!value.startsWith('/') || value.includes('//'))
-      return `${field}.path.value: it must begin with a slash, and have no two in a row`;
+      return `${field}.path.value: it must begin with a slash, and must not contain //`;
     if (type === 'Exact' && value.endsWith('/') && server === 'tailscaled')
       return (
         `${field}.path.value: tailscaled cannot distinguish ${value} from paths below it: remove the ` +

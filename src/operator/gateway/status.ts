@@ -44,7 +44,7 @@ export function classStatus(
 export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready: false }) | undefined {
   if (spec.addresses.length > 0) {
     const message =
-      'spec.addresses: the control server gives addresses: leave it out, and name the node with tailscale.com/hostname';
+      'spec.addresses: the control server assigns addresses: remove it, and set the name in tailscale.com/hostname';
     return failed('UnsupportedAddress', message);
   }
   const { infrastructure } = spec;

@@ -257,7 +257,7 @@ function problemsOfGroup(
     ...secretIgnored(
       resource,
       `a ProxyGroup serves no certificates of Secrets: remove it, or remove ${ANNOTATIONS.proxyGroup}, and the ` +
-        'Ingress has a node of its own, which does',
+        'Ingress gets its own node, which serves them',
     ),
     ...(metadata.annotations[funnel] === 'true'
       ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves only the tailnet: remove it` }]

@@ -112,7 +112,7 @@ export function problemOfMember(member: GroupMember): string | undefined {
   if (type === 'ExternalName') {
     return (
       'spec.type: a ProxyGroup forwards to addresses, and an ExternalName has none: remove ' +
-      `${ANNOTATIONS.proxyGroup}, and the Service gets a node of its own`
+      `${ANNOTATIONS.proxyGroup}, and the Service gets its own node`
     );
   }
   return clusterAddresses(member).length > 0
