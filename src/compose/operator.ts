@@ -202,7 +202,7 @@ async function printAll(
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // A default, which each resource replaces with the login server of its control server.
+    // Only a default: each resource uses the login server of its own control server.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

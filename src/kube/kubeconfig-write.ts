@@ -142,8 +142,7 @@ function refuseForeign(text: string | undefined, entries: readonly KubeconfigEnt
 
 /**
  * Returns the entries that have a name of `entry` but were not written by this program or Tailscale's client. These two
- * programs write a context with the names of the user and the cluster of `entry`, this cluster, and a user with only a
- * token.
+ * programs write three entries: this cluster, a user with only a token, and a context that refers to these two.
  */
 function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
   const { name, userName, token } = entry;

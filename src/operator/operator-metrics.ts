@@ -20,7 +20,9 @@ function createDeployed() {
   };
 }
 
-/** Gauges of deployed resources that exist in the reference (Tailscale's operator) have the same names here. */
+/**
+ * If the reference (Tailscale's operator) also has a gauge for a kind of resource, the gauge has the same name here.
+ */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });

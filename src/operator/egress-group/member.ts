@@ -13,8 +13,8 @@ import type { TailnetTarget } from '../service/classify.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations of a front with the target. The names differ from the annotations of users, for which the operator would
- * create a proxy.
+ * Annotations of a front with the target. Users set other annotations: the operator would create a proxy for a front
+ * with those.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 

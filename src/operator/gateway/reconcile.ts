@@ -68,7 +68,8 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
     notReady: (gateway, reason, message, signal) =>
       report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
-    // The routes of a deleted Gateway stay, so its entries in their status must be removed.
+    // The routes of a deleted Gateway stay, so the operator removes the Gateway's entries from the status of the
+    // routes.
     removeMore: ({ metadata }, _control, signal) => forgetRoutes(deps, nameOf(metadata), signal),
   });
 }

@@ -82,9 +82,9 @@ function isEmpty(value: unknown): boolean {
 }
 
 /**
- * Returns managed fields in which this operator is the manager of the fields that another operator has set, as in
- * client-go's csaupgrade. The next server-side apply then also removes fields that only the other operator has set.
- * Returns undefined if this operator has an entry already, or if no other operator has one.
+ * Returns the managed fields after the transfer of another operator's fields to this operator, as in client-go's
+ * csaupgrade. The next server-side apply then also removes fields that only the other operator has set. Returns
+ * undefined if this operator has an entry already, or if no other operator has one.
  */
 export function adoptedFields(
   object: KubeObject,
