@@ -6,7 +6,9 @@ import { exportsOf, readSources, unusedExports, type Source } from './support/ex
 
 const src = resolve(dirname(fileURLToPath(import.meta.url)), '../src');
 
-/** Folders of `src/` that a folder may import, in addition to itself. A file directly in `src/` is its own entry. */
+/**
+ * For each folder of `src/`, the other folders that it may import. A file directly in `src/` has an entry of its own.
+ */
 const ALLOWED: Record<string, readonly string[]> = {
   errors: ['safe-text'],
   'safe-text': [],
@@ -183,7 +185,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   'node-version': [],
 };
 
-/** Packages that only the named files may import, so that these files hide the rest of the package. */
+/** Packages that only the named files may import. Other files use the exports of these files. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
   fastify: /^(portal\/application|tsrecorder\/serving\/http-server)\.ts$/,
   '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
@@ -207,8 +209,8 @@ const PURE =
   /^(wire\/|search\/|terminal\/|impersonation\/|access\/(?:rules|request-object)\.ts|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
 /**
- * The layers of the two big folders, from the top. A layer imports itself and lower layers, including types. There
- * are no files outside the layers; `compose` connects the layers.
+ * Layers of `src/proxy` and `src/tsrecorder`, the highest layer first. A layer may import code and types only from
+ * itself and from lower layers. No file is outside the layers. `compose` connects the layers.
  */
 const ROOMS: Record<string, readonly string[]> = {
   proxy: ['front', 'session', 'gate', 'upstream'],
@@ -228,15 +230,15 @@ const ROOMS: Record<string, readonly string[]> = {
   ],
 };
 
-/** Maximum number of layers that a reader can remember; make a new layer a part of an existing one. */
+/** Maximum number of layers per folder. If a folder has this many layers, put new code into one of them. */
 const MOST_ROOMS = 12;
 
 /** Files that compose roles, talk to users, or belong to the demo cluster: these may read clocks. */
 const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 
 /**
- * Code that depends on the time gets a clock as an argument, whose default may be Node's. These files read Node's own
- * clock next to a timer of Node over the same time, on one connection, or only to measure.
+ * Other code gets a clock as an argument; the default may be Node's clock. These files read Node's clock directly: they
+ * compare it with Node's timers, use it for one connection, or measure durations.
  */
 const READS_CLOCKS: ReadonlySet<string> = new Set([
   'async/deadline.ts',
@@ -250,21 +252,23 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'tsrecorder/search/query-processes.ts',
 ]);
 
-/** Files of `src/` that the demo cluster may import. `run.ts` starts the roles with it. */
+/**
+ * Files of `src/` that the demo cluster may import. This does not apply to `demo/run.ts`, which also starts the roles.
+ */
 const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/src\/(?:errors|listen)\.ts$/;
 
-/** `src/cli/run-demo.ts` loads it by its path. */
+/** Export that no file imports by name: `src/cli/run-demo.ts` loads the file by its path. */
 const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
-/** Exports that only tests use, next to the code that they invert or display. */
+/** Exports that only tests use. Each one belongs to code in the same file. */
 const FOR_TESTS: ReadonlySet<string> = new Set([
   'src/screen/cells.ts screenText',
   'src/tsrecorder/evidence/signing-key.ts generateSigningKey',
 ]);
 
 /**
- * Names that are exported more than once. Each name is the same step for another kind of object, and is never
- * imported together with its namesake. Shorten this list if there is a better name.
+ * Names that several files export. No file imports two exports of the same name. Do not add names: choose a unique name
+ * instead.
  */
 const NAMESAKES: ReadonlySet<string> = new Set([
   'ANNOTATIONS',
@@ -275,7 +279,7 @@ const NAMESAKES: ReadonlySet<string> = new Set([
   'problemOf',
 ]);
 
-/** Folders of one role each; a process of one role loads none of the others. */
+/** Folders that belong to one role. A process of another role must not load them. */
 const ROLES: Record<string, readonly string[]> = {
   // the gateway watches AccessRequests with the operator's client and informer
   gateway: ['proxy', 'portal', 'impersonation', 'recording', 'operator'],
@@ -414,7 +418,7 @@ describe('architecture', () => {
 
   it('makes folders that settings name in one place', () => {
     const makes = files.filter((file) => /\bmkdir(Sync)?\([^;]*recursive: true/.test(read(file)));
-    // below a folder that another line has created
+    // this file creates a folder below one that exists already
     expect(makes).toEqual(['tsrecorder/search/sqlite/database.ts']);
   });
 
@@ -458,7 +462,7 @@ describe('architecture', () => {
   });
 });
 
-/** Another file of the product or its tools must use each export, or a test must name it. */
+/** Each export must be used by another file of the product or its tools, or be listed in this test. */
 describe('exports', () => {
   const sources = ['src', 'demo', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
 
@@ -510,7 +514,7 @@ function namesakes(
     .filter(({ files }) => files.length > 1);
 }
 
-/** Imports of a layer from other layers, in their order. */
+/** The other layers that a layer imports, in the order of `rooms`. */
 function importedRooms(
   room: string,
   rooms: readonly string[],
@@ -535,7 +539,7 @@ function risingImports(imports: readonly Import[]): string[] {
   });
 }
 
-/** Import cycles, direct or indirect: one line for each that is found first. */
+/** Import cycles of any length, one line each. Cycles that share files may be reported only once. */
 function circles(imports: readonly Import[]): string[] {
   const targets = new Map<string, string[]>();
   for (const found of imports) {
@@ -576,7 +580,7 @@ function violations(imports: readonly Import[]): string[] {
   });
 }
 
-/** The file and all files that are loaded with it, without later imports and type imports. */
+/** The file, and all files that Node loads with it. Type imports and `import()` do not count. */
 function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string> {
   const loaded = new Set([entry]);
   for (const file of loaded) {

@@ -29,7 +29,7 @@ beforeEach(async () => {
 });
 afterEach(() => rig[Symbol.asyncDispose]());
 
-/** Lets the caller of a gateway request `sre`, and another user approve it. */
+/** Requests the group `sre` as the gateway's caller, and approves the request as another user. */
 async function approved(gateway: ReturnType<Rig['gateway']>): Promise<string> {
   const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
   await gateway.access.decide(id, 'approved', decider(bob), signal);
@@ -312,7 +312,7 @@ describe('the end of access', () => {
       [expect.objectContaining({ request: id }), expect.stringContaining('delete its AccessRequest')],
     ]);
     expect(rig.api.objects.size).toBe(0);
-    // the watch reports this object after the removal
+    // the watch reports this object after it has reported the removal
     rig.api.put(`${COLLECTION}/marker`, {
       metadata: { name: 'marker' },
       status: { record: 'x', signature: 'x' },
@@ -485,7 +485,7 @@ describe('faults', () => {
       record: async (step: AccessStep) => {
         steps.push(step);
         const others = checks + 20;
-        // the other gateway checks for expired requests while this one stores the evidence
+        // the second gateway checks for expired requests while the first one stores the evidence
         if (step.step === 'expired') await vi.waitFor(() => expect(checks).toBeGreaterThan(others));
       },
     };

@@ -14,7 +14,7 @@ export const COLLECTION = '/apis/access.tailcast.dev/v1alpha1/accessrequests';
 export const KEY = Buffer.alloc(32, 7);
 export const signal = new AbortController().signal;
 
-/** A rule with two possible approvers, of which one suffices. */
+/** A rule with several approvers. One approval is enough. */
 export const RULE = {
   request: { groups: ['sre'] },
   maxDuration: '1h',

@@ -10,7 +10,7 @@ interface Item {
 
 const byValue = (left: Item, right: Item): number => left.value - right.value;
 
-/** Ascending, descending and unordered items, more and fewer than are sorted in one turn. */
+/** Pieces of ascending, descending, equal and unordered items. Some arrays are too long to sort in one turn. */
 const pieces = fc.array(
   fc
     .tuple(fc.constantFrom('up', 'down', 'same', 'none'), fc.nat(600), fc.nat(1000))

@@ -193,7 +193,7 @@ describe('a fair queue', () => {
     queue.charge('b', 10);
     expect(queue.take((owner) => owner === 'b')).toBeUndefined();
     expect(queue.take()).toBe('a2');
-    // another owner gets turns as long as the costs are equal
+    // the new owner `c` starts with the same costs as `a`, so both are served
     queue.add('c1', 'c');
     queue.add('c2', 'c');
     queue.charge('c', 1);

@@ -9,7 +9,7 @@ import type { EchoedRequest } from './echo-api-server.ts';
 import { send, type Ask, type Transport } from './transports.ts';
 
 let arena: Arena;
-// one arena per test, because the gateway caches the API server's response for a second
+// one arena per test: the gateway caches the API server's response for one second
 beforeEach(async () => {
   arena = await openArena();
 });

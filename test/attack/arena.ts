@@ -104,8 +104,8 @@ export async function openArena(
         ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
-        // without check requests, so that the API server receives only the attacks
-        // bytes are compared, so nothing is translated; translated-sessions.test.ts covers translation
+        // no check requests: the API server must receive only the attacks
+        // no translation: tests compare bytes (for translation, see translated-sessions.test.ts)
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),

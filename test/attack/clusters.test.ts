@@ -1,6 +1,6 @@
 /**
- * Requests that try to reach another cluster, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each API server
- * stores its requests, so a test finds a request at the wrong cluster.
+ * Plain requests and upgrades that try to reach another cluster, over HTTP/1.1 and HTTP/2. Each API server stores the
+ * requests that it receives, so a test detects a request that reached the wrong cluster.
  */
 import { once } from 'node:events';
 import { mkdtemp, writeFile } from 'node:fs/promises';

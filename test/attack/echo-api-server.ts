@@ -14,12 +14,15 @@ export interface EchoedRequest {
   /** Headers in their order and spelling on the wire. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly body: string;
-  /** Bytes after an upgrade, so far. */
+  /** Bytes that the server has received after the upgrade. */
   readonly tunnelled: () => Buffer;
   readonly socket: TLSSocket;
 }
 
-/** Response that replaces the echo; undefined for the echo. A function takes over the connection. */
+/**
+ * Returns a response to send instead of the echo, or undefined for the echo. If it returns a function, that function
+ * takes over the connection.
+ */
 export type AnswerScript = (request: EchoedRequest) => string | ((socket: TLSSocket) => void) | undefined;
 
 export interface EchoApiServer {

@@ -202,7 +202,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
 ];
 
 describe.each(TRANSPORTS)('an event (%s)', (transport) => {
-  // the small HTTP/2 client here sends a body in one frame
+  // the tests' small HTTP/2 client sends the body in one frame, which has a maximum size
   const rows = SECRETS.map((row, index) => [`F1.${index}`, ...row] as const).filter(
     ([, , , body]) => transport === 'h1 request' || body.length < 16_384,
   );

@@ -1,4 +1,7 @@
-/** Attack corpus B: header hygiene, on every transport, with the header first, last, twice and in mixed case. */
+/**
+ * Attack corpus B: forbidden headers. Each test sends a header over every transport: as the first header, as the last
+ * header, twice, and in mixed case.
+ */
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { openArena, type Arena } from './arena.ts';
 import type { Field } from './raw-http2.ts';

@@ -1,6 +1,6 @@
 /**
- * Requests of callers to `tailcast ingress`, over HTTP/1.1 and HTTP/2: the Service gets one request with the caller's
- * identity, or none. A concurrent request of another user must continue.
+ * Hostile requests to `tailcast ingress`, over HTTP/1.1 and HTTP/2. The Service must get one request with the caller's
+ * identity, or no request. A concurrent request of another user must not be interrupted.
  */
 import { once } from 'node:events';
 import { connect as connectHttp2, constants, type ClientHttp2Session } from 'node:http2';
@@ -356,7 +356,7 @@ describe('one caller', () => {
   it('whose streams fill what a Service of HTTP/2 takes on a connection keeps nobody waiting', async () => {
     let count = 0;
     rig.script = (socket, id) => {
-      // the first connection announces its limit and does not respond to its streams
+      // on the first connection, the Service allows one stream at a time and never responds
       if (id === 1 && count++ === 0)
         socket.write(encodeFrame(FRAME.settings, 0, 0, Buffer.of(0, 3, 0, 0, 0, 1)));
       else socket.write(SHAPES[0]!.answer(id) as Buffer);

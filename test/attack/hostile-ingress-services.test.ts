@@ -1,7 +1,7 @@
 /**
- * Responses of a Service to a request from `tailcast ingress`, over HTTP/1.1 and HTTP/2 on either side: the response
- * ends that request, or is delivered without internal headers. A request of another user continues, and the next
- * request gets its response.
+ * Hostile responses of a Service to `tailcast ingress`, with HTTP/1.1 and HTTP/2 on either side. `tailcast ingress`
+ * must either deliver the response without internal headers or fail that request. Requests of other users must
+ * continue, and the next request must get its own response.
  */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
@@ -92,13 +92,16 @@ async function askHttp2(host: string): Promise<Seen> {
   return { ...seen, body, whole: stream.rstCode === 0 };
 }
 
-/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
+/**
+ * Expected result: the status if the response is delivered; `refused`: the client gets 502; `cut`: the client gets an
+ * incomplete response and an error.
+ */
 type Verdict = number | 'refused' | 'cut';
 interface Shape {
   readonly what: string;
   readonly answer: string | ((socket: Socket) => void);
   readonly verdict: Verdict;
-  /** Of a WebSocket. Default: as `verdict`. */
+  /** Expected result for a WebSocket. Default: `verdict`. */
   readonly upgrade?: Verdict;
 }
 
@@ -265,7 +268,7 @@ describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client 
       else socket.write(said);
     };
     const seen = await ask(protocol, HOSTILE_RPC);
-    // always one of these: no request hangs, and no incomplete response looks complete
+    // a complete response must be correct, or be the 502 of `tailcast ingress`
     if (seen.whole && seen.status !== 502) expectVerdict({ ...seen }, seen.status);
     else if (seen.whole) expectVerdict(seen, 'refused');
     expectClean(seen, protocol);

@@ -1,7 +1,7 @@
 /**
- * Responses of pods, services and aggregated APIs: every shape for a plain request and for a shell, over HTTP/1.1 and
- * HTTP/2. The response ends that request, or is delivered. A session of another user continues byte for byte, and the
- * next request of the same user gets its own response.
+ * Hostile responses of pods, services and aggregated APIs to plain requests and to shells, over HTTP/1.1 and HTTP/2.
+ * The gateway must either deliver the response or fail that request. A session of another user must not lose a byte,
+ * and the next request of the same user must get its own response.
  */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
@@ -27,13 +27,16 @@ const WITNESS: Caller = { address: '100.64.0.20', login: 'witness@example.com', 
 const ATTACKED = '/api/v1/namespaces/default/services/s/proxy/x';
 
 type Script = string | ((socket: TLSSocket) => void);
-/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
+/**
+ * Expected result: the status if the response is delivered; `refused`: the client gets 502; `cut`: the client gets an
+ * incomplete response and an error.
+ */
 type Verdict = number | 'refused' | 'cut';
 interface Shape {
   readonly what: string;
   readonly script: Script;
   readonly request: Verdict;
-  /** Verdict of an upgrade over HTTP/1.1, where Node parses the response. Default: as `request`. */
+  /** Expected result for an upgrade over HTTP/1.1, because Node parses that response. Default: `request`. */
   readonly upgrade?: Verdict;
 }
 
@@ -276,7 +279,7 @@ interface Road {
   readonly ask: (arena: Arena, road: Road) => Promise<Seen>;
 }
 
-/** HTTP/2 does not support upgrades here, so these requests have none. */
+/** Ways to send a request. The HTTP/2 shell sends no upgrade headers, because HTTP/2 has no upgrades. */
 const ROADS: readonly Road[] = [
   { name: 'h1 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp1 },
   { name: 'h2 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp2 },

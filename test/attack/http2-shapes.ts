@@ -4,14 +4,17 @@ import { encodeBlock, encodeFields, encodeFrame, FLAG, FRAME, type Field } from 
 
 export const EMPTY = Buffer.alloc(0);
 
-/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
+/**
+ * Expected result: the status if the response is delivered; `refused`: the client gets 502; `cut`: the client gets an
+ * incomplete response and an error.
+ */
 export type Verdict = number | 'refused' | 'cut';
 export type Script = Buffer | ((id: number, socket: Socket) => void);
 export interface Shape {
   readonly what: string;
   readonly answer: (id: number) => Script;
   readonly verdict: Verdict;
-  /** Verdict for a client with HTTP/1.1, which reads only the announced length. Default: as `verdict`. */
+  /** Expected result for an HTTP/1.1 client, which reads only Content-Length bytes. Default: `verdict`. */
   readonly overHttp1?: Verdict;
   /** True if the complete connection breaks, including its other watches. */
   readonly breaks?: true;

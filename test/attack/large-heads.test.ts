@@ -47,8 +47,8 @@ const overHttp2 = (fields: readonly Field[], target = LIST): Promise<Outcome> =>
   sendHttp2(arena, ALICE, [...pseudo(target), ...lower(fields)]);
 
 /**
- * Sends long header sections like Go's client: in frames of the maximum size that the server announces, after its
- * settings.
+ * Sends long headers like Go's client: waits for the server's SETTINGS, and then sends frames of the maximum size in
+ * these SETTINGS.
  */
 async function overHttp2InLargeFrames(fields: readonly Field[], target = LIST): Promise<Outcome> {
   const socket = await connectAs(arena, ALICE, 'h2');
@@ -81,7 +81,7 @@ function codeOf(body: string): number {
   return (JSON.parse(body) as { code: number }).code;
 }
 
-/** Polls, because the gateway detects the end of a connection later than the client. */
+/** Polls the log, because the gateway notices later than the client that a connection was closed. */
 async function untilLogged(line: RegExp): Promise<void> {
   await expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
 }

@@ -28,7 +28,7 @@ const POD = '/api/v1/namespaces/n/pods/p';
 const HOST = `Host: ${GATEWAY_HOST}\r\n`;
 const UPGRADE = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
 
-/** A connection on which the headers of a response were read. */
+/** Sends a request and reads the response headers. @returns the open connection */
 async function begin(
   arena: Arena,
   caller: Caller,

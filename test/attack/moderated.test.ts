@@ -37,7 +37,7 @@ describe('a viewer who is no moderator', () => {
 });
 
 describe('a hostile recorder', () => {
-  /** Processes these acknowledgements as a gateway does. */
+  /** Passes these acknowledgements to the gateway's code. */
   function receive(...lines: readonly unknown[]) {
     const notes: string[] = [];
     const state = { starts: 0, end: '' };

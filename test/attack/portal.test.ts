@@ -39,7 +39,7 @@ beforeEach(() => {
 
 type Ask = Parameters<typeof send>[2];
 
-/** Path of a transport into the portal. */
+/** Sends a request to the portal over a transport. */
 function ask(transport: (typeof TRANSPORTS)[number], more: Ask = {}): Promise<Outcome> {
   const upgrade = transport === 'h1 upgrade';
   return send(arena, transport, {

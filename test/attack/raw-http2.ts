@@ -84,10 +84,10 @@ function text(value: string): Buffer {
 
 export type Http2Outcome =
   | { readonly kind: 'response'; readonly status: number; readonly body: string }
-  /** Result if the peer sent RST_STREAM or GOAWAY, or closed the connection, instead of a response. */
+  /** The peer sent no response: it sent RST_STREAM or GOAWAY, or closed the connection. */
   | { readonly kind: 'closed' };
 
-/** Sends bytes and returns the result of stream 1. */
+/** Sends bytes, and returns the response on stream 1. */
 export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2Outcome> {
   const { promise, resolve } = Promise.withResolvers<Http2Outcome>();
   const stream = createStreamReader();

@@ -426,7 +426,7 @@ describe('the size that a client reports', () => {
   });
 });
 
-/** The lines of a text with colours. */
+/** The lines of a text without its colour sequences. */
 function plainText(text: string): readonly string[] {
   return text.replaceAll(COLOUR, '').trim().split('\r\n');
 }

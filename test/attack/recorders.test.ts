@@ -1,4 +1,4 @@
-/** Attack corpus: grants with an address that does not belong to a recorder, or no longer does. */
+/** Attack corpus: grants with the address of a node that is not a recorder, or is no longer a recorder. */
 import { describe, expect, it } from 'vitest';
 import { introduce, openArena, type Caller } from './arena.ts';
 import { honest, send } from './transports.ts';

@@ -37,7 +37,7 @@ beforeAll(async () => {
 });
 afterAll(() => arena.close());
 
-/** Checks that the session runs, and that the recorder got its header before that. */
+/** Checks that the session runs, and that the recorder got the session's header before the session started. */
 async function expectRecorded(ask: Ask): Promise<void> {
   const before = arena.recorder.uploads.length;
   const full = { caller: BOB, ...ask };
@@ -248,7 +248,7 @@ describe('other roads', () => {
   it.each(UPGRADES.filter(([id]) => id === 'E9' || id === 'E10').map(([, target]) => [target]))(
     'E9 are closed to unknown upgrades of everybody whose grants name a recorder: %s',
     async (target) => {
-      // this upgrade has a class of its own, so the policy section `others` applies
+      // upgrades to a node have their own class, so the policy section `others` applies to them
       if (target.includes('/nodes/')) return;
       await expectRefused({ caller: ERIN, target }, [403]);
       await expectRefused({ caller: ERIN, target, method: 'POST', base: [HOST, ...SPDY] }, [403]);

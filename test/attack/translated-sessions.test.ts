@@ -1,6 +1,7 @@
 /**
- * Attack corpus F, where the gateway speaks SPDY for a client that speaks WebSocket: a violation at either end ends
- * the session, none of it reaches the other end, and the recording is not marked as complete.
+ * Attack corpus F for translated sessions: the client speaks WebSocket, and the gateway speaks SPDY to the API server.
+ * If either side violates its protocol, the gateway ends the session, does not forward the invalid data, and does not
+ * mark the recording as complete.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ByteReader } from '../support/byte-reader.ts';

@@ -7,7 +7,7 @@ import { valuesOf, type EchoedRequest } from './echo-api-server.ts';
 /** Text in hostile values. Tests search for it in the bytes of forwarded requests. */
 export const MARK = 'attacker';
 
-/** Headers that never reach the API server in mode `auth`. Written independently of `src/`. */
+/** Headers that must not reach the API server in mode `auth`. This list shares no code with `src/`. */
 const NEVER =
   /^(impersonate(?!-(user|group|extra-tailcast\.dev%2f(request|session|node))$)|x-remote|x-forwarded|forwarded$|x-real-ip$|tailscale|cookie|proxy-|te$|trailer$|keep-alive$|http2-settings$|traceparent$|tracestate$|baggage$|b3$|x-b3-|x-request-id$|x-correlation-id$)/i;
 

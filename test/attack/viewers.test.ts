@@ -1,4 +1,7 @@
-/** Attacks of a restricted viewer on hidden recordings: by filters, counts, cursors, ids and differences. */
+/**
+ * A restricted viewer tries to learn about hidden recordings from filters, counts, cursors, ids, and differences
+ * between responses.
+ */
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';

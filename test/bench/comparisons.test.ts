@@ -7,7 +7,7 @@ import type { CaseResult, Row, RunResults } from '../../bench/harness/results.ts
 import { compareRounds, spreadOf, type Rounds } from '../../bench/harness/statistics.ts';
 import type { PeerName } from '../../bench/peers/peer.ts';
 
-/** Rounds with these logarithms of the ratios to `base`. */
+/** Creates rounds whose ratios to `base` have these logarithms. */
 const away = (base: readonly number[], logs: readonly number[]): number[] =>
   base.map((value, round) => value * Math.exp(logs[round] ?? 0));
 const BASE = [100, 80, 130];
@@ -41,7 +41,7 @@ describe('the comparison of rounds', () => {
   });
 
   it('has the right interval about nineteen times of twenty', () => {
-    // many series with the same noise and without a difference
+    // many pairs of series with the same distribution
     let state = 12_345;
     const uniform = (): number => {
       state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fff_ffff;

@@ -10,7 +10,10 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close();
 });
 
-/** Types in three shells of the bench's API server, without TLS. `falsify` changes the bytes that the shells read. */
+/**
+ * Runs the load generator with three shells of the bench's API server, without TLS. `falsify` changes the bytes that
+ * the server sends.
+ */
 async function type(onSteady: () => void, falsify: (bytes: Buffer) => Buffer): Promise<LoadResult> {
   const server = createServer((socket) => {
     socket.on('error', () => socket.destroy());

@@ -10,7 +10,7 @@ import type { LoadResult } from '../../bench/programs/plan.ts';
 const list = (version: number, name = 'large-0'): string =>
   `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"${version}"},"items":[{"metadata":{"name":"${name}"}}]}\n`;
 
-/** Runs the load generator with a server that gives this response, and checks the result. */
+/** Runs the load generator against a server that sends `answer`. The load generator expects `known`. */
 async function load(
   known: string,
   answer: (request: IncomingMessage, count: number) => string,
@@ -18,7 +18,7 @@ async function load(
   let count = 0;
   const server = createServer((request, response) => {
     count += 1;
-    // in two pieces, cut at the worst position
+    // sends the response in two pieces, and splits it inside the expected text
     const text = answer(request, count);
     const cut = text.includes('"items') ? text.indexOf('"items') + 3 : 5;
     response.write(text.slice(0, cut));

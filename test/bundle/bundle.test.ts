@@ -47,7 +47,7 @@ function withFile(page: string, file: string, content: string): BundleReader {
   );
 }
 
-/** Text of a bundle's page after it was created. */
+/** Repeats a request until the bundle has built the response. @returns its text */
 async function answerOf(ask: AnswerBundle, path: string): Promise<string> {
   for (;;) {
     const response = await ask(path, { headers: {} });

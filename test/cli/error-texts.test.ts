@@ -1,4 +1,6 @@
-/** Messages of failed commands: what happened, the value, what to do, and the code. */
+/**
+ * Error messages of commands. Each message contains what happened, the value that caused it, what to do, and the code.
+ */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -75,7 +75,7 @@ async function ls(
   return { code, stdout, stderr };
 }
 
-/** The listed commands in their order. */
+/** The last column of the list, in the order of the rows. */
 function commands({ stdout }: Ran): readonly string[] {
   return stdout
     .trim()
@@ -285,7 +285,7 @@ describe('tailcast ls', () => {
 describe('tailcast play', () => {
   const file = join(folder, NODE, '2026-01-04T03:04:05.000000000Z.cast');
 
-  /** Plays at a terminal; each key is pressed after the expected output. */
+  /** Runs `tailcast play` with a simulated terminal, and presses each key after the expected output. */
   async function play(
     steps: readonly (readonly [seen: RegExp, keys: string])[],
     ...args: string[]

@@ -19,7 +19,7 @@ const STEP = {
   approvers: ['carol@example.com'],
 };
 
-/** Runs a report of one granted request, with the API requests of these trusts. */
+/** Runs a report for one approved access request, with one event of its use for each of these trust levels. */
 async function report(...uses: readonly string[]): Promise<Record<string, unknown>> {
   const server = createServer((request, response) => {
     const isStep = request.url?.includes('tailcast-access-request');

@@ -1,6 +1,6 @@
 /**
- * A session that continued at a recorder with another store: reports of the tools with one of the stores and with
- * both.
+ * A session that started at one recorder and continued at another recorder with a separate store. The commands must
+ * work with one store and with both stores.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -58,13 +58,13 @@ beforeAll(async () => {
   const before = HEADER + SESSION + '[1,"o","first"]\n';
   await upload.write(before);
   await until(async () => (((await one.list())[0]?.bytes ?? 0) > HEADER.length ? true : undefined));
-  // it restarts without the gateway, and ends the session
+  // the first recorder restarts; no gateway continues the session there, so it ends the session
   one = await one.restart({ timing: { resumeGraceMs: 1, listRefreshMs: 0 } });
   await moved.promise;
   await upload.write(`[2,"o","second"]\n${END}`);
   await upload.end();
   client.close();
-  // a session that is still being stored is interrupted, too, and its place in the session is unknown
+  // also waits for `part`, because the state is `interrupted` before the recording is stored
   for (const rig of [one, two]) {
     await until(async () => {
       const [listed] = await rig.list();

@@ -1,4 +1,6 @@
-/** Errors at the start of a role: one sentence with the cause and the fix, and no incomplete work. */
+/**
+ * Errors at the start of a role. The role prints one sentence with the cause and the fix, and leaves nothing half done.
+ */
 import { execFile, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';

@@ -68,7 +68,7 @@ describe('a source with named Secrets', () => {
     );
     expect([...found.keys()].toSorted()).toEqual(['tailcast/dev', 'tailcast/secret']);
     expect(found.get('tailcast/dev')).toMatchObject({ name: 'dev', isTrusted: false });
-    // the last good state of an unreadable Secret stays, and that of a deleted one does not
+    // an unreadable Secret stays in the result with an error; a deleted Secret is absent
     expect(found.get('tailcast/secret')).toMatchObject({
       code: 'UPSTREAM_BROKEN',
       detail: 'tailcast/secret returned 403',

@@ -94,7 +94,7 @@ describe('the clusters of a gateway', () => {
       async () => expect(await rig.metrics()).toContain('tailcast_cluster_problems 0'),
       eventually,
     );
-    // its certificate is of another CA, so the gateway connects to the new server and refuses it
+    // the new server's certificate is from another CA, so the gateway connects to it and rejects the certificate
     await vi.waitFor(async () => expect((await rig.get('/clusters/a/api')).status).toBe(502), eventually);
     expect(other.asked).toEqual([]);
   });
@@ -226,7 +226,7 @@ describe('the clusters of a gateway', () => {
     const ask = () => rig.get('/clusters/a/api', { method: 'POST', headers: ['Content-Length', '0'] });
     const startedAt = performance.now();
     for (let count = 0; count < 9; count++) expect((await ask()).body).toBe('a');
-    // the checks found both before a connection timeout
+    // no request waited for the connection timeout of the silent server
     expect(performance.now() - startedAt).toBeLessThan(15_000);
     const states = endpoints.map((endpoint, index) => {
       const labels = `{cluster="a",endpoint="${endpoint}"}`;
@@ -260,7 +260,7 @@ describe('the clusters of a gateway', () => {
       expect((await rig.get('/clusters/b/api')).body).toBe('b');
       times.push(performance.now() - startedAt);
     }
-    // a cluster that blocks another one does so for seconds, until a timeout
+    // if a cluster blocked another one, a request would wait several seconds for a timeout
     expect(times.toSorted((one, other) => one - other).at(-2)).toBeLessThan(1000);
     await a.close();
     const statuses = await Promise.all(hanging);
@@ -296,7 +296,7 @@ describe('the clusters of a gateway', () => {
       });
     const reviews = (): readonly string[] => kcp.requests.filter((line) => line.includes('review'));
     const rig = await openKcp();
-    // each of the two checks ends with the list of rules
+    // the gateway checks the account twice; the last request of each check asks for the list of rules
     const ends = (): number => reviews().filter((line) => line.endsWith('/selfsubjectrulesreviews')).length;
     await vi.waitFor(() => expect(ends()).toBe(2), eventually);
     expect(reviews().filter((line) => !line.startsWith('POST /clusters/root/apis/'))).toEqual([]);

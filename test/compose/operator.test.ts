@@ -1,4 +1,4 @@
-/** Resources that an operator manages: those that its settings name, according to a dry run against a cluster. */
+/** A dry run of the operator against a cluster: the settings select the resources that the operator manages. */
 import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runOperator } from '../../src/compose/operator.ts';

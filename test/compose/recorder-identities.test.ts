@@ -24,7 +24,7 @@ async function open(settings: Readonly<Record<string, unknown>>, tags: readonly 
   onTestFinished(() => localApi.close());
   if (tags !== undefined) {
     const body = { ...taggedNode(), Node: { ...(taggedNode()['Node'] as object), Tags: tags } };
-    // for loopback addresses the query contains the port, which the OS chooses
+    // returns the node for every address, because the query contains a port that the OS chooses
     localApi.whois.get = () => body;
   }
   const config = recorderSettings({

@@ -13,7 +13,7 @@ import { TailcastError } from '../../src/errors.ts';
 describe('settings', () => {
   it('has the promised defaults', () => {
     const recorder = readSettings(RECORDER_SETTINGS, sources({}));
-    // the layout of the reference, and no removal of recordings that are younger than a day
+    // defaults: the file layout of tsrecorder, and a minimum age of one day before a recording is removed
     expect(recorder).toMatchObject({ eventLayout: 'reference', minRetentionDays: 1 });
   });
 

@@ -47,7 +47,7 @@ function call(
       },
     );
     outgoing.on('error', reject);
-    // Bytes, not text: Node would send the headers in the encoding of a text.
+    // A Buffer, because Node would encode the headers like the body if the body were a string.
     outgoing.end(body === undefined ? undefined : Buffer.from(body));
   });
 }

@@ -44,7 +44,7 @@ afterAll(async () => {
 });
 
 let names = 0;
-/** A pod name no other test uses. */
+/** A unique pod name. */
 function freshName(prefix: string): string {
   names += 1;
   return `${prefix}-${String(names)}`;
@@ -239,8 +239,7 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
     it('interrupts with Ctrl-C, resizes, and controls jobs', async () => {
       const terminal = await x.terminal(['exec', '-it', 'shell', '--', 'bash', '--norc']);
       await terminal.waitFor(/default\/shell \$ $/);
-      // A program that has read from the terminal owns it: only then does it get Ctrl-C and Ctrl-Z instead of the
-      // shell.
+      // Waits until `cat` has read from the terminal. Earlier, the shell would get Ctrl-C and Ctrl-Z.
       const runCat = async (): Promise<void> => {
         terminal.clear();
         terminal.type('echo re""ady; cat\r');
@@ -380,7 +379,7 @@ describe.skipIf(newest === undefined)('closing', () => {
   });
 });
 
-/** Returns true if a process is running; an exited process without a wait does not count. */
+/** Returns true if a process is running. A zombie process does not count. */
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

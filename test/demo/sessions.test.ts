@@ -25,9 +25,9 @@ function exec(argv: readonly string[], flags: string): string {
 
 interface Session {
   readonly socket: WebSocket;
-  /** Output on a channel so far. */
+  /** Text received on a channel. */
   text(channel: number): string;
-  /** Every message: whether it was binary, and its bytes. */
+  /** All received messages. `binary` is true for a binary message. */
   readonly messages: (readonly [binary: boolean, bytes: Buffer])[];
   readonly closed: Promise<number>;
 }

@@ -1,4 +1,4 @@
-/** The dashboard and the alerts name only existing metrics, and all of them. */
+/** The dashboard and the alerts use only metrics that exist, and every metric that exists is used. */
 import { readFileSync } from 'node:fs';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import { describe, expect, it } from 'vitest';

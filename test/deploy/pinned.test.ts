@@ -14,12 +14,12 @@ function read(path: string): string {
   return readFileSync(join(ROOT, path), 'utf8');
 }
 
-/** Every image of others that is not pinned. */
+/** The third-party images that are not pinned by a digest. */
 function unpinned(images: readonly string[]): readonly string[] {
   return images.filter((image) => !OWN.test(image) && !PINNED.test(image));
 }
 
-/** Base images of a Dockerfile's stages, without its own stages. */
+/** Base images of all stages of a Dockerfile, without stages that are based on another stage. */
 function basesOf(dockerfile: string): readonly string[] {
   const stages = new Set<string>();
   const bases: string[] = [];
@@ -30,7 +30,7 @@ function basesOf(dockerfile: string): readonly string[] {
   return bases;
 }
 
-/** Every text value of a key `image`. */
+/** All strings under a key `image`, at any depth. */
 function imagesOf(value: unknown): readonly string[] {
   if (Array.isArray(value)) return value.flatMap(imagesOf);
   if (typeof value !== 'object' || value === null) return [];

@@ -79,7 +79,10 @@ describe('a shown command', () => {
   });
 
   const url = (): string => rig.recorder.url;
-  /** Command → values of the reader, added arguments without demo and tailnet, and expected output. */
+  /**
+   * For each command: replacements for the reader's values, arguments to add because the test has no demo and no
+   * tailnet, and a check of the output.
+   */
   const CASES: Readonly<
     Record<string, { words?: () => Words; more?: () => readonly string[]; check: (text: string) => void }>
   > = {

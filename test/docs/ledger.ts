@@ -10,13 +10,13 @@ export type Words = Readonly<Record<string, string>>;
 export interface Shown {
   readonly page: string;
   readonly command: string;
-  /** The test that runs it. */
+  /** The test that runs the command. */
   readonly runner: Runner;
 }
 
 /**
- * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that
- * runner. A path: that test does the same in another form, for the given reason.
+ * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that runner.
+ * A path names a test that does the same as the command in another form, for the given reason.
  */
 export type Runner =
   | 'tools'
@@ -406,8 +406,8 @@ export function commandsOf(runner: Extract<Runner, string>): readonly string[] {
 }
 
 /**
- * Returns a shown command as program arguments, with the reader's values replaced. Every word must occur, so that a
- * changed page is noticed.
+ * Returns the arguments of a command from a page, with the reader's values replaced. Throws if the command does not
+ * contain a value of `words`, because then the page was changed.
  */
 export function argumentsOf(command: string, words: Words): readonly string[] {
   let text = command;

@@ -130,7 +130,7 @@ describe.each(PAGES)('%s', (page) => {
         INGRESS_SETTINGS,
       ].flatMap((table) => Object.keys(table).map(flagName)),
     );
-    // options of tools, npm scripts and other programs
+    // options of other programs and of npm scripts
     const others = new Set([
       '--config',
       '--help',

@@ -143,7 +143,7 @@ describe('the recorder of the demo', () => {
         fetch('${player}record', { method: 'POST', body: 'x' }),
         fetch('${player}v2/event', { method: 'POST', body: '{}' }),
       ]).then((all) => console.log(all.map((response) => response.status).join()))`;
-      // the Node of the OS, because the other user may not access this user's folders
+      // the system's Node, because the other user cannot read a Node in this user's folders
       const { stdout: statuses } = await promisify(execFile)('node', ['-e', script], {
         uid: NOBODY,
         gid: NOBODY,

@@ -1,7 +1,7 @@
 /**
- * Gateway and recorder are killed at the same moment while a shell writes. The recording contains the output that the
- * user had seen by then: with `--recorder-window 0` immediately, otherwise after both have restarted. Both run in
- * separate processes.
+ * Gateway and recorder are killed at the same moment while a shell writes. The recording must contain all output that
+ * the user had seen: immediately with `--recorder-window 0`, otherwise after both have restarted. Gateway and recorder
+ * run in separate processes.
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,8 +29,8 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 }
 
 describe('a gateway that shows only what is durable', () => {
-  // The shell writes a few hundred lines per second, so each kill hits another position of a line. A recorder keeps
-  // the session open for a minute before it is interrupted, so there are only two cases.
+  // The shell writes a hundred lines per second, so each kill happens at a different position of a line. There are only
+  // two cases, because each waits a minute until the recorder marks the session as interrupted.
   it.each([17, 41])(
     'has recorded all that was seen when it and its recorder are killed after line %s',
     async (line) => {
@@ -56,9 +56,9 @@ describe('a gateway that shows only what is durable', () => {
   );
 });
 
-/** Bursts: many lines are in transfer at any moment. */
+/** Writes bursts, so that many lines are in transfer at any moment. */
 const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
-/** Fills the pipe: most of the output reaches the recorder before the gateway's disk. */
+/** Fills all buffers, so that most of the output reaches the recorder before the gateway's disk. */
 const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {

@@ -16,7 +16,10 @@ import { outputOf, startProduct, type Product } from './product.ts';
 
 const found = findKubectls();
 if (found.length === 0) explainMissingKubectl();
-/** Oldest and newest, or all with ALL_KUBECTLS=1; those between are also covered by the matrix with real peers. */
+/**
+ * True to test all kubectl versions instead of only the oldest and the newest. The real suites also test the versions
+ * between them.
+ */
 const all = process.env['ALL_KUBECTLS'] === '1';
 const kubectls = found.filter((_, index) => all || index === 0 || index === found.length - 1);
 const cases = kubectls.flatMap((kubectl) =>
@@ -107,17 +110,19 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
             const command = ['exec', '-it', 'shell', '--', 'env', 'TERMINAL=yes', 'sh'];
             const terminal = (await openKubectlTerminal(options(), command, { columns: 91, rows: 33 }))!;
             terminal.type('stty size\r');
-            // Input before the shell is back is echoed before its prompt, between the echo and the output.
+            // Wait for the prompt: the terminal would echo earlier input before the prompt, in the middle of the
+            // output.
             await terminal.waitFor(/33 91\r\n[\s\S]*\$ $/);
             terminal.resize(120, 40);
-            // A program that has read from the terminal is certainly in the foreground when Ctrl-C arrives.
+            // Wait until `cat` has echoed a line: then it is in the foreground when Ctrl-C arrives.
             terminal.type('cat\r');
             terminal.type('mirror\r');
             await terminal.waitFor(/mirror\r\nmirror/);
             terminal.type('\x03');
             // The interrupt may discard earlier input, so wait for the prompt.
             await terminal.waitFor(/\^C[\s\S]*\$ $/);
-            // kubectl sends the new size in parallel with the input, and misses a change before it watches for changes
+            // repeats the resize: kubectl sends sizes independently of the input, and misses changes before it watches
+            // the terminal
             const again = setInterval(() => {
               terminal.resize(119, 40);
               terminal.resize(120, 40);

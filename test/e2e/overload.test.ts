@@ -48,7 +48,7 @@ beforeAll(async () => {
       return;
     }
     if (path !== BIG) return void response.end('{"kind":"ConfigMap"}');
-    // endless data, as fast as it is read
+    // an endless response, sent as fast as the client reads
     const more = (): void => {
       while (!response.destroyed && response.write(block));
     };
@@ -184,7 +184,7 @@ describe('a gateway', () => {
         return said;
       }),
     );
-    // a client that keeps writing may lose the response because of the following reset
+    // a client that is still writing may get a reset before it has read the response
     const responses = answers.filter((said) => said !== '');
     expect(responses.length).toBeGreaterThan(0);
     for (const said of responses) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);

@@ -25,12 +25,12 @@ const LIST = `${PORTAL}/api/v1/recordings`;
 
 const stack = new AsyncDisposableStack();
 let directory: string;
-/** Node of the gateways according to the recorder's tailscaled. */
+/** The node that the recorder's tailscaled returns for connections of the gateways. */
 let gatewayNode: Record<string, unknown> | undefined;
 let recorder: RoleProcess;
-/** All callers are alice; kubectl sessions use this gateway. */
+/** Gateway that treats all callers as alice; kubectl sessions use it. */
 let forAlice: RoleProcess;
-/** Callers by tailnet address; in mode `noauth`. */
+/** Gateway in mode `noauth` that identifies callers by their tailnet address. */
 let forAll: RoleProcess;
 
 beforeAll(async () => {
@@ -125,7 +125,7 @@ async function listed(): Promise<readonly Recording[]> {
   return (JSON.parse(body.toString()) as { recordings: Recording[] }).recordings;
 }
 
-/** A request of a caller at the second gateway, over both protocols. */
+/** Sends a caller's request to the gateway `forAll` over one of the protocols. */
 async function by(caller: typeof ALICE, path: string, protocol: 'h1' | 'h2'): Promise<Outcome> {
   const gateway = { port: forAll.port, caPem: await caPem() };
   if (protocol === 'h1') {
@@ -247,7 +247,7 @@ describe('a gateway that the recorder does not name', () => {
     const trusted = gatewayNode;
     gatewayNode = taggedNode(['tag:somebody-else']);
     try {
-      // the recorder's whois cache of the last seconds had other ports
+      // the recorder's whois cache does not match, because its entries are for other ports
       const answer = await asAlice(LIST);
       expect(answer.status).toBe(502);
       expect(answer.body.toString()).toContain('does not trust this gateway to name viewers');

@@ -1,4 +1,4 @@
-/** Gateway, recorder and embedded cluster in this process. All of it uses loopback and a temporary folder. */
+/** Starts a gateway, a recorder and the demo cluster in this process, on loopback and in a temporary folder. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,18 +17,18 @@ import { gatewaySettings } from '../support/settings.ts';
 
 export interface Product {
   readonly directory: string;
-  /** A kubeconfig through the gateway. */
+  /** Path of a kubeconfig that uses the gateway. */
   readonly kubeconfig: string;
   readonly gatewayUrl: string;
   readonly gatewayCa: string;
   readonly recorderUrl: string;
-  /** A kubeconfig for the same cluster without the gateway. */
+  /** Path of a kubeconfig that uses the cluster directly. */
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * Runs `work`, and returns its result with the recording of its session after it is closed. The session is
-   * identified by its kind and by a word of its command or its pod, because other sessions (such as those of `kubectl
-   * cp`) may end after their clients.
+   * Runs `work`, waits until the recording of its session is stored, and returns both. The session is identified by its
+   * kind and by its pod or a word of its command, because sessions of earlier commands (such as `kubectl cp`) may end
+   * late.
    */
   readonly recorded: <T>(
     session: { readonly kind: string; readonly command?: string; readonly pod?: string },
@@ -37,7 +37,7 @@ export interface Product {
   readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
   readonly header: (id: string) => Promise<Record<string, unknown>>;
   readonly notes: (id: string) => Promise<string>;
-  /** The exact output bytes from cast and notes: text lines unchanged, other lines from their notes. */
+  /** The exact output bytes: text output is read from the cast, binary output from the notes. */
   readonly bytes: (id: string) => Promise<Buffer>;
   close(): Promise<void>;
 }

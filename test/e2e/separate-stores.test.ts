@@ -1,6 +1,6 @@
 /**
- * A gateway continues at another recorder, with another store, after its recorder was killed: the lists of each
- * store, and of both stores together. Each runs in its own process.
+ * After its recorder was killed, a gateway continues a session at another recorder with a separate store. The tests
+ * list each store, and both stores together. All roles run in separate processes.
  */
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -104,7 +104,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   const both = await run('verify', ...stores, ...keys.flatMap((key) => ['--key', key]));
   expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: verified') as string });
   expect(both.out).not.toContain('part-');
-  // with the first store only, there is no fault, and the report names the place of the rest
+  // with only the first store, `verify` finds no fault and names the recorder where the session may continue
   const alone = await run('verify', stores[0] ?? '', '--key', keys[0] ?? '');
   expect(alone.code).toBe(0);
   expect(alone.out).toMatch(

@@ -36,7 +36,7 @@ async function fillStore(directory: string): Promise<void> {
   }
 }
 
-/** Lists and searches until the recorder is gone. Resolves after the first response of each reader. */
+/** Sends list and search requests until the recorder has exited. Resolves after the first responses. */
 async function readAlways(url: string): Promise<void> {
   const read = async (): Promise<void> => {
     await (await fetch(`${url}/api/v1/recordings?limit=50&user=a@example.com`)).text();

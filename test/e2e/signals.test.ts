@@ -1,4 +1,4 @@
-/** Signals reach the role in every kind of start, and no role outlives the process that a user would stop. */
+/** However a role is started, signals reach it, and it exits when a user stops the process that started it. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

@@ -14,10 +14,15 @@ type Flags = Readonly<Record<string, string>>;
 export interface Site {
   readonly directory: string;
   /**
-   * One of several recorders with the same store, each with a spool named `name`; `checkout`: folder of the sources.
+   * Starts a recorder. All recorders share one store, and each has its own spool.
+   *
+   * @param name name of the spool
+   * @param checkout folder of the sources to run
    */
   startRecorder(name: string, flags?: Flags, checkout?: string): Promise<RoleProcess>;
-  /** @param recorders in order of preference, enforced; empty: nothing is recorded */
+  /**
+   * Starts a gateway that enforces recording. @param recorders in order of preference; if empty, nothing is recorded
+   */
   startGateway(
     recorders: readonly RoleProcess[],
     flags?: Flags,

@@ -38,7 +38,10 @@ export async function verifyObjects(objects: Objects, archive: Archive): Promise
   });
 }
 
-/** Ten sessions, long and short, with and without notes; one cut, one removed, one of another user. */
+/**
+ * Builds an archive of ten sessions: long and short ones, with and without notes. One is interrupted, one is removed,
+ * and one belongs to another user.
+ */
 export async function buildArchive(): Promise<Archive> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-evidence-'));
   try {

@@ -8,7 +8,7 @@ import type { Archive, Objects } from './archive.ts';
 export interface Mutant {
   readonly name: string;
   readonly objects: Objects;
-  /** One fault must match this. */
+  /** Returns true for a fault that names the change. The verification must find at least one such fault. */
   readonly isNamedBy: (finding: Finding) => boolean;
 }
 
@@ -333,7 +333,7 @@ function pick<T>(list: readonly T[], random: Random): T {
   return list[random(list.length)]!;
 }
 
-/** A value that differs from the current value, independent of the time of the archive. */
+/** An hour that differs from `hour`. */
 function otherHour(hour: string): string {
   return String((Number(hour) + 1) % 24).padStart(2, '0');
 }

@@ -1,6 +1,6 @@
 /**
- * Verifies thousands of damaged archives: each fault must be found with its place. Prints one line per kind and a
- * closing line.
+ * Verifies thousands of damaged archives. The verification must find each fault and its position. Prints one line per
+ * kind of damage, and a summary.
  *
  *   node test/evidence/run.ts [mutants per kind] [seed]
  */

@@ -1,8 +1,8 @@
 /**
  * The recording part of a gateway in its own process, for tests that kill it: `node gateway-process.ts <json>`. Its
  * sessions write as fast as their recorder acknowledges. The process reports over IPC, and ends the sessions on
- * request. A session that lost its recorder permanently ends with the gateway's final message, and is reported as
- * confirmed when that message is delivered.
+ * request. If a session loses its recorder permanently, the gateway delivers a final message later, and then reports
+ * the session as confirmed.
  */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -74,7 +74,8 @@ function frameOf(line: string): Uint8Array {
 }
 
 /**
- * Every second session writes much output at once, which may wait for the recorder before it is written to the journal.
+ * Every second session writes large batches, which may wait for the recorder before the gateway writes them to the
+ * journal.
  */
 function* writesOf(session: number): Generator<readonly string[]> {
   const leastBytes = session % 2 === 0 ? 0 : FLOOD_BYTES;
@@ -116,7 +117,9 @@ async function run(session: number): Promise<void> {
   let written = 0;
   let shown = 0;
   let acked = 0;
-  /** Number of written bytes, and positions of the line ends in the bytes that may still be stored. */
+  /**
+   * Number of bytes written to the upload. `ends` contains the positions of line ends that are not acknowledged yet.
+   */
   let sent = 0;
   const ends: { readonly kept: number; readonly lines: number }[] = [];
   const write = (...lines: readonly string[]): void | Promise<void> => {
@@ -141,7 +144,7 @@ async function run(session: number): Promise<void> {
   const report = (confirmed: boolean): void => {
     const now = performance.now();
     const latest = lost === undefined ? acknowledged() : acked;
-    // every byte is acknowledged
+    // progress: new bytes are acknowledged, or none are missing
     if (latest > acked || latest === written) {
       if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
       ackedAt = now;

@@ -20,7 +20,7 @@ export interface RecorderProcess {
   kill(signal?: NodeJS.Signals): Promise<void>;
   list(): Promise<readonly Recording[]>;
   cast(id: string): Promise<string>;
-  /** Undefined until the store contains them. */
+  /** Notes of a recording; undefined until the store contains them. */
   notes(id: string): Promise<string | undefined>;
 }
 

@@ -9,7 +9,7 @@ export interface RecorderPlan {
   readonly port: number;
   readonly directory: string;
   readonly spoolDirectory: string;
-  /** Key of all recorders of a bucket, which trust each other by it. */
+  /** Signing key that all recorders of a bucket share, so that they trust each other. */
   readonly evidenceKey?: string;
   readonly s3?: {
     readonly endpoint: string;

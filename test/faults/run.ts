@@ -1,12 +1,12 @@
 /**
- * Kills recorders and gateways under load at random points, injects faults into the S3 traffic, fills disks, and
- * checks what remains.
+ * Kills recorders and gateways under load at random points, injects faults into the S3 traffic, fills disks, and checks
+ * what remains.
  *
  *   node test/faults/run.ts [--runs 100] [--minutes 10] [--seed 1] [--store disk|s3] [--scenario <name>]
  *
- * Prints `<n> passed, <n> failed, <n> skipped` after all runs or when the time is over; each store gets half of both.
- * For hundreds of runs: `--runs 400 --minutes 60`. The seed determines scenarios and times, but not the timing of the
- * machine, so the same seed repeats a failure often but not always.
+ * Prints `<n> passed, <n> failed, <n> skipped` after all runs or when the time is over. Each kind of store gets half of
+ * the runs and of the time. For hundreds of runs: `--runs 400 --minutes 60`. The seed determines scenarios and times,
+ * but not the timing of the machine, so the same seed repeats a failure often but not always.
  */
 import { parseArgs } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';

@@ -1,8 +1,9 @@
 /**
  * An HTTP proxy between a recorder and a real S3 server that injects faults.
  *
- * `error`: 500 · `slowDown`: 503 · `expired`: 403 as for expired credentials · `afterwards`: the request is executed,
- * and its response is lost in a timeout · `cutRequest`/`cutResponse`: the connection breaks in the middle.
+ * Faults: `error`: 500 · `slowDown`: 503 · `expired`: 403, as with expired credentials · `afterwards`: the server
+ * executes the request, and the client gets no response · `cutRequest`/`cutResponse`: the connection breaks during the
+ * request or the response.
  */
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -49,7 +49,7 @@ async function expectAll(
   }
 }
 
-/** A running session has no notes yet, and a finished session has them when it is in the store. */
+/** Checks the notes of a finished session. A running session has none; a finished one has them after it is stored. */
 async function judgeStoredNotes(
   recorder: RecorderProcess,
   { id, state }: Recording,
@@ -100,8 +100,8 @@ const recorderKilled: Scenario = async (stage) => {
 };
 
 /**
- * Gateway and recorder are killed together: acknowledged bytes exist, are visible immediately, and are finished after
- * the grace period.
+ * Gateway and recorder are killed together. The recordings contain all acknowledged bytes immediately after the
+ * recorder's restart, and are finished after the grace period.
  */
 const bothKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -126,8 +126,8 @@ const gatewayKilled: Scenario = async (stage) => {
 };
 
 /**
- * The only recorder is down for longer than a session tries other recorders, and may be killed again during recovery:
- * the sessions are interrupted, and their recordings contain every acknowledged byte.
+ * The only recorder is down so long that sessions stop looking for a recorder. It may be killed again during recovery.
+ * The sessions are interrupted, and their recordings contain every acknowledged byte.
  */
 const recorderGone: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -152,9 +152,9 @@ const recorderGone: Scenario = async (stage) => {
 };
 
 /**
- * The gateway and the only recorder are killed, at the same moment or the gateway while its sessions wait for a
- * recorder; perhaps also a gateway that was delivering their output. Both restart. Every byte that the gateway would
- * have shown is in the recordings.
+ * The gateway and the only recorder are killed: at the same moment, or first the recorder and then the gateway. A
+ * second gateway, which delivers the output of the first one, may be killed, too. After both have restarted, the
+ * recordings contain every byte that a user may have seen.
  */
 const allGone: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -199,7 +199,10 @@ const allGone: Scenario = async (stage) => {
   await expectAll(again, owed, ['running', 'interrupted']);
 };
 
-/** The recorder is down and the gateway gets another one: sessions continue there, and each ends as one recording. */
+/**
+ * The first recorder is killed, and a second one is available. Sessions continue at the second recorder, and each
+ * session becomes one recording.
+ */
 const recorderReplaced: Scenario = async (stage) => {
   await using site = openSite(stage);
   const one = await site.recorder('one');
@@ -233,7 +236,7 @@ const machineLost: Scenario = async (stage) => {
   await somewhere(stage, gateway.reports);
   await delay(1000);
   const before = gateway.reports();
-  // copies are at most one second old according to the setting; the requests take additional time
+  // according to the setting, the bucket's copy is at most one second old; requests take additional time
   await delay(4000);
   await Promise.all([one.kill(), gateway.kill()]);
   const written = gateway.reports();
@@ -265,7 +268,7 @@ const bucketFails: Scenario = async (stage) => {
   await expectStored(recorder, reports);
 };
 
-/** The same with sessions that are stored in parts, each of which may fail. */
+/** Like `bucketFails`, but with large sessions: they are uploaded in several parts, and each part may fail. */
 const bucketFailsForLarge: Scenario = async (stage) => {
   const { s3 } = stage;
   if (s3 === undefined) return;
@@ -403,8 +406,8 @@ async function expectGoesOn(
 }
 
 /**
- * The disk is full: sessions end with an error, and acknowledged output stays. With free space everything is stored and
- * new sessions are accepted, with or without a restart.
+ * The disk is full: sessions end with an error, and recordings keep all acknowledged output. With free space everything
+ * is stored and new sessions are accepted, with or without a restart.
  */
 const diskFull = onDisk(
   () => smallDisk('size=12m'),
@@ -426,8 +429,8 @@ const diskFull = onDisk(
 );
 
 /**
- * The disk returns EIO for a while: sessions end with an error, and acknowledged output stays. Afterwards everything is
- * stored and new sessions are accepted, with or without a restart.
+ * The disk returns EIO for a while: sessions end with an error, and recordings keep all acknowledged output. Afterwards
+ * everything is stored and new sessions are accepted, with or without a restart.
  */
 const diskBroken = onDisk(faultyDisk, async (play) => {
   const { disk, stage } = play;
@@ -452,8 +455,8 @@ const diskBroken = onDisk(faultyDisk, async (play) => {
 });
 
 /**
- * The recorder's machine loses power, so only synced bytes of every file remain. Acknowledged output exists, and the
- * running gateway sends the rest.
+ * The recorder's machine loses power, so only synced bytes of every file remain. The recordings contain all
+ * acknowledged output, and the running gateway sends the rest.
  */
 const powerCut = onDisk(faultyDisk, async (play) => {
   const { disk, stage } = play;
@@ -579,7 +582,7 @@ export const SCENARIOS = {
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
-/** Scenarios for each kind of store, in rounds. */
+/** Scenarios for each kind of store, in the order in which they run. Then the list starts again. */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
   disk: [
     'recorderKilled',

@@ -48,11 +48,11 @@ export const VISIBLE_MS = 60_000;
 export const S3_PART_BYTES = 5 * 1024 ** 2;
 
 export interface Site extends AsyncDisposable {
-  /** Programs that are killed with the site. */
+  /** Starts a gateway or a recorder. Closing the site kills it. */
   gateway(plan: GatewayPlan): GatewayProcess;
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
-  /** Private key of all recorders, which trust each other by it. */
+  /** Private key that all recorders share, so that they trust each other. */
   readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;

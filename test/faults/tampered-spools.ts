@@ -11,7 +11,7 @@ import { startGateway, within, type RecorderProcess } from './processes.ts';
 import { openSite, SESSIONS, somewhere, VISIBLE_MS, type Scenario } from './site.ts';
 import { judgeCast } from './workload.ts';
 
-/** Changes of the spool of a stopped recorder, and the sessions that each loses. */
+/** Ways to change the spool of a stopped recorder. Each one returns the sessions that lose output. */
 const TAMPERINGS = {
   /** The files of one session are removed. */
   remove({ spool }, [one = '']) {
@@ -61,8 +61,8 @@ const TAMPERING_NAMES = Object.keys(TAMPERINGS) as readonly Tampering[];
 let tampered = 0;
 
 /**
- * Recorder and gateway are killed, and an attacker changes the spool before the recorder restarts. An auditor with
- * the recorder's key gets a report about every session that lost output, and about no other.
+ * Recorder and gateway are killed, and an attacker changes the spool before the recorder restarts. An auditor with the
+ * recorder's key must find every session that lost output, and no other session.
  */
 export const spoolTampered: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -141,7 +141,7 @@ async function expectTold(
   const faults = findings.filter(({ severity }) => severity === 'fault');
   const describe = (about: readonly Finding[]): string =>
     about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
-  // no recorder is left to report the loss; the auditor reports the missing log or the signer
+  // without the log and the key, the restarted recorder cannot report the loss; any fault counts
   const codes = name === 'removeAll' ? undefined : ['lost'];
   if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${describe(findings)}`);
   const reported = new Set(

@@ -1,4 +1,6 @@
-/** Sessions whose bytes follow from their positions, so that a recording can be checked without a copy. */
+/**
+ * Generates sessions. The content depends only on the session's number, so recordings can be checked without a copy.
+ */
 
 export const HEADER_OF = (session: number): string =>
   `{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"session ${session}","srcNode":"laptop.tail1.ts.net",` +
@@ -22,30 +24,32 @@ export function* sessionLines(session: number): Generator<string> {
 
 export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 
-/** End of an interrupted session. `judgeCast` depends on its length, so it must not become longer. */
+/**
+ * Last line of an interrupted session. It must not be longer than `END`, because `judgeCast` uses the length of `END`.
+ */
 export const CUT_END = END.replace('completed', 'interrupted');
 
-/** The gateway's report about a session. */
+/** State of a session as `gateway-process.ts` reports it. */
 export interface SessionReport {
   readonly session: number;
-  /** Bytes handed to the upload, including the final message if it is confirmed. */
+  /** Bytes written to the upload, including the final message if the session is confirmed. */
   readonly written: number;
   /** Bytes that the user has seen without an acknowledgement. */
   readonly shown: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
-  /** True if a recorder acknowledged the complete session, also after its end. */
+  /** True if a recorder has acknowledged the complete session, during the session or later. */
   readonly confirmed: boolean;
-  /** True if the upload has stopped trying. */
+  /** Defined if the upload has stopped trying. */
   readonly lost: string | undefined;
   /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;
 }
 
-/** Lines that must or may be stored after the header, in order. */
+/** Lines that the recording contains after its header. `owed` is true if a line must be stored. */
 function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
   readonly line: string;
-  /** Position at which the session ends. */
+  /** Position of the end of the line in the session. */
   readonly offset: number;
   readonly owed: boolean;
 }> {
@@ -53,7 +57,7 @@ function* expectedLines({ session, confirmed, written, acked }: SessionReport): 
   for (const line of sessionLines(session)) {
     const isHeader = offset === 0;
     offset += line.length;
-    // the final message of a killed gateway is older than its last byte: only confirmed sessions have a known end
+    // only confirmed sessions have a known end, because a killed gateway may have written more than it reported
     if (confirmed && offset > written - END.length) return;
     if (!isHeader) yield { line, offset, owed: confirmed || offset <= acked };
   }

@@ -38,7 +38,7 @@ async function site(
     host: '127.0.0.1',
     ports: [0],
     async dial() {
-      // As in tailscaled, the end of one direction ends both.
+      // As in tailscaled, the end of one direction also ends the other direction.
       const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: false });
       await once(socket, 'connect');
       return socket;
@@ -152,7 +152,7 @@ describe('the forwarder', () => {
   it('gives a client that has ended all of its answer, however slowly it reads', async () => {
     const { client, outcomes } = await site(
       (socket) => {
-        // as in tailscaled, the end of one direction ends both
+        // as in tailscaled, the end of one direction also ends the other direction
         socket.on('end', () => socket.destroy());
         socket.write(Buffer.alloc(16 * 1024 * 1024));
         socket.once('data', () => socket.end());

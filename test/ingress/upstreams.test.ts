@@ -57,14 +57,14 @@ describe('a Service that closes a connection at the moment it is asked over it',
   });
 
   interface Service {
-    /** The first line of each request, and the number of its connection. */
+    /** For each request: method, path, and number of the connection. */
     readonly asked: string[];
     ask(change: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
   }
 
   /**
-   * Responds to the first request of each connection until the first connection gets its second request; then `act`
-   * handles that request, and `others` handles the requests of other connections.
+   * Starts a Service, and sends it one request. On the first connection, the Service responds to the first request, and
+   * `act` handles later requests. `others` handles requests on other connections.
    */
   async function service({
     act = (socket) => void socket.destroy(),
@@ -165,7 +165,7 @@ describe('a Service that closes a connection at the moment it is asked over it',
 
   it('is asked once over a connection that nobody has used before', async () => {
     const { asked, ask } = await service({ act: () => {}, others: (socket) => void socket.destroy() });
-    // it uses the keep-alive connection
+    // this request uses the existing keep-alive connection
     const stays = ask({ path: '/stays' });
     await expect(ask({})).rejects.toMatchObject({ code: 'ECONNRESET' });
     expect(asked.toSorted()).toEqual(['GET /one 1', 'GET /stays 1', 'GET /two 2']);
@@ -181,7 +181,7 @@ describe('a Service that speaks HTTP/2', () => {
   });
 
   interface Service {
-    /** Method, path and the number of the connection. */
+    /** For each request: method, path, and number of the connection. */
     readonly asked: string[];
     ask(change?: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
   }

@@ -465,7 +465,7 @@ describe('an API server from inside a pod', () => {
     const half = join(directory, 'half');
     mkdirSync(half);
     writeFileSync(join(half, 'ca.crt'), authority.certificatePem);
-    // at the start, and not for the first user
+    // the error occurs at the start, not at the first request of a user
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: half }, ...clocks }),
     ).rejects.toThrow(/cannot read the service-account token/);

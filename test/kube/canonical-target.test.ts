@@ -278,7 +278,7 @@ function problemsOf(raw: string, target: Target): readonly string[] {
     printable: !/\p{Cc}/u.test(target.path),
     'no dot segment': !/(?:^|[/\\])\.{1,2}(?:$|[/\\])/.test(target.path),
     'nothing a second decoding would change': app || !/\/\/|[\\;%]/.test(target.path),
-    // the target as an intermediary with a browser's normalisation would forward it
+    // a proxy that normalises URLs like a browser would forward the same target
     'already normal': app || decodeURIComponent(new URL(`http://h${raw}`).pathname) === target.path,
   };
   return Object.keys(checks).filter((name) => checks[name] !== true);

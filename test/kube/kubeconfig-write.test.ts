@@ -199,7 +199,7 @@ describe('writing the file', () => {
     writeFileSync(path, 'kind: Pod\n');
     const failure: unknown = await writeKubeconfig(path, [ENTRY]).catch((error: unknown) => error);
     expect(failure).toMatchObject({ code: 'CONFIG_INVALID' });
-    // the error itself, and not that the file cannot be written
+    // the message names the invalid content and does not claim that the file is not writable
     expect(String(failure)).not.toContain('cannot be written');
     expect(readFileSync(path, 'utf8')).toBe('kind: Pod\n');
     expect(existsSync(`${path}.lock`)).toBe(false);

@@ -29,7 +29,7 @@ beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-loaded-'));
 });
 
-/** The packages that a process loads which opens an API server with `options`, and its output. */
+/** Runs a process that calls `createApiServer` with `options`. @returns the packages that it loads, and its output */
 async function packagesOf(options: object): Promise<{ loaded: string[]; output: string }> {
   const list = join(directory, 'loaded');
   writeFileSync(list, '');

@@ -13,7 +13,7 @@ import {
 import { collectEarly } from '../../src/memory/stream-garbage.ts';
 
 const MB = 1024 * 1024;
-/** Full collections, and the number of requested ones. */
+/** One entry for each full garbage collection: true if the code requested it. */
 let whole: boolean[];
 let observer: PerformanceObserver;
 

@@ -22,7 +22,7 @@ it('collects the young generation, and no more, each time so much has been read'
   passedThrough(2 * COLLECT_AFTER_BYTES);
   collectEarly(true);
   passedThrough(COLLECT_AFTER_BYTES);
-  // a collection without the option would have come earlier
+  // bytes that passed while the option was off do not trigger a collection
   await expect
     .poll(() => kinds)
     .toEqual(Array.from({ length: 4 }, () => constants.NODE_PERFORMANCE_GC_MINOR));
