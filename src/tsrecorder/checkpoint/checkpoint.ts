@@ -85,7 +85,9 @@ export function createCheckCache<T>(): (object: BucketObject, check: () => Promi
   };
 }
 
-/** Returns a text that differs after a change of the object, as far as a listing of the bucket shows the change. */
+/**
+ * Returns a text that differs after a change of the object. Detects only changes that a listing of the bucket shows.
+ */
 export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): string {
   return `${modifiedAtMs} ${bytes} ${identity}`;
 }

@@ -93,8 +93,8 @@ export function createCopies(options: CopiesOptions): Copies {
       };
       progress.set(folder, known);
     }
-    // NOTE: the journal comes first, as in the spool. A cast that is longer than its journal describes would be
-    // unreadable.
+    // NOTE: copy the journal before the cast; the spool is written in the same order. A cast that is longer than its
+    // journal describes would be unreadable.
     await copyFile(folder, 'notes', live.paths.notes, notesBytes, known.notes);
     await copyFile(folder, 'cast', live.paths.cast, castBytes, known.cast);
     if (known.cast.end === castBytes && known.notes.end === notesBytes)
@@ -118,8 +118,8 @@ export function createCopies(options: CopiesOptions): Copies {
       const running = new Set(live.map(({ key }) => recordingId(key)));
       for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        // Keep the copies under an earlier name of this recorder: no others exist until the new copies are signed.
-        // `takeover.ts` removes the old copies afterwards.
+        // Keep the copies that have an earlier name of this recorder. They are the only copies until the new ones are
+        // signed. `takeover.ts` removes the old copies afterwards.
         if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }
@@ -128,8 +128,8 @@ export function createCopies(options: CopiesOptions): Copies {
 }
 
 /**
- * Signs the copied bytes. Does nothing before the session has durable bytes: no byte was acknowledged, and the log has
- * no start entry.
+ * Signs the copied bytes. Does nothing while the session has no durable bytes. At that time, no byte was acknowledged,
+ * and the log has no start entry.
  */
 async function sign(
   { bucket, evidence }: CopiesOptions,

@@ -30,7 +30,7 @@ export interface LeaseOptions {
   /** Directory of the file with the name. A restarted recorder keeps its name. */
   readonly spoolDirectory: string;
   readonly leaseMs: number;
-  /** Name of the evidence log of this recorder, and its signing key. */
+  /** The evidence log of this recorder: name and signing key. */
   readonly evidence: { readonly log: string; readonly key: SigningKey };
   /** Public keys of the trusted recorders by key id, including this recorder's key. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -48,7 +48,8 @@ const NAME_FILE = 'recorder';
 const MAX_LEASES = 1000;
 const READ_CONCURRENCY = 8;
 /**
- * Maximum difference between the clocks of two recorders, in milliseconds. S3 servers accept only smaller differences.
+ * Maximum difference between the clocks of two recorders, in milliseconds. S3 servers reject requests from a client
+ * with such a difference.
  */
 const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
 
@@ -58,7 +59,7 @@ const leaseSchema = z.strictObject({
   owner: z.string(),
   /** Evidence log of the owner. */
   log: z.string(),
-  /** Milliseconds since the epoch, later than in all earlier leases of the owner under this name. */
+  /** Milliseconds since the epoch. The owner increases this time with each lease under this name. */
   at: z.int().min(0),
 });
 type SignedLease = z.infer<typeof leaseSchema>;
@@ -118,8 +119,8 @@ export class Lease {
 
   /**
    * Renews the lease.
-   * @returns false if another recorder has or may have claimed the sessions of this one. This recorder then has a new
-   * name
+   * @returns false if another recorder claimed the sessions of this recorder, or may have claimed them. This recorder
+   * then has a new name
    * @throws TailcastError `STORE_FAILED`
    */
   renew(): Promise<boolean> {

@@ -37,7 +37,8 @@ export async function rebuildSpool(
     await removeFile(drafts.notes);
     return { trust: 'failed', reason: problem };
   }
-  // A recorder finds a spool by its journal, so the journal is renamed last. The adoption file must be durable before.
+  // A recorder finds a spool by its journal, so the journal is renamed last. Before that, the adoption file must be
+  // durable.
   await writeAdoption(adoptionPath(paths), adoption);
   await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);

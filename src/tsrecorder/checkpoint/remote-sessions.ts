@@ -33,7 +33,7 @@ const MAX_REMEMBERED = 20_000;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
 /**
- * Reason for distrust: lists are built without reading the copied bytes, so the bytes are not compared with the
+ * Reason why the bytes are untrusted: a list does not read the copied bytes, so it cannot compare them with the
  * signature.
  */
 const STILL_RUNNING =
@@ -94,7 +94,7 @@ export function createRemoteSessions(
       const isProven = 'castBytes' in beginning.proven;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
-        // Parts with the same mark are joined. A forged part must not join a genuine session.
+        // Parts with the same session mark are joined. A forged part must not join a genuine session.
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,

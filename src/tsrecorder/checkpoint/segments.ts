@@ -60,12 +60,12 @@ export function proofName(folder: string): string {
 
 const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
 /**
- * Maximum number of listed open sessions: with a signed statement, and without one. Further sessions stay in the bucket
- * and are ignored.
+ * Limits for listed open sessions: one for sessions with a signed statement, one for sessions without. Further sessions
+ * stay in the bucket and are ignored.
  */
 const MAX_SIGNED_SESSIONS = 20_000;
 const MAX_UNSIGNED_SESSIONS = 1000;
-/** Maximum number of segments of one spool file. A recorder writes at most one per MiB. */
+/** Maximum number of segments of one spool file. A recorder writes at most one segment per MiB. */
 const MAX_SEGMENTS = 50_000;
 /** Maximum number of statements that are read concurrently. */
 const READ_CONCURRENCY = 8;
@@ -79,8 +79,8 @@ interface Found extends OpenSession {
 /**
  * Lists the open sessions of all recorders.
  *
- * @param isSigned returns true if a trusted key signed the statement of a session. Other sessions have a lower limit.
- * Default: all sessions count as signed
+ * @param isSigned returns true if a trusted key signed the statement of a session. Unsigned sessions have a lower
+ * limit. Default: all sessions count as signed
  */
 export async function listOpenSessions(
   bucket: Bucket,

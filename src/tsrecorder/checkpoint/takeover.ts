@@ -23,7 +23,7 @@ import {
   type OpenSession,
 } from './segments.ts';
 
-/** An unproven session in the bucket, and the reason. */
+/** An unproven session in the bucket, and the reason why it is unproven. */
 export interface UntrustedSession extends Distrust {
   readonly recording: string;
   /** Name prefix of the session in the bucket. */
@@ -126,7 +126,7 @@ class Takeover {
 
   /**
    * Handles the sessions of one owner.
-   * @param left open sessions of the owner, which is this recorder or not live
+   * @param left open sessions of the owner. The owner is this recorder, or a recorder that is not live
    */
   async #takeFrom(owner: string, left: readonly OpenSession[], look: Look): Promise<void> {
     const { lease } = this.#options;
@@ -169,7 +169,7 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // The folder has an earlier name of this recorder. It is removed as soon as copies under the current name are
+      // The folder has an earlier name of this recorder. The folder is removed when copies under the current name are
       // signed.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>

@@ -39,7 +39,7 @@ export interface EventPage {
    */
   readonly events: readonly string[];
   readonly next?: string;
-  /** Names of skipped batches, which are too large, and of skipped days, which have too many batches. */
+  /** Names of skipped batches and days: a batch is skipped if it is too large, a day if it has too many batches. */
   readonly skipped: readonly string[];
 }
 
@@ -50,12 +50,15 @@ export interface EventSearch {
 }
 
 /**
- * Maximum number of batches that are read for one page, and maximum number of their bytes. The page then ends with a
- * cursor.
+ * Limits for one page: maximum number of batches that are read, and maximum total size of these batches. A page that
+ * reaches a limit ends with a cursor.
  */
 const MAX_SCANNED = 200;
 const MAX_SCANNED_BYTES = 64 * 1024 ** 2;
-/** Maximum number of batches of a day. A day with more batches is skipped. A recorder writes at most a few thousand. */
+/**
+ * Maximum number of batches of a day. A day with more batches is skipped. A recorder writes at most a few thousand
+ * batches per day.
+ */
 const MAX_LISTED = 100_000;
 /** Number of lines between two turns of the event loop. */
 const LINES_PER_TURN = 100;
@@ -165,7 +168,7 @@ async function* eventsOf(
   }
 }
 
-/** @throws TailcastError `USAGE` if the cursor is not `next` of a page */
+/** @throws TailcastError `USAGE` if the cursor did not come from the field `next` of a page */
 function parseCursor(
   cursor: string | undefined,
 ): { readonly name: string; readonly end: number } | undefined {

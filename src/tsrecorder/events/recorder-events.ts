@@ -10,7 +10,7 @@ import type { RecordingStore } from '../store/store.ts';
 import { openEventBatches } from './event-batches.ts';
 import { createEventSearch, type EventSearch } from './event-query.ts';
 
-/** Layout of uploaded events: signed batches, and with `reference` also one object per event. */
+/** Layout of uploaded events. `batch`: signed batches. `reference`: signed batches, and one object per event. */
 export type EventLayout = 'batch' | 'reference';
 
 export interface RecorderEventsOptions {
@@ -20,7 +20,7 @@ export interface RecorderEventsOptions {
   /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly layout: EventLayout;
-  /** Returns the current time. Each result is later than all earlier ones. */
+  /** Returns the current time. Each call returns a later time than all earlier calls. */
   readonly issueTime: () => string;
   readonly nowMs: () => number;
   readonly periodMs: number;

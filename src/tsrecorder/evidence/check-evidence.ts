@@ -92,7 +92,7 @@ async function readPublishedKey(
   return found?.id === id ? found : undefined;
 }
 
-/** Verdicts of uploads, worst first. The worst one is the verdict of the session. */
+/** Verdicts of uploads, worst first. The worst verdict of all uploads is the verdict of the session. */
 const WORST_FIRST = ['failed', 'none', 'unverified'] as const;
 
 /** Checks each upload of the recording. The result contains the signer of the first upload and the worst verdict. */

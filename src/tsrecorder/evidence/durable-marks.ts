@@ -1,7 +1,7 @@
 /**
  * Logs the number of durable bytes of each open session. With these marks, `verify` detects a loss of acknowledged
- * bytes, except for the last few MiB. Entries are written in the background, each for many sessions. An acknowledgement
- * waits for an entry only if its session grows faster than the background entries follow.
+ * bytes, except for the last few MiB. Entries are written in the background, and each entry covers many sessions. An
+ * acknowledgement waits for an entry only if its session grows faster than background entries are written.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -21,7 +21,7 @@ export interface DurableMarks {
    * @returns a promise that the acknowledgement must await, or undefined
    */
   grew(recording: string, bytes: number): Promise<void> | undefined;
-  /** Called when a logged session is open and readable. */
+  /** Called when a logged session is open and its spool is readable. */
   alive(recording: string): void;
   /** Called when the session has ended. */
   forget(recording: string): void;
@@ -79,7 +79,7 @@ export function createDurableMarks(
       grown.set(recording, bytes);
       const unmarked = bytes - start.durable;
       if (unmarked > MAX_UNMARKED_BYTES) return mark([recording]);
-      // Start at half of the limit, so that acknowledgements rarely wait.
+      // Write an entry at half of the limit, so that acknowledgements rarely wait.
       if (unmarked > MAX_UNMARKED_BYTES / 2) void markInBackground([recording]);
       return undefined;
     },

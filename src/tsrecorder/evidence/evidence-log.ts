@@ -59,14 +59,14 @@ const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
  */
 const MAX_TAIL_ENTRIES = 100;
 /**
- * Maximum wait at start for a slow store, in milliseconds. Only the store shows whether the journal is its newest
- * version.
+ * Maximum wait at start for a slow store, in milliseconds. Without a response of the store, the recorder cannot detect
+ * that its journal is an outdated copy.
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum number of segments of another log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
-/** Maximum number of segments of other logs that are read in one pass. Publishing waits for the pass. */
+/** Maximum number of segments of other logs that are read in one pass. Publishing starts after this pass. */
 const MAX_WITNESS_READS = 500;
 /**
  * Minimum interval between two announcements, in milliseconds. Sessions that start within this interval share a
@@ -90,9 +90,9 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of other logs' segments without a trusted signature. */
+  /** Names of segments of other logs. No trusted key signed these segments. */
   readonly #unsigned = new Set<string>();
-  /** Number of the first entry of a segment under this log's name that this recorder did not sign. */
+  /** Number of the first entry of a segment that has the name of this log, but not the signature of this recorder. */
   #forged: number | undefined;
   #readsLeft = 0;
   readonly #closing = new AbortController();
@@ -140,7 +140,7 @@ export class EvidenceLog {
     return this.#journal.open;
   }
 
-  /** Last hold or release of each existing recording that was ever held. */
+  /** Last hold or release of each recording. Removed recordings are omitted. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#journal.holds;
   }
@@ -156,8 +156,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Appends an entry. The entry is valid after `sync` has resolved. Entries of kind `durable` wait for another entry,
-   * because each segment is one object in the store.
+   * Appends an entry. The entry is valid after `sync` has resolved. Entries of kind `durable` are published together
+   * with later entries, because each segment is one object in the store.
    * @returns the number of the entry
    */
   append(event: LogEvent): number {
@@ -432,7 +432,8 @@ async function readPublished(
   base: { readonly n: number; readonly hash: string },
   key: SigningKey,
 ): Promise<readonly string[]> {
-  // Read the tail before listing the segments. A segment published in between then contains the entries of the tail.
+  // Read the tail before listing the segments. If a segment is published between the two reads, it contains the entries
+  // of the tail.
   const tail = await readText(store, tailName(log));
   const names = await store.listDocuments(segmentPrefix(log));
   const firsts = names
@@ -470,7 +471,7 @@ function signedHead(
   return keys.get(key)?.verifies(headMessage(head), ed25519) === true ? head : undefined;
 }
 
-/** Reads a segment or tail. @returns undefined if it is missing or too large for a segment of a recorder */
+/** Reads a segment or tail. @returns undefined if the object is missing, or larger than recorders write */
 async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
   const content = await readLimited(store, name, MAX_SEGMENT_BYTES);
   return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();

@@ -5,7 +5,7 @@
  * `sidecar` or `recording` concern one recording.
  */
 export type FindingCode =
-  /** Faults: an object changed. */
+  /** The following codes are faults: an object is missing, changed or invalid. */
   | 'log-entries-missing'
   | 'log-entry-changed'
   | 'log-entry-unreadable'
@@ -35,15 +35,18 @@ export type FindingCode =
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
-  /** No log has this batch of events. Only a notice if a trusted key signed the batch. */
+  /** No log has this batch of events. This is only a notice if a trusted key signed the batch. */
   | 'document-unknown'
   /** The document of a hold is missing or replaced. */
   | 'hold-missing'
   /** Notice: the document of a hold has no trusted signature. Retention keeps the recording. */
   | 'hold-unproven'
-  /** A document was not read, because it is too large for a document of a recorder. */
+  /** A document was not read, because it is larger than recorders write. */
   | 'document-oversized'
-  /** None of the stores has the part of the session before this part. Only a notice if a single store was checked. */
+  /**
+   * None of the stores has the part of the session that precedes this part. This is only a notice if a single store was
+   * checked.
+   */
   | 'part-missing'
   /** Acknowledged bytes are lost. */
   | 'lost'
@@ -57,7 +60,10 @@ export type FindingCode =
   | 'adopted'
   /** None of the stores has the next part of an interrupted session. */
   | 'part-after'
-  /** Only for selected sessions: a missing or changed recording may be a part of one of them. */
+  /**
+   * Occurs only if the verification is limited to selected sessions: a missing or changed recording may be a part of
+   * one of these sessions.
+   */
   | 'part-unknown'
   | 'removal-pending'
   | 'no-trusted-key';
@@ -77,7 +83,7 @@ export interface Finding {
   readonly object?: string;
   /** Offsets in that object: `start` is inclusive, `end` is exclusive. */
   readonly bytes?: { readonly start: number; readonly end: number };
-  /** Lines of these bytes, starting with 1, both inclusive. */
+  /** Line numbers of these bytes: the first line is 1, `first` and `last` are inclusive. */
   readonly lines?: { readonly first: number; readonly last: number };
 }
 

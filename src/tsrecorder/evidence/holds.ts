@@ -48,7 +48,7 @@ export interface HoldChange {
   readonly reason: string;
 }
 
-/** The last statement about a recording in a log. */
+/** The last hold or release of a recording in a log. */
 export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
 
 /**
@@ -77,7 +77,7 @@ const MAX_READ = 10_000;
 /** Maximum number of documents. If a store has more documents, retention removes no recordings. */
 const MAX_LISTED = 100_000;
 const READ_CONCURRENCY = 8;
-/** Maximum number of segments that one call reads again because they had no trusted signature. */
+/** Maximum number of segments without a trusted signature that one call reads again. */
 const MAX_READ_AGAIN = 100;
 
 const STATEMENT = z.strictObject({
@@ -90,7 +90,7 @@ const STATEMENT = z.strictObject({
 type HoldStore = Pick<DocumentStore, 'listDocuments' | 'putDocument' | 'readDocument' | 'replaceDocument'> &
   Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
-/** Signing key of a new hold, and trusted keys for an existing hold. */
+/** Keys to sign a new hold and to verify an existing one. */
 export interface HoldSigner {
   readonly key: SigningKey;
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -176,8 +176,8 @@ async function partsOf(
 ): Promise<readonly RecordingKey[]> {
   const [session] = await readSessions(store, [key], trusted);
   if (session === undefined) return [key];
-  // The parts of a session have the same node id. The session marks in the listing are not signed, so read the
-  // sidecars.
+  // The parts of a session have the same node id. Read the sidecars, because the session marks in the listing are not
+  // signed.
   const others = (await store.list())
     .map((stored) => stored.key)
     .filter(({ nodeId, time }) => nodeId === key.nodeId && time !== key.time);
@@ -195,10 +195,11 @@ async function nextStatement(
 ): Promise<HoldChange | undefined> {
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
-  // A hold that is older than the log does not count: an attacker may have restored it, and recorders ignore it.
+  // Ignore a hold that is older than the log, because an attacker may have restored it. Recorders ignore such a hold
+  // too.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
-  // Recorders ignore a statement that is older than the document or the log. The new one must be later, even if the
-  // clock is slow.
+  // Recorders ignore a statement that is older than the document or the log. The new statement must have a later time,
+  // even if the clock is slow.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );

@@ -76,17 +76,17 @@ export type LogEvent =
    * `durable`.
    */
   | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
-  /** The recorder is about to remove a recording, for this reason. */
+  /** The recorder is about to remove a recording because of `reason`. */
   | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
-  /** Hold of a recording. A signed statement with this time proves it. */
+  /** Hold of a recording. The proof is a signed statement with the time `at`. */
   | { readonly kind: 'held'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** End of a hold. A signed statement with this time proves it. */
+  /** End of a hold. The proof is a signed statement with the time `at`. */
   | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** Last entry of another log at this time. */
+  /** The last entry of another log when this entry was written. */
   | { readonly kind: 'witness'; readonly head: LogHead }
   /** Storage of a document: a batch of events. */
   | { readonly kind: 'document'; readonly name: string; readonly bytes: number; readonly sha256: string }
-  /** The recorder is about to remove a document, for this reason. */
+  /** The recorder is about to remove a document because of `reason`. */
   | { readonly kind: 'documentRemoved'; readonly name: string; readonly reason: string };
 
 /** A parsed line of a log. */
@@ -176,7 +176,7 @@ const newerOpen = z.looseObject({
   event: z.looseObject({ kind: z.literal('open'), format: z.int().min(LOG_FORMAT + 1) }),
 });
 
-/** Returns a sentence if the line is the first entry of a log in a newer format, otherwise undefined. */
+/** Returns an error text if the line starts a log in a newer format, otherwise undefined. */
 export function newerLog(line: string): string | undefined {
   const format = parseWith(newerOpen, line)?.event.format;
   if (format === undefined) return undefined;

@@ -90,7 +90,7 @@ function followAdoption(
   if (course?.closed !== true || original === undefined || original.closed) return;
   Object.assign(original, { ...(course.end === undefined ? {} : { end: course.end }), closed: true });
   const isSaid = losses.some(({ log: of, event }) => of === log && event.start === n);
-  // The log of the adopting recorder already reports the missing bytes. Do not report them twice.
+  // The log of the adopting recorder already reports the missing bytes. Do not report these bytes twice.
   if (isSaid) original.durable = 0;
 }
 
@@ -151,7 +151,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
   }
 }
 
-/** Ignores unsigned removals. Otherwise an attacker could justify a missing recording with a forged entry. */
+/** Ignores unsigned removals. An attacker could forge such an entry to justify a missing recording. */
 function addRemoval(
   index: Index,
   at: Place,

@@ -1,6 +1,6 @@
 /**
- * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid after it is durable
- * in this file. The first line describes the end of the published part.
+ * The journal: an append-only file with the unpublished part of a recorder's log. An entry becomes valid when it is
+ * durable in this file. The first line contains the number and the hash at which the published part ends.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -124,7 +124,7 @@ export class LogJournal {
     return this.#state.open;
   }
 
-  /** Last hold or release of each existing recording that was ever held. */
+  /** Last hold or release of each recording. Removed recordings are omitted. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#state.holds;
   }
@@ -168,7 +168,7 @@ export class LogJournal {
 
   /**
    * Continues the log after the entries in the store. Called if the journal file is an older copy.
-   * @param lines entries from `base` on; each entry continues the previous one
+   * @param lines entries that follow `base`; each entry continues the previous one
    */
   goOnFrom(lines: readonly string[]): Promise<void> {
     return this.#exclusively(async () => {

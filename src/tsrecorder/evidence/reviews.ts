@@ -15,7 +15,7 @@ import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement
 const FOLDER = '.reviews/';
 const MAX_TEXT = 2000;
 const MAX_TAG = 50;
-/** Maximum number of changes of one recording, and of all. */
+/** Limits for changes: of one recording (`MAX_CHANGES`), and of all recordings (`MAX_DOCUMENTS`). */
 const MAX_CHANGES = 500;
 const MAX_DOCUMENTS = 20_000;
 
@@ -126,11 +126,11 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const mine = statements.filter((statement) => statement.recording === recording);
     if (mine.length >= MAX_CHANGES)
       throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
-    // The documents of one author must not outnumber the free ones, so that other authors can still write.
+    // One author may use at most half of the documents that other authors leave free, so that others can still write.
     const written = statements.filter((statement) => statement.by === by).length;
     if (written >= MAX_DOCUMENTS - statements.length)
       throw new TailcastError('USAGE', `there is no space for more than ${written} of your comments`);
-    // Later changes win. The time must be later than that of earlier changes, even if the clock is slow.
+    // Later changes win. The new change must have a later time, even if the clock is slow.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
     const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });

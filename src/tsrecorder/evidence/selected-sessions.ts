@@ -7,8 +7,8 @@ export interface SelectedFindings {
   /** Findings about the logs and about all parts of the sessions. */
   readonly findings: readonly Finding[];
   /**
-   * True if a missing or changed recording may be a part of a session. This is unknown if neither a signed sidecar nor
-   * the end entry of a log names the session of that recording.
+   * True if a missing or changed recording may be a part of a session. This happens if neither a signed sidecar nor the
+   * end entry of a log states the session of that recording.
    */
   readonly isUncertain: boolean;
 }
@@ -16,9 +16,9 @@ export interface SelectedFindings {
 /**
  * Returns the findings about the sessions of these recordings.
  *
- * @param ids ids of recordings: any part of each session
+ * @param ids one recording of each selected session; any part is sufficient
  * @param parts parts of all stores
- * @param logged marks of the sessions of recordings, according to the logs
+ * @param logged session mark of each recording, according to the logs
  * @param findings findings of all stores
  */
 export function selectSessions(
@@ -57,7 +57,7 @@ export function selectSessions(
   };
 }
 
-/** True if the sidecar of the recording does not prove the session of the recording. */
+/** True for a finding that makes the sidecar of a recording useless as a proof of its session. */
 function isAboutSidecar({ code }: Finding): boolean {
   return code === 'sidecar-changed' || code === 'recording-moved';
 }

@@ -58,7 +58,7 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
   /**
    * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
-   * possible, in the store. The recorder must not acknowledge bytes of the session before.
+   * possible, in the store. The recorder must not acknowledge bytes of the session earlier.
    */
   started(start: SessionStart): Promise<void>;
   /**
@@ -79,11 +79,11 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   readonly holds: ReadonlyMap<string, LoggedHold>;
   /** Logs holds and releases. Resolves when they are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
-  /** Logs the removal of recordings in advance. Resolves when the entries are in the store. */
+  /** Logs removals of recordings before the recordings are removed. Resolves when the entries are in the store. */
   removing(removals: readonly Removal[]): Promise<void>;
   /** Logs a document before it is stored. Resolves when the entry is durable. */
   documented(name: string, content: Uint8Array): Promise<void>;
-  /** Logs the removal of documents in advance. Resolves when the entries are in the store. */
+  /** Logs removals of documents before the documents are removed. Resolves when the entries are in the store. */
   removingDocuments(names: readonly string[], reason: string): Promise<void>;
   /** Newest known entry of another log, if a trusted key signed it. */
   witnessed(log: string): LogHead | undefined;

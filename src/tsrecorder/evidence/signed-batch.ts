@@ -32,7 +32,7 @@ export function batchName(file: string): string {
  * Returns the start of a batch in nanoseconds since the epoch.
  *
  * @param name complete name in the store
- * @returns undefined if the name is not that of a batch, or if the folder is that of another day
+ * @returns undefined if the name is not a batch name, or if the folder belongs to another day
  */
 export function batchTime(name: string): bigint | undefined {
   const file = name.slice(name.lastIndexOf('/') + 1);

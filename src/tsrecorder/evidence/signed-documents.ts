@@ -17,7 +17,7 @@ const MAX_READ = 5000;
  * time.
  */
 const REFRESH_MS = 30_000;
-/** Maximum wait for a refresh, in milliseconds. It continues in the background. */
+/** Maximum wait for a refresh, in milliseconds. After this time, the refresh continues in the background. */
 const MAX_WAIT_MS = 2000;
 
 export interface SignedDocumentsOptions<T> {

@@ -97,7 +97,7 @@ export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]
   });
 }
 
-/** Returns public keys by their ids. */
+/** Returns a map of public keys by key id. */
 export function keysById(keys: readonly PublicKey[]): ReadonlyMap<string, PublicKey> {
   return new Map(keys.map((key) => [key.id, key]));
 }

@@ -67,7 +67,8 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     trusted: trusted.length > 0,
     byId: trusted.length > 0 ? keysById(trusted) : published,
   };
-  // Read the tails before listing the segments. A segment published in between then contains the entries of the tail.
+  // Read the tails before listing the segments. If a segment is published between the two reads, it contains the
+  // entries of the tail.
   const tails = await readTails(store, findings);
   const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
   for (const name of await store.listDocuments(segmentPrefix())) {
@@ -169,7 +170,7 @@ export function checkHeads(
 /** The last entry of a log at the time of an observation. */
 export interface SeenHead {
   readonly head: LogHead;
-  /** Name of the observer, as the start of a sentence. */
+  /** Name of the observer, for the start of a sentence. */
   readonly by: string;
 }
 
@@ -301,7 +302,7 @@ class LogReader {
   #takeKey(n: number, raw: string, object: string): void {
     const key = parsePublicKey(raw)?.id;
     if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
-    // If the verifier provided the keys, a change from one of them to another is a key rotation.
+    // If the verifier provided the keys, a change of the signing key to another provided key is a key rotation.
     else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
       const message = `from here on the log is signed by the key ${key}; if that is expected, name all keys`;
       this.#fault('log-key-changed', message, n, object);

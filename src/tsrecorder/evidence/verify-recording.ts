@@ -47,9 +47,9 @@ export interface VerifiedPart {
   readonly to: number;
   /** True if the session ended with this part. */
   readonly isEnd: boolean;
-  /** Address of the recorder that has the part before this part. */
+  /** Address of the recorder that has the previous part. */
   readonly before?: string;
-  /** Addresses where the gateway would continue an interrupted part. */
+  /** Addresses of the recorders to which the gateway would send the rest of an interrupted part. */
   readonly after: readonly string[];
 }
 
@@ -79,8 +79,8 @@ export interface RecordingContext extends LogIndex {
 }
 
 /**
- * Grace period for log entries, in milliseconds. Recorders publish entries some seconds late, and later if the store
- * sometimes fails.
+ * Grace period for log entries, in milliseconds. Recorders publish entries some seconds late. Failures of the store
+ * increase the delay.
  */
 const PUBLISHING_MS = 120_000;
 

@@ -39,7 +39,8 @@ export const UNFINISHED_MS = 86_400_000;
  * - `verified`: all objects with evidence are unchanged, according to keys of the verifier.
  * - `failed`: something changed.
  * - `lost`: acknowledged bytes are lost. Other faults are possible too.
- * - `unverified`: no faults, and no basis for a verdict: the verifier provided no key, or no log here is signed by one.
+ * - `unverified`: there are no faults, but the verifier provided no key, or none of its keys signed a log in this
+ *   store.
  */
 export type StoreVerdict = 'verified' | 'failed' | 'lost' | 'unverified';
 
@@ -51,7 +52,7 @@ export interface VerifyReport {
   /** True if a key of the verifier signed a log here. */
   readonly isOurs: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
-  /** Number of sessions with a start entry only. */
+  /** Number of started sessions without an end in the log and without a recording in the store. */
   readonly unfinished: number;
   /** Number of recordings that were removed according to the log. */
   readonly removed: number;
@@ -272,7 +273,7 @@ function checkCourses(
     const found = bodies.get(where.recording);
     const isShort = found !== undefined && found < course.durable;
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
-    // Report missing bytes only after the session was closed or is late: its recorder may still store them.
+    // Report missing bytes only if the session was closed or is late. Before that, its recorder may still store them.
     if (isShort && !isKnown && (course.closed || isLate)) {
       const message = `the recorder acknowledged ${course.durable} bytes of it, and the recording has ${found}`;
       findings.push(fault('lost', message, where));

@@ -117,8 +117,8 @@ async function copyDurably(source: string, target: string): Promise<void> {
 }
 
 /**
- * Renames a file. Without hard links, a file that another process creates with this name at the same moment would be
- * replaced. Recording keys are unique, so this does not happen.
+ * Renames a file. Without hard links, the rename would replace a file that another process creates with this name at
+ * the same moment. Recording keys are unique, so no other process uses the name.
  */
 async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
   try {
@@ -154,13 +154,13 @@ export async function removeFile(path: string): Promise<void> {
   }
 }
 
-/** Minimum number of free inodes. A session needs two for its spool and three for the store. */
+/** Minimum number of free inodes. A session needs two inodes for its spool and three for the store. */
 const MIN_FREE_FILES = 100;
 
 /** Returns the free bytes of a directory, or 0 if it has almost no free inodes. @throws a system error */
 export async function freeBytesIn(directory: string): Promise<number> {
   const { bavail, bsize, files, ffree } = await statfs(directory);
-  // File systems without an inode limit report 0 for both numbers.
+  // File systems without an inode limit report 0 for `files` and `ffree`.
   return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;
 }
 

@@ -197,7 +197,9 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
   };
 }
 
-/** Returns the place of the upload in its session. An upload whose gateway got the confirmation is the last part. */
+/**
+ * Returns the place of the upload in its session. The upload is the last part if its gateway received the confirmation.
+ */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
   const isLast = upload.clean && upload.awaited();
   const { after = [], ...place } = describePart(upload.meta);
@@ -249,7 +251,7 @@ async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> 
   }
 }
 
-/** Reads bytes `[start, end)` of a file; fewer if it is shorter. */
+/** Reads bytes `[start, end)` of a file. A shorter file yields fewer bytes. */
 export async function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
   const file = await open(path, 'r');
   try {

@@ -15,7 +15,7 @@ export interface IngestOptions {
   readonly limits: SessionLimits & {
     /**
      * Maximum number of sessions in the spool: open ones, interrupted ones that can be continued, and finished ones.
-     * The slots of one node must not outnumber the free slots.
+     * One node may use at most half of the slots that other nodes leave free.
      */
     readonly maxSessions: number;
     /** Maximum pending bytes of all sessions. */

@@ -302,8 +302,8 @@ export class Ingest {
   /**
    * Moves a session to a new connection. This is one step, so concurrent connections wait for each other.
    *
-   * @returns undefined if the session has ended, or if another recorder has bytes that are missing here. In the second
-   *   case this session ends. The connection then starts another part
+   * @returns undefined if the session has ended, or if the connection starts after the durable bytes of this recorder.
+   *   In the second case this session ends. The connection then starts another part
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
   async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
