@@ -136,7 +136,7 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
     const name = `${FOLDER}${recording}/${fixedName ?? `${at}-${randomBytes(4).toString('hex')}`}`;
     const content = Buffer.from(encodeStatement('review', statement, key));
-    // Replace a document with a fixed name, because a forged document may already have the name.
+    // If the name is fixed, replace an existing document, because a forged document may already have this name.
     if (fixedName === undefined) await store.putDocument(name, content);
     else await store.replaceDocument(name, content);
     return reviewsIn(documents.changed(name, statement)).get(recording) ?? NO_REVIEW;

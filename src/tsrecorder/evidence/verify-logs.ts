@@ -58,7 +58,7 @@ export interface KeyRing {
 /**
  * Reads and verifies all logs.
  *
- * @param trusted keys of the verifier. If empty, the keys come from the store, and a notice says so
+ * @param trusted keys of the verifier. If empty, the keys come from the store, and the result contains a notice
  */
 export async function readLogs(store: DocumentReader, trusted: readonly PublicKey[]): Promise<ReadLogs> {
   const findings: Finding[] = [];

@@ -13,8 +13,8 @@ import {
 } from '../../wire/recorder-api/session-order.ts';
 
 /**
- * Maximum time until the gateway confirms an order. It is shorter than the timeout of the portal, so viewers get a
- * result.
+ * Maximum time until the gateway confirms an order. This timeout is shorter than the timeout of the portal, so that
+ * viewers get a result.
  */
 const CONFIRM_MS = 5_000;
 /** Maximum number of unconfirmed orders of one session, except orders to end it. */

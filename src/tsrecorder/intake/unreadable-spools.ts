@@ -1,6 +1,6 @@
 /**
- * Unreadable spools, because of a failing disk or a damaged file. They may contain acknowledged bytes, so they are
- * never removed. Lists show them as damaged, and the recorder retries them forever.
+ * Handles spools that are unreadable because of a failing disk or a damaged file. They may contain acknowledged bytes,
+ * so they are never removed. Lists show them as damaged, and the recorder retries them forever.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';
@@ -92,7 +92,7 @@ function describeUnreadable(directory: string, key: RecordingKey, error: unknown
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),
     isOpen: () => false,
-    // Never resolves: after a repair, another entry replaces this one.
+    // Never resolves. After a repair, another entry replaces this one.
     stored: new Promise(() => undefined),
     watch: () => () => undefined,
   };

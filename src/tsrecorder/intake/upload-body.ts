@@ -1,7 +1,7 @@
 /**
  * The body of an upload, as lines or as frames. The recorder converts frames to lines and counts the durable bytes of
- * lines. A gateway can continue an upload of frames only at the end of a frame. Such acknowledgements therefore contain
- * only ends of frames, counted both in bytes of lines and in bytes of frames.
+ * lines. A gateway can continue an upload of frames only at the end of a frame. The acknowledgements of such an upload
+ * therefore refer only to ends of frames. They contain the number of line bytes and the number of frame bytes.
  */
 import { isUtf8 } from 'node:buffer';
 import { TailcastError } from '../../errors.ts';
@@ -27,7 +27,7 @@ export interface UploadBody {
 /**
  * Creates the body of an upload.
  *
- * @param at position of the upload in its session, and its format
+ * @param at position of the upload in its session, and its format (lines or frames)
  * @param bodyBytes number of durable bytes before this upload. The transport has already acknowledged them
  */
 export function createUploadBody(

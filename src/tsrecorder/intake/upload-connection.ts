@@ -26,8 +26,8 @@ export interface Upload {
    */
   end(): Promise<boolean>;
   /**
-   * Called when the connection is closed or the transport gives up. After a call of `end`, it means that the uploader
-   * may not get the confirmation.
+   * Called when the connection is closed or the transport gives up. After a call of `end`, `cut` means that the
+   * uploader may not receive the confirmation.
    */
   cut(reason: string): void;
 }
@@ -89,7 +89,10 @@ export function asUploadFailure(error: unknown): TailcastError {
     : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
 }
 
-/** Returns the key of a session among all nodes. Two nodes with the same session name have two sessions. */
+/**
+ * Returns a key that identifies a session among the sessions of all nodes. Two nodes with the same session name have
+ * two sessions.
+ */
 export function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
   return token === undefined ? undefined : JSON.stringify([nodeId, token]);
 }

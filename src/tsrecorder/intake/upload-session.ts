@@ -84,8 +84,9 @@ export interface SessionDependencies {
   /** Called after the header. From then on, the session has a key. */
   readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
-   * Called when bytes of the body are durable. `header`: the stored header line, only in the first call. The bytes are
-   * acknowledged when the returned promise resolves, or immediately for undefined. A rejection ends the session.
+   * Called when bytes of the body are durable. `header` is the stored header line in the first call, later undefined.
+   * The bytes are acknowledged when the returned promise resolves. If no promise is returned, they are acknowledged
+   * immediately. A rejection ends the session.
    */
   readonly onDurable: (
     started: StartedUpload,
@@ -122,12 +123,12 @@ export class UploadSession implements Committable {
   #durable: SpoolPosition;
   /** Number of body bytes to skip, because an earlier connection sent them. */
   #skipBytes = 0;
-  /** Number of further body bytes that repeat the start of the session. */
+  /** Number of body bytes that repeat the start of the session and follow the skipped bytes. */
   #preambleBytes = 0;
   #oddLines = 0;
-  /** Stored header line; undefined after the log has it. */
+  /** Stored header line. Undefined after the header line was passed to the log. */
   #header: Uint8Array | undefined;
-  /** Resolves when the evidence log has the durable bytes, and they are confirmed. */
+  /** Resolves when all earlier positions are in the evidence log and confirmed. */
   #confirming: Promise<void> | undefined;
   #failure: TailcastError | undefined;
   #paused = false;
@@ -164,7 +165,7 @@ export class UploadSession implements Committable {
     return this.#started;
   }
 
-  /** Number of durable bytes of the session and of its files. */
+  /** Number of durable body bytes of the session, and durable length of its files. */
   get durable(): SpoolPosition {
     return this.#durable;
   }
@@ -174,8 +175,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * True if a body that ends now is incomplete. A gateway that sends annotations also sends one at the end of the
-   * session.
+   * True if the received data lacks the end of the session. A gateway that sends annotations also sends one at the end
+   * of the session.
    */
   get lacksEnd(): boolean {
     const facts = this.#started?.facts;
@@ -198,7 +199,7 @@ export class UploadSession implements Committable {
 
   /**
    * Attaches a connection. The new connection replaces an earlier one.
-   * @param at position of the connection's body in the session. Repeated lines do not count
+   * @param at position of the connection's body in the session. The position does not include repeated lines
    * @throws TailcastError `UPLOAD_CONFLICT` if the position is after the last durable byte
    */
   attach(events: AttachmentEvents, at: Pick<Continuation, 'offset' | 'preambleBytes'>): void {

@@ -87,8 +87,8 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
-    // Uploaders write the header. Accept only valid names: other text could look like a cluster name with a namespace
-    // in an access mark.
+    // Uploaders write the header. Accept only valid names. In an access mark, an invalid name could look like a cluster
+    // and a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };

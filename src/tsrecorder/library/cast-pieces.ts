@@ -14,7 +14,7 @@ import type { ReadableStore } from '../store/store.ts';
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {
   readonly start: number;
-  /** Current end. The end may grow while `live` is set. */
+  /** Current end. While `live` is set, later calls may return a greater offset. */
   end(): number;
   /** Reads a range of the file. */
   read(range: ByteRange): AsyncIterable<Uint8Array>;

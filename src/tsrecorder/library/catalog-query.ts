@@ -8,7 +8,9 @@ import {
   type TrustLevel,
 } from '../../wire/recorder-api/recording-status.ts';
 
-/** Filters of a list. Texts must be equal, except `text`, which matches substrings. */
+/**
+ * Filters of a list. The filter `text` matches substrings. All other texts must be equal to the value in the recording.
+ */
 export interface CatalogQuery {
   /**
    * Case-insensitive substring of: command, user, tags, nodes, cluster, namespace, pod, container, id, problem,
@@ -30,7 +32,7 @@ export interface CatalogQuery {
   /** Time range in nanoseconds since the epoch: `from` is inclusive, `to` is exclusive. */
   readonly from?: bigint;
   readonly to?: bigint;
-  /** Sort order. Default: newest. All other orders require an index. */
+  /** Sort order. Default: newest. All orders except `newest` require an index. */
   readonly sort?: ListSort;
   readonly limit: number;
   /** `next` of the previous page, from a list with the same sort order. */

@@ -40,7 +40,10 @@ import { formatTime, parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
-  /** Newest first, or in the requested order. A page may have fewer than `limit` entries even if more pages follow. */
+  /**
+   * Recordings in the requested order. Default: newest first. A page may have fewer than `limit` entries even if more
+   * pages follow.
+   */
   readonly recordings: readonly Recording[];
   /** Cursor of the next page; undefined on the last page. */
   readonly next?: string;
@@ -292,7 +295,7 @@ async function* describeAhead(
   let batch: ListedRow[] = [];
   for await (const session of sessions) {
     const described = describeCandidate(session);
-    // The consumer gets the error when it reads this recording.
+    // The consumer gets this error when it reads the recording.
     described.catch(() => undefined);
     const recording = async (): Promise<Recording | undefined> => (await described)?.recording;
     batch.push({ at: { order: session.order }, recording });

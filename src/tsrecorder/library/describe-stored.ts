@@ -72,7 +72,10 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
   };
 }
 
-/** Descriptions by recording. Above the maximum number or {@link MAX_CACHED_LENGTH}, the oldest ones are dropped. */
+/**
+ * Descriptions by recording. If the cache exceeds a limit (`maxCount` or {@link MAX_CACHED_LENGTH}), the oldest
+ * descriptions are dropped.
+ */
 class DescriptionCache {
   readonly #entries = new Map<
     string,
@@ -85,7 +88,7 @@ class DescriptionCache {
     this.#maxCount = maxCount;
   }
 
-  /** @param of current version of the recording */
+  /** @param of current version of the recording; another version in the cache is ignored */
   get(id: string, of: string): DescribedPart | undefined {
     const entry = this.#entries.get(id);
     return entry?.of === of ? entry.described : undefined;

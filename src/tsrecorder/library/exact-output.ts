@@ -67,7 +67,10 @@ export async function* exactOutput(
   state.finish();
 }
 
-/** State according to the notes so far: stream and exact bytes of the next output, and the outcome of the session. */
+/**
+ * State that results from the notes read so far: stream and exact bytes of the next output, and the outcome of the
+ * session.
+ */
 class NoteState {
   stream: 'stdout' | 'stderr' = 'stdout';
   readonly #onProblem: (text: string) => void;
@@ -103,7 +106,7 @@ class NoteState {
     }
   }
 
-  /** Returns the original bytes of the text `text` in the cast. */
+  /** Returns the original bytes of an output text of the cast. */
   bytesOf(text: string): Uint8Array {
     const exact = this.#exact;
     this.#exact = undefined;

@@ -147,8 +147,8 @@ async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promi
   const { headerBytes, headerEnd } = described.part;
   if (bodyOffset <= headerEnd) return headerBytes;
   /**
-   * Number of session bytes before the offset that are not in the cast: notes, minus the bytes that the stored header
-   * line is longer.
+   * Number of session bytes before the offset that are not in the cast. These are the notes. The extra bytes of the
+   * stored header line are subtracted.
    */
   let elsewhere = headerEnd - headerBytes;
   for await (const lines of readPlaced(described)) {

@@ -17,7 +17,7 @@ export interface JsonMember {
 export interface JsonObjectText {
   /** Text without surrounding white space. The text starts with `{` and ends with `}`. */
   readonly text: string;
-  /** Result of `JSON.parse`. Integers above 2^53 are rounded here and exact in `text`. */
+  /** Result of `JSON.parse`. Integers above 2^53 are rounded in `value` and exact in `text`. */
   readonly value: ReadonlyMap<string, unknown>;
   readonly members: readonly JsonMember[];
 }

@@ -29,7 +29,7 @@ export interface Listing extends ListedUploads<StoredRecording> {
 export interface Listings {
   /** Returns a listing that is at most `refreshMs` old. */
   recent(): Promise<Listing>;
-  /** Starts a listing before the first request. The next request nevertheless lists again, to find later changes. */
+  /** Starts a listing before the first request. The next request creates another listing, to find later changes. */
   prepare(): Promise<Listing>;
   /** Discards the listing, so that the next request lists again. */
   forget(): void;

@@ -12,7 +12,8 @@ export interface LiveOrders {
   /**
    * Ends, pauses, holds or resumes the session. If the order ends the session, the user sees the reason. Resolves when
    * the gateway has confirmed the order.
-   * @param order `by`: the viewer or rule, a line for the user; `reason`: at most `MAX_REASON_LENGTH` characters
+   * @param order `by`: name of the viewer or rule on one line, shown to the user; `reason`: at most `MAX_REASON_LENGTH`
+   * characters
    * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
    */
   give(order: {
@@ -23,7 +24,7 @@ export interface LiveOrders {
   /**
    * Tells the gateway that a viewer watches a moderated session. Viewers repeat the call every `WATCH_INTERVAL_MS`.
    * @param by name of the viewer, for the note in the recording
-   * @throws TailcastError `ORDER_REFUSED` if the viewer may not moderate the session; as `give`
+   * @throws TailcastError `ORDER_REFUSED` if the viewer may not moderate the session; also the errors of `give`
    */
   watch(by: string, watcher: SessionWatcher): Promise<void>;
 }

@@ -63,7 +63,7 @@ async function* followSpool(
   }
 }
 
-/** Properties that require changes of the cast before a player can display it. */
+/** Properties of a cast that a player cannot display without changes. */
 export interface Presentation {
   readonly rowsFirst: boolean;
   /**
@@ -82,7 +82,7 @@ export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presen
 
 /**
  * Adapts a cast for a terminal. Resize events become `COLSxROWS`. If the session had no terminal, the size becomes
- * 80x24, and line feeds get carriage returns. Every chunk ends with a complete line. Memory holds one line.
+ * 80x24, and line feeds get carriage returns. Every chunk ends with a complete line. Only one line is in memory.
  */
 export async function* presentCast(
   chunks: AsyncIterable<Uint8Array>,

@@ -31,9 +31,9 @@ export interface SessionFacts {
   /** Outcome of the session as reported by the gateway. */
   readonly outcome: EndAnnotation['outcome'] | undefined;
   readonly reason: string | undefined;
-  /** True if the gateway reported output, recorded or not. */
+  /** True if the gateway reported output. The output may be missing in the recording. */
   readonly hasOutput: boolean;
-  /** The first gaps. `gapCount` is the number of all gaps. */
+  /** The first gaps. `gapCount` counts all gaps. */
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
   readonly noteCount: number;

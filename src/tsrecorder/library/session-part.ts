@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto';
 
 /** Position of an upload in its session. */
 export interface SessionPart {
-  /** Name of the session from the uploader, or the id of the recording. */
+  /** Name of the session, chosen by the uploader. Default: the id of the recording. */
   readonly session: string;
   /** Number of the upload in its session, starting with 1. */
   readonly number: number;
@@ -20,8 +20,8 @@ export interface SessionPart {
   /** Length of the header line in the stored cast. */
   readonly headerBytes: number;
   /**
-   * Offset of the first byte after the header line in the session: the uploaded length of the header line, or `offset`
-   * for later parts.
+   * Position in the session of the first byte after the header line. In the first part, this is the uploaded length of
+   * the header line; in later parts, it is `offset`.
    */
   readonly headerEnd: number;
   /** Address of the previous recorder of the session, as reported by the uploader. */

@@ -13,7 +13,7 @@ import type { Describe } from './describe-stored.ts';
 export interface Candidate {
   readonly key: RecordingKey;
   readonly id: string;
-  /** Time with a fixed width, then the node. Sorting by this text sorts by time. */
+  /** Sort key: time with a fixed width, then the node. */
   readonly order: string;
   /** Session mark from the object name. Every writer of the store can forge the name: see {@link isPart}. */
   readonly mark: string | undefined;
@@ -99,7 +99,7 @@ export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
 /** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */
 const MAX_PARTS = 1000;
-/** Uploads of one session that are read concurrently. */
+/** Number of uploads of one session that are read concurrently. */
 const PARTS_BATCH = 32;
 
 /** Returns a function that reads the uploads of each session once. */
@@ -182,8 +182,8 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
 }
 
 /**
- * Describes a session with one visible upload. The description states the missing bytes. It also states the place of
- * the upload, so that a viewer who may see the other uploads can join them.
+ * Describes a session with one visible upload. The description states the missing bytes. The description also states
+ * the place of the upload. A viewer who may see the other uploads can therefore join them.
  */
 async function asSession(
   described: DescribedPart | undefined,
@@ -206,7 +206,7 @@ async function asSession(
     ...(problem === undefined ? {} : { problem }),
   };
   const { recording } = entry;
-  // `joinParts` already includes the problem and the continuation.
+  // `joinParts` has already added the problem and the continuation to `recording.problem`.
   const more = part.offset === 0 ? [problem, ...isContinued(described)] : [recording.problem];
   const problems = more.filter((each) => each !== undefined).join('; ');
   return {

@@ -27,7 +27,7 @@ export interface MergedUploads {
 /**
  * Merges uploads with a listing.
  *
- * @param few uploads in any order. They replace listed uploads with the same id
+ * @param few uploads in any order. An upload replaces the listed upload with the same id
  */
 export function mergeUploads<T extends { readonly key: RecordingKey }>(
   few: readonly Candidate[],

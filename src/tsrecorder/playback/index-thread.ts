@@ -56,13 +56,16 @@ async function main(): Promise<void> {
   }
 }
 
-/** Requests of viewers and uploads come first. Only Linux has a priority for each thread. */
+/**
+ * Lowers the priority of this thread, so that requests of viewers and uploads come first. Only Linux has a priority for
+ * each thread.
+ */
 function lowerPriority(): void {
   if (process.platform !== 'linux') return;
   try {
     setPriority(NICE);
   } catch {
-    // The OS does not allow it.
+    // The OS does not allow a lower priority.
   }
 }
 

@@ -26,7 +26,7 @@ const MAX_AHEAD = 4;
 /** Memory limits of a thread, so that a hostile recording stops only its thread and not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
 /**
- * Maximum CPU time of a build: a constant plus a time per byte. It exceeds the work budget of a build several times.
+ * Maximum CPU time of a build: a constant plus a time per byte. This limit is several times the work budget of a build.
  */
 const MIN_CPU_MS = 10_000;
 const CPU_MS_PER_BYTE = 0.01;

@@ -1,7 +1,7 @@
 /**
  * Play indexes of a recorder. An index is built when a viewer first opens the recording, or when a long session has
- * ended. Indexes are kept in a folder of the spool. Above the size limit, the least recently used ones are removed.
- * They are built again on demand. Play indexes are not evidence.
+ * ended. Indexes are kept in a folder of the spool. If the indexes exceed the size limit, the least recently used
+ * indexes are removed. They are built again on demand. Play indexes are not evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
@@ -32,8 +32,8 @@ export interface PlayIndexOptions {
   /** Maximum size of all files, in bytes. The least recently used files are removed first. */
   readonly maxBytes: number;
   /**
-   * Maximum number of concurrent builds. Recordings of one user can occupy all except one, so that long builds of one
-   * user never block those of others.
+   * Maximum number of concurrent builds. Recordings of one user can occupy all slots except one. Long builds of one
+   * user therefore never block the builds of other users.
    */
   readonly maxBuilding: number;
   /** Maximum number of queued builds. Above this number, requests fail with `RECORDER_BUSY`. */
@@ -125,7 +125,8 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     async frame(entry, index) {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
-      // Search shorter indexes too: the viewer may have loaded one, and its keyframes are the same as in longer ones.
+      // Search shorter indexes too, because the viewer may have loaded a shorter index. Its keyframes also occur in
+      // longer ones.
       for (const { name } of [...whole, ...growingOf(entry)]) {
         const known = await readStored(name);
         const start = known?.frameOffsets[index];
@@ -193,8 +194,8 @@ interface Builds {
   /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
   /**
-   * True if less than half of the queue is in use. Builds for thumbnails leave the other half free for recordings that
-   * viewers play.
+   * True if less than half of the queue is in use. Thumbnails are built only then, so that the other half stays free
+   * for recordings that viewers play.
    */
   hasSpace(): boolean;
   /** Discards the results of running builds for these recordings. */
@@ -238,7 +239,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
       await rename(task.indexPath, `${path}.json`);
       await trim(name);
     } catch (error) {
-      // Remove partial files, which `trim` would count.
+      // Remove partial files, because `trim` would count their size.
       for (const ending of ['.json.new', ...SIDE_FILES])
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;

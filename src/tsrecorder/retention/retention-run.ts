@@ -40,8 +40,8 @@ import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/with-timeout.ts';
 
 /**
- * Maximum time from the start of a recording until it is in the store, in milliseconds. Later, the alert marks of a
- * missing recording are removed.
+ * Maximum time from the start of a recording until it is in the store, in milliseconds. After this time, the alert
+ * marks of a missing recording are removed.
  */
 const NEVER_STORED_MS = 366 * 86_400_000;
 /** Maximum number of recordings whose size or user is read concurrently. */
@@ -152,12 +152,12 @@ export async function planStoreRetention(
 }
 
 /**
- * Plans again with holds on all parts of sessions that have a held part. Only sidecars of parts that would be removed
- * are read.
+ * If a part is held, all parts of its session are held. Adds these holds, and plans again. Only sidecars of parts that
+ * would be removed are read.
  *
  * @param proofs proofs of the holds, by recording
  * @param planWith returns the plan for the given holds
- * @returns the plan, and the proofs of the holds including those of the other parts
+ * @returns the plan, and the proofs of all holds, including holds of other parts
  */
 async function planSessions(
   store: RecordingStore,
@@ -292,7 +292,8 @@ async function sizeOf(
  *
  * @param signal if it aborts, the run stops before the next recording
  * @param loggedHolds reads the holds in the logs of the store
- * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals before the failure
+ * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. If the run fails, the log already contains the
+ * removals that preceded the failure
  */
 export async function applyRetention(
   options: RetentionOptions,
@@ -353,8 +354,8 @@ async function settleHolds(
 
 /**
  * Returns holds and releases of stored recordings that are in the logs of the store and not yet in the log of this
- * recorder. Another recorder may have logged a hold before its document was removed. An earlier log of this recorder
- * may also contain holds that its current log lacks, because the spool was lost.
+ * recorder. Another recorder may have logged a hold before its document was removed. If the recorder lost its spool,
+ * its earlier log may contain holds that are missing in its current log.
  */
 async function newerHolds(
   store: RecordingStore,

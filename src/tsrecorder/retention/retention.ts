@@ -50,7 +50,7 @@ export interface PlannedRemoval extends KeptRecording {
 
 /** Changes of one run. */
 export interface RetentionChanges {
-  /** First removals by age, then removals by size. Both kinds are sorted by user, oldest first. */
+  /** Removals by age precede removals by size. Each of the two groups is sorted by user, oldest first. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];

@@ -28,14 +28,17 @@ export interface CompleteSession {
 export interface WritingEngine {
   /**
    * Returns the indexed version of a session, or undefined. Called before the session is read. If two recorders write
-   * the session, the one that called later wins.
+   * the session, the recorder that called `version` later wins.
    */
   version(id: string): Answered<string | undefined>;
   /** Adds a session. The next flush writes it and removes its older version. Add each session once per flush. */
   add(session: CompleteSession): Answered<void>;
   /** Writes the added sessions. @returns their number */
   flush(): Answered<number>;
-  /** Appends to a running session, whose version is empty until it is added. `fresh`: deletes its earlier text. */
+  /**
+   * Appends moments to a running session. The version of the session is empty until `add` and `flush` are called. If
+   * `fresh` is true, deletes the earlier text of the session.
+   */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): Answered<void>;
   remove(id: string): Answered<void>;
   /** Erases removed words from the files. */

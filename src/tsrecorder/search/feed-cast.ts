@@ -5,10 +5,7 @@ import type { IndexClient } from './index-client.ts';
 import type { Followed } from './live-waits.ts';
 import type { WorkDone } from './messages.ts';
 
-/**
- * Size of a piece, in bytes. It is large enough to be fast, and small enough that a costly piece does not delay other
- * sessions.
- */
+/** Size of a piece, in bytes. Larger pieces are sent faster, but a costly piece would delay other sessions. */
 const FEED_BYTES = 65_536;
 
 /** Sends bytes `[start, end)` of a cast, as fast as the process reads them. */

@@ -32,8 +32,8 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
   const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = job;
   let isOpen = true;
   /**
-   * True while an error means that the index failed, for example because of a full disk. Otherwise the recording is
-   * unreadable.
+   * If true, an error means that the index failed, for example because of a full disk. If false, an error means that
+   * the recording is unreadable.
    */
   let isWriting = false;
   try {
@@ -53,8 +53,8 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
     return 'read';
   } catch (error) {
     if (index.isStopped || !isOpen || isWriting) throw error;
-    // The store failed or the recording is unreadable; the index works. The next comparison of store and index finds
-    // the recording again.
+    // The index works, but the store failed or the recording is unreadable. The next comparison of store and index
+    // finds the recording again.
     metrics.unreadable();
     log.warn(
       { error: errorText(error), recording: id },

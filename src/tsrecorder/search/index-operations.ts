@@ -11,7 +11,7 @@ import type { Answer, Ask, Effort, IndexOperation, WorkDone } from './messages.t
 
 /** Maximum length of a line of a cast, in bytes. Longer lines are skipped. */
 const MAX_LINE = 16 * 1024 ** 2;
-/** Work limit of a quick reading. Sessions of shells and most full-screen programs need at most half of it. */
+/** Work limit of a quick reading. Sessions of shells and most full-screen programs need at most half of this limit. */
 const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
 
 /** Header of a cast without a terminal. */
@@ -140,7 +140,9 @@ class FedRecording {
   readonly effort: Effort;
   isFirst = true;
   readonly #budget: WorkBudget;
-  /** Reads the output for rules after the budget of the index is exhausted. It has its own budget. */
+  /**
+   * Reader of the output for rules, used after the budget of the index is exhausted. This reader has its own budget.
+   */
   #lines: CastText | undefined;
   readonly #unrendered = new WorkBudget();
   readonly #cast: CastText;
@@ -207,7 +209,8 @@ class FedRecording {
   }
 
   /**
-   * Decodes all complete lines at once if they are ASCII. Nearly all casts are. @returns offset of the remaining bytes
+   * Decodes all complete lines at once if they are ASCII. Nearly all casts are ASCII. @returns offset of the remaining
+   * bytes
    */
   #asciiLines(bytes: Uint8Array): number {
     let start = 0;

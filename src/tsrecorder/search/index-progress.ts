@@ -49,7 +49,7 @@ export interface Indexer {
   stored(id: string, owner?: string): void;
   /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
   pending(): PendingIds | undefined;
-  /** Reports removed recordings. They are then erased from the index. */
+  /** Reports removed recordings. The indexer then erases these recordings from the index. */
   removed(ids: readonly string[]): void;
   progress(): Promise<IndexProgress>;
   /** Resolves when the index is up to date. */

@@ -37,7 +37,7 @@ const GROWING_TICKS = 10;
 const CHECK_MS = 10_000;
 /** Maximum time for the current step when the indexer closes; then its process is killed. */
 const CLOSE_MS = 2000;
-/** Maximum number of recordings, and of bytes of their casts, per flush. */
+/** Limits per flush: number of recordings, and total size of their casts in bytes. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
 /**
@@ -45,7 +45,7 @@ const MAX_READ_BYTES = 8_388_608;
  * recordings.
  */
 const MAX_QUICK_BYTES = 4 * 1024 ** 2;
-/** Work units that running sessions may use before stored recordings are indexed again: about 100 ms. */
+/** Maximum work units per turn for running sessions, about 100 ms. After that, stored recordings get a turn. */
 const FOLLOW_WORK = 25e6;
 
 /** Starts the indexer of a recorder. */
@@ -55,7 +55,7 @@ export function startIndexer(options: IndexerOptions): Indexer {
 
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
-  /** New recordings. They are indexed before those of the last comparison. */
+  /** New recordings. They are indexed before the recordings that the last comparison found. */
   readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
@@ -250,7 +250,10 @@ class StoreIndexer implements Indexer {
     this.#wake = Promise.withResolvers();
   }
 
-  /** Writes the recordings that were read to the index. Bytes that are stored later belong to another version. */
+  /**
+   * Writes the recordings that were read to the index. If more bytes of a recording are stored later, they belong to a
+   * new version of the recording.
+   */
   async #flush(index: IndexClient): Promise<void> {
     if (this.#read.size === 0) return;
     await index.ask('flush', null);
@@ -286,15 +289,15 @@ class StoreIndexer implements Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // This id is a later part that was stored before the first part of its session.
+    // The recording `id` is a later part. It was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
     }
     const key = this.#newKey();
     const listing = sessionListing(entry);
-    // NOTE: the index contains only the first upload of a session. After a restart, later uploads are therefore checked
-    // again.
+    // NOTE: the index contains only the first upload of a session. After a restart, the indexer therefore checks later
+    // uploads again.
     if (listing === undefined) this.#keepApart([id, entry.recording.id]);
     const doc = {
       names: sessionNames(entry.recording),
@@ -375,7 +378,7 @@ class StoreIndexer implements Indexer {
     const before = this.#followWork;
     for (const [id, { recording }] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
       if (this.#followWork - before > FOLLOW_WORK) {
-        // Wake up the loop for the other recordings.
+        // Wake the loop, so that it continues with the remaining sessions.
         this.#wake.resolve();
         return;
       }

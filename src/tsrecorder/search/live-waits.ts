@@ -1,6 +1,6 @@
 /**
- * Measures how long durable bytes of running sessions wait until they are indexed. Times while the index is unavailable
- * count too.
+ * Measures how long durable bytes of running sessions wait until they are indexed. The time while the index is
+ * unavailable counts as waiting time.
  */
 import { castBytes } from '../library/replay.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
@@ -35,7 +35,7 @@ export class LiveWaits {
     }
   }
 
-  /** Starts indexing a running session. @returns the time since which it waits */
+  /** Starts indexing a running session. @returns the time when its waiting time started */
   begin(id: string): number | undefined {
     const since = this.#unread.get(id);
     this.#unread.delete(id);

@@ -11,9 +11,9 @@ interface Job {
   readonly steps: ReadingSteps;
 }
 
-/** Share of the work for long recordings while short ones wait. */
+/** Fraction of the work that long recordings get while short recordings wait. */
 const SHARE = 0.1;
-/** Number of recordings that are read concurrently. Each belongs to a different user. */
+/** Number of recordings that are read concurrently. Each of these recordings belongs to a different user. */
 const MAX_JOBS = 8;
 
 /** Long recordings of one indexer. */
@@ -39,7 +39,7 @@ export class LongRecordings {
     for (const { id } of this.#jobs.values()) yield id;
   }
 
-  /** Returns true if its reading has not started. */
+  /** True if the recording is queued, and none of its pieces was read. */
   isQueued(id: string): boolean {
     return this.#queue.has(id);
   }
@@ -48,16 +48,16 @@ export class LongRecordings {
     this.#queue.add(id, owner);
   }
 
-  /** Adds a share of the work units of a quick reading to the credit. */
+  /** Adds a fraction of `work` to the credit for long recordings. @param work work units of a quick reading */
   earn(work: number): void {
     if (this.hasMore) this.#credit += work * SHARE;
   }
 
   /**
-   * Reads one piece of a recording of the user with the least work so far.
+   * Reads one piece of a recording. Selects the user with the least work so far.
    *
    * @param read starts reading a recording
-   * @returns the recording if it is complete
+   * @returns the id of the recording if its last piece was read, otherwise undefined
    */
   async advance(read: (id: string) => ReadingSteps): Promise<string | undefined> {
     const owner = this.#nextOwner();

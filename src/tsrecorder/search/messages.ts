@@ -20,8 +20,8 @@ import type { ServerIndex } from './opensearch/server-index.ts';
 export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
 /**
- * Work limit of a recording. `quick` is enough for nearly all recordings. Costly recordings stop at this limit, so that
- * they do not delay others. `full` is the limit that also applies to transcripts.
+ * Work limit of a recording. `quick` is enough for nearly all recordings. Reading stops at this limit, so that a costly
+ * recording does not delay others. `full` is the limit that also applies to transcripts.
  */
 export type Effort = 'quick' | 'full';
 
@@ -39,7 +39,7 @@ export interface WorkDone {
 export interface IndexOperations {
   /** Opens the files or connects to the server. The first request. */
   open(ask: IndexPlace & { readonly mayWrite: boolean }): null;
-  /** Sets the rules that are matched with recordings from now on. */
+  /** Sets the rules for recordings that are started after this call. */
   watch(ask: readonly WatchedRule[]): null;
   /** Starts a recording. Returns `same` if the index has this version already. */
   begin(ask: {

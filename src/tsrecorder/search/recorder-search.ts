@@ -26,7 +26,7 @@ import {
 import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
 
 export interface SearchProgress extends IndexProgress {
-  /** Progress of a new index that is built next to the active one: number of its sessions, and total number. */
+  /** Progress of a new index that is built next to the active index: `done` sessions of the total number `of`. */
   readonly rebuilding?: { readonly done: number; readonly of: number };
 }
 

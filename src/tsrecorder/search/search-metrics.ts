@@ -16,7 +16,7 @@ export interface WatchedSearch {
 export interface SearchMetrics {
   /** Sets the function that returns the current values. Before this call, the metrics report that there is no index. */
   watch(progress: () => Promise<WatchedSearch>): void;
-  /** Called after a query of a kind, with the error code if it failed. */
+  /** Called after each query with its kind, its duration, and the error code if it failed. */
   asked(kind: string, seconds: number, code: string | undefined): void;
   /** Called when the index could not be written. */
   failed(): void;

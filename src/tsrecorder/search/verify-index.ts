@@ -53,7 +53,7 @@ export interface VerifyIndexOptions {
 const SAMPLE = 200;
 const REPORT_EVERY = 1000;
 
-/** Verifies an index. If the verification is incomplete, it yields no last line. */
+/** Verifies an index. If the verification is incomplete, the generator does not yield the last line (`done`). */
 export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<VerifyLine> {
   const { catalog, pending, signal } = options;
   const index = await options.start();
@@ -77,7 +77,8 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
       if (counts.checked % REPORT_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
-      // Not surplus: the session is running, or was stored or removed during the verification.
+      // A session in the catalogue is no fault: it is running, or was stored after the listing. A session that has left
+      // the index is no fault either.
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
       counts.faults += 1;
@@ -90,7 +91,7 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
 }
 
 /**
- * Returns the recordings in the store, newest first, and the ids that were in the index and are missing in the store.
+ * Returns the recordings in the store, newest first. Also returns the ids in the index that are missing in the store.
  */
 async function heldAgainst(
   index: IndexClient,

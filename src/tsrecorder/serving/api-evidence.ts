@@ -38,7 +38,7 @@ export interface EvidenceApiOptions {
 const MAX_RELATED = 10;
 const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
-/** API events within this time before and after a session count as part of it, in nanoseconds. */
+/** Time before and after a session, in nanoseconds. API events within this time count as part of the session. */
 const AROUND_NS = 60_000_000_000n;
 /**
  * Maximum duration of a session for which API events are returned. For a longer session, only events of its first hours
@@ -80,7 +80,10 @@ async function findRelated(
   };
 }
 
-/** Finds the accesses to the recording, and the API requests of its caller in the same minutes, as stored events. */
+/**
+ * Finds stored events: accesses to the recording, and API requests that its caller sent during the session or within a
+ * minute of it.
+ */
 async function findEvents(
   { recording }: CatalogEntry,
   search: EventSearch,

@@ -55,7 +55,8 @@ export function addReviewApi(
 ): void {
   app.get('/api/v1/recordings/:id/review', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    // The page of a recording also requests the review. Both requests belong to the same viewing.
+    // The page of a recording also requests the review. The requests for the recording and for its review count as one
+    // viewing.
     const { recording } = await find(request, reply, request.url.endsWith('?view=1') ? 'play' : 'show');
     const review = (await reviews.all()).get(recording.id) ?? NO_REVIEW;
     return { ...review, mayWrite: access.mayReview(await viewerOf(request, reply)) };
@@ -95,7 +96,7 @@ const MAX_IDS = 1000;
 /** Id that matches no recording. */
 const NO_ID = '-';
 
-/** Returns the ids that the viewer may see. Stops at one more than {@link MAX_IDS}. */
+/** Selects the ids that the viewer may see. Stops when more than {@link MAX_IDS} ids are selected. */
 export type VisibleIds = (ids: readonly string[]) => Promise<readonly string[]>;
 
 /** Number of ids that are checked at once. */

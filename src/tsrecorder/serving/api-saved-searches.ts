@@ -51,7 +51,7 @@ export function addSavedSearchApi(
   });
 }
 
-/** Logins contain no space, so the owner text of a node never equals a login. */
+/** The owner text of a node contains a space, so it never equals a login. */
 function ownerOf({ user, nodeId }: Viewer): string {
   return user ?? `node ${nodeId}`;
 }

@@ -1,7 +1,8 @@
 /**
  * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
- * index. Restricted viewers get only its state, and hidden sessions do not change it. Their responses are delayed to
- * fixed time steps: otherwise the response time would show whether hidden sessions contain a word (ADR 38).
+ * index. Restricted viewers get only the state of the index. Hidden sessions do not change this state. Their responses
+ * are delayed to fixed time steps: otherwise the response time would show whether hidden sessions contain a word (ADR
+ * 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -47,7 +48,7 @@ const STEP_MS = 100;
 /** Above this number of pending recordings the index is incomplete for all viewers with a rule. */
 const MAX_CHECKED = 1000;
 
-/** Progress of the index, as far as the viewer may see it. */
+/** The part of the progress of the index that the viewer may see. */
 type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
 
 const q = z
@@ -159,7 +160,10 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   });
 }
 
-/** Returns the progress of the index, for a restricted viewer without the effect of hidden recordings. */
+/**
+ * Returns the progress of the index. A restricted viewer gets only the state and the problem. Hidden recordings have no
+ * effect on this state.
+ */
 async function shownIndex(options: SearchApiOptions, viewer: Viewer): Promise<ShownIndex> {
   const progress = await requireSearch(options).progress();
   const { state, problem } = progress;

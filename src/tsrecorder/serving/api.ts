@@ -231,8 +231,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 }
 
 /**
- * Throws an error for a request with an unknown host name, an unsupported method, or a change from a page of another
- * site.
+ * Throws an error if the host name is unknown, if the method is unsupported, or if a page of another site requests a
+ * change.
  */
 function checkHostAndMethod(
   { url, method, headers, socket }: FastifyRequest,
@@ -349,7 +349,7 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // Lists show a recording as finished shortly before the store has it.
+  // For a short time, lists show a recording as finished although it is not yet in the store.
   const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
   const storedAs = (isMoving ? await live.stored : undefined) ?? key;
   const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);

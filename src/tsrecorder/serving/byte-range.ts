@@ -5,8 +5,8 @@ import type { ByteRange } from '../files/file-range.ts';
  * Parses a Range header.
  * @param header header as received
  * @param bytes length of the content
- * @returns the range; `'whole'` without a header or with an ignored one (another unit, several ranges);
- *   `'unsatisfiable'` for a range outside the content
+ * @returns the range; `'whole'` if there is no header, or if the header has another unit or several ranges;
+ *   `'unsatisfiable'` if the range is outside the content
  */
 export function parseRange(header: string | undefined, bytes: number): ByteRange | 'whole' | 'unsatisfiable' {
   const match = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '');

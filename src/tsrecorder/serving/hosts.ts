@@ -1,6 +1,6 @@
 /**
- * Host names of the page and its API. They protect against DNS rebinding: another site can make its own host name
- * resolve to the address of the recorder, but the browser then sends that host name, which the recorder rejects.
+ * Host names of the page and its API. The check of these names prevents DNS rebinding. Another site can let its own
+ * host name resolve to the address of the recorder. The browser then sends that host name, and the recorder rejects it.
  */
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 
@@ -19,7 +19,10 @@ export interface Hosts {
   acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }
 
-/** Creates the check. @param names additional host names, such as that of the tailnet node; any case, without port */
+/**
+ * Creates the check.
+ * @param names additional host names without port, for example the name of the tailnet node; case-insensitive
+ */
 export function createHosts(names: readonly string[]): Hosts {
   const configured = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
   const known = new Set<string>([...LOOPBACK, ...configured]);

@@ -29,7 +29,9 @@ export interface ServerOptions {
   readonly port: number;
   readonly uploads: Uploads;
   readonly log: Logger;
-  /** Maximum number of connections. The connections of one address must not outnumber the free ones. */
+  /**
+   * Maximum number of connections. One address may use at most half of the connections that other addresses leave free.
+   */
   readonly maxConnections: number;
   /** Called with the number of open connections when it changes. */
   readonly onConnections: (open: number) => void;
@@ -79,7 +81,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       sockets.delete(socket);
       options.onConnections(sockets.size);
     });
-    // Handles a connection reset before one of the servers has the socket.
+    // Handles errors that occur before one of the servers has the socket, for example a connection reset.
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
       if (protocol === 'h2') http2.emit('connection', socket);
@@ -108,7 +110,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   };
 }
 
-/** Reads until the protocol is known, puts the bytes back into the stream, and calls `decide` once. */
+/** Reads bytes until the protocol is known. Then puts the bytes back into the stream, and calls `decide` once. */
 function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1' | 'h2') => void): void {
   let seen = Buffer.alloc(0);
   const deadline = createDeadline(timeoutMs, () => socket.destroy());

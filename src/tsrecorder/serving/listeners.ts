@@ -1,6 +1,6 @@
 /**
  * Listeners of a recorder: one address for all clients, or one for uploads and one for viewers. With two addresses,
- * firewalls and the tailnet policy can distinguish uploads and viewers, and each has its own limit of connections.
+ * firewalls and the tailnet policy can distinguish uploads from viewers. Each address has its own limit of connections.
  */
 import type { ListenAddress } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -29,7 +29,7 @@ export interface Listeners {
   /** URL for viewers: `http://host:port`. */
   readonly url: string;
   readonly readUrl: string;
-  /** Closes both, as {@link HttpServer.close}. */
+  /** Closes all listeners; see {@link HttpServer.close}. */
   close(graceMs: number): Promise<void>;
 }
 

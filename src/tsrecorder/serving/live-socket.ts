@@ -23,7 +23,7 @@ export interface LiveSocketOptions {
   readonly access: ViewerAccess;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** Maximum number of live views. The live views of one viewer must not outnumber the free ones. */
+  /** Maximum number of live views. One viewer may use at most half of the live views that other viewers leave free. */
   readonly maxViewers: number;
   /** Interval of pings that a viewer must answer. */
   readonly pingMs: number;
@@ -50,7 +50,10 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
 
   /** Live views by viewer. */
   const slots = createKeyedCounter();
-  /** Viewers that are named by a gateway. The response to the upgrade confirms that the recorder accepted the name. */
+  /**
+   * Node ids of viewers that a gateway has named, by request. The response to the upgrade repeats the node id, which
+   * confirms that the recorder accepted it.
+   */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {
     const nodeId = named.get(request);

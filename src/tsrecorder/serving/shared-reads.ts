@@ -3,7 +3,7 @@
  * connection. Only outgoing sockets support a buffer that the caller provides (`onread`). For this reason, an outgoing
  * socket takes over the accepted connection.
  *
- * NOTE: the buffer is module state. Node has one thread that writes to it, and its content is used only until the next
+ * NOTE: the buffer is module state. Only one thread writes to the buffer, and its content is used only until the next
  * read.
  */
 import { Socket } from 'node:net';
@@ -11,8 +11,8 @@ import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /**
- * Size of the buffer, in bytes. It is large enough for the usual pending bytes of a fast sender, and fits into a CPU
- * cache together with the results.
+ * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes. The buffer fits into a CPU cache
+ * together with the results.
  */
 const READ_BYTES = 128 * 1024;
 

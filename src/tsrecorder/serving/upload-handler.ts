@@ -24,7 +24,7 @@ export interface UploadTransport {
   /** Sends acknowledgements. @returns false if the next call must wait for `drained` */
   write(acks: string): boolean;
   onDrained(drained: () => void): void;
-  /** Ends the response. `kept`: true if the store has the upload. */
+  /** Ends the response. If `kept` is true, the response ends with the confirmation that the store has the upload. */
   end(acks: string, kept: boolean): void;
 }
 

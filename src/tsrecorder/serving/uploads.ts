@@ -69,8 +69,8 @@ export interface UploadOptions {
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
   /**
-   * Maximum number of event bytes in memory. Above this number, events are rejected. The bytes of one node must not
-   * outnumber the free bytes.
+   * Maximum number of event bytes in memory. Above this number, events are rejected. One node may use at most half of
+   * the bytes that other nodes leave free.
    */
   readonly maxTotalEventBytes: number;
   /** Minimum free bytes for a new session. */
@@ -87,7 +87,7 @@ export interface Uploads {
   /** @returns false for other paths. `mustContinue`: the uploader waits for `100 Continue` */
   request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
   stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
-  /** @param socket has a listener for errors */
+  /** @param socket must already have a listener for errors */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
 }
 
@@ -160,7 +160,7 @@ async function answerRequest(
     }
     if (mustContinue) response.writeContinue();
     await takeEvent(options, uploader, request, request.headers);
-    // Close the connection, because uploaders open one per event and leave it idle.
+    // Close the connection, because uploaders open one connection per event and do not close it.
     response.writeHead(200, { connection: 'close', 'content-length': '0' }).end();
     return;
   }

@@ -2,7 +2,7 @@
  * Identifies viewers, checks the viewer rules, and stores an event of each access before the response.
  *
  * The viewer is usually the peer of the connection. Only a trusted gateway may name another viewer: the user of its
- * portal. The recorder ignores the headers with viewer names of all other peers.
+ * portal. If any other peer sends headers that name a viewer, the recorder ignores these headers.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
@@ -130,7 +130,7 @@ function isChange(action: AccessAction): boolean {
   return /^(?:review|searches|order)-/.test(action);
 }
 
-/** Returns a key that is equal for all requests of one viewing, or undefined if each request gets its own event. */
+/** Returns a key that all requests of one viewing share. Returns undefined if each request gets its own event. */
 function viewingOf(
   { node, nodeId, address, user, tags, gateway }: Viewer,
   action: AccessAction,
@@ -138,7 +138,7 @@ function viewingOf(
   entry: CatalogEntry | undefined,
 ): string | undefined {
   if (action === 'download' || action === 'events') return undefined;
-  // The page of a watching viewer repeats the order.
+  // A page that watches a session repeats its `order-watch` request, so these requests are one viewing.
   if (isChange(action) && action !== 'order-watch') return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([

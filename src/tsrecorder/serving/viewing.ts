@@ -3,14 +3,17 @@
  *
  * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
  * `cluster:<name>`, `namespace:<name>` or `namespace:<cluster>/<name>` of the session, or `user:<login>` or
- * `tag:<name>` of its source. Without rules, every viewer with
- * network access may see everything. `<who>=review` allows comments and tags on the recordings that the viewer may see,
- * and `<who>=end` allows to end, pause and resume these sessions.
+ * `tag:<name>` of its source. Without rules, every viewer with network access may see everything. `<who>=review` allows
+ * viewers to write comments and tags on the recordings that they may see. `<who>=end` allows them to end, pause and
+ * resume these sessions.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Scope } from '../library/scope.ts';
 
-/** A viewer. The identity comes from the tailnet for the connection, or from a trusted gateway. */
+/**
+ * A viewer. The tailnet identifies the peer of the connection. A trusted gateway can name the user of its portal
+ * instead.
+ */
 export interface Viewer {
   readonly node: string;
   readonly nodeId: string;
@@ -20,7 +23,7 @@ export interface Viewer {
   readonly user?: string;
   /** Set for a tagged node. */
   readonly tags?: readonly string[];
-  /** Set if the viewer uses the portal of a gateway: the gateway. That gateway has identified the viewer. */
+  /** The gateway, if the viewer uses the portal of a gateway. That gateway has identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 

@@ -3,8 +3,8 @@ import { BoundedMap } from '../../bounded-map.ts';
 /**
  * Combines the requests of a viewing into one access event. An open page repeats its requests: for chunks of a
  * recording, for its state, and for the newest recordings. The first request is recorded before its response. Requests
- * of the same viewer for the same content belong to one viewing. It ends after `silenceMs` without requests, or after
- * `longestMs`.
+ * of the same viewer for the same content belong to one viewing. A viewing ends after `silenceMs` without requests, or
+ * after `longestMs`.
  */
 export interface ViewingLimits {
   /** Pause after which a request starts a new viewing, in milliseconds. */
@@ -12,8 +12,8 @@ export interface ViewingLimits {
   /** Maximum duration of a viewing, in milliseconds. After this time, the next request is recorded again. */
   readonly longestMs: number;
   /**
-   * Maximum number of remembered viewings. The oldest one is dropped first. If it continues, its next request causes
-   * one additional event.
+   * Maximum number of remembered viewings. The oldest viewing is dropped first. If a dropped viewing continues, its
+   * next request causes one additional event.
    */
   readonly max: number;
 }

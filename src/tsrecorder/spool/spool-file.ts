@@ -1,6 +1,7 @@
 /**
  * The spool: the append-only files of one upload that is not in the store yet. `<id>.cast` is the recording, and
- * `<id>.notes` is its journal. Appending only copies bytes to memory. `commit` writes and syncs them.
+ * `<id>.notes` is its journal. Appending only copies bytes to memory. `commit` writes these bytes to the files and
+ * syncs the files.
  */
 import { createReadStream } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
@@ -179,7 +180,8 @@ export async function readSpool(
   let notesBytes = 0;
   for await (const line of journalLines(paths.notes, journalBytes)) {
     const parsed = parseJournalLine(line.text);
-    // Ignore the journal from the first line on that is unreadable, or that refers to missing bytes of the recording.
+    // Stop at the first journal line that is unreadable, or that refers to missing bytes of the recording. All later
+    // lines are ignored too.
     if (parsed === undefined || (parsed.kind === 'note' && parsed.note.at > castBytes)) break;
     if (parsed.kind === 'meta') meta = parsed.meta;
     else if (parsed.kind === 'end') endedAt = parsed.castBytes;

@@ -2,17 +2,17 @@
  * The journal of a spool: facts about the upload, and the object lines of the upload.
  *
  * Each line is a JSON object. The first line describes the upload. The following lines contain the object lines, each
- * with its offset in the recording. If the upload is complete, the last line says so. Each journal line becomes durable
- * before the recording bytes that follow it. After a crash, the lines up to the end of the recording are therefore
- * complete.
+ * with its offset in the recording. The last line marks a complete upload; it is missing if the upload is incomplete.
+ * Each journal line becomes durable before the recording bytes that follow it. After a crash, the lines up to the end
+ * of the recording are therefore complete.
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 import { isRecord } from '../../wire/is-record.ts';
 
 /**
- * The first line. Offsets count bytes of the upload, whose header line differs from the stored one. The line therefore
- * contains both lengths.
+ * The first line. Offsets count bytes of the upload. The uploaded header line and the stored header line have different
+ * lengths. The line therefore contains both lengths.
  */
 export interface SpoolMeta {
   readonly nodeId: string;

@@ -70,8 +70,8 @@ interface Known {
 
 /**
  * Creates a store that reads archives and plain casts in `store`, and writes new ones in `format`.
- * @param keys keys for sealed archives. Without their key, the store can only list and remove sealed archives, and
- *   return their size
+ * @param keys keys for sealed archives. Without the right key, the store can only list sealed archives, remove them,
+ *   and return their size
  * @throws TailcastError `CONFIG_INVALID` if `sealed` lacks keys
  */
 export function createArchiveStore(

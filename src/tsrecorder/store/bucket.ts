@@ -31,7 +31,7 @@ export interface Bucket {
   put(name: string, content: Uint8Array, options?: PutOptions): Promise<void>;
   /**
    * Uploads the first `bytes` bytes of a file, and verifies size and checksum of the stored object.
-   * @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists with other content
+   * @throws TailcastError `UPLOAD_CONFLICT` if `once` is set and the name exists with other content
    */
   putFile(name: string, path: string, bytes: number, options?: PutOptions): Promise<void>;
   /** Returns size and time of an object; undefined if it does not exist. */

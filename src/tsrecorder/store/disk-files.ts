@@ -35,8 +35,8 @@ export interface DiskFiles {
   /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
   assertInside(path: string): Promise<void>;
   /**
-   * Calls `use` with a safe path of `folder`: it refers to the same directory even if another program replaces a folder
-   * by a link.
+   * Calls `use` with a safe path of `folder`. The path refers to the same directory even if another program replaces a
+   * folder by a link.
    *
    * @throws TailcastError `STORE_FAILED` if a folder of the path is a symbolic link
    * @throws a system error if `folder` does not exist
@@ -98,7 +98,7 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     }
     try {
       if ((await file.stat()).isFile()) {
-        // The first check reports a folder that is a link.
+        // If a folder of the path is a link, `isInside` reports it.
         if ((await isInside(path)) && (await heldPath(directory, file, path)) !== undefined) return file;
       } else report(path);
     } catch (error) {
@@ -151,7 +151,7 @@ async function openFolder(folder: string, mayBeLink: boolean): Promise<FileHandl
 async function heldPath(directory: string, file: FileHandle, path: string): Promise<string | undefined> {
   const held = `/proc/self/fd/${file.fd}`;
   const actual = await readlink(held).catch(() => undefined);
-  // Other systems than Linux do not report the path of an open file.
+  // Only Linux reports the path of an open file.
   if (actual === undefined) return path;
   return actual === join(await realpath(directory), relative(directory, path)) ? held : undefined;
 }

@@ -28,11 +28,11 @@ interface KnownFolder<T> {
 
 /** Lister of one store directory. */
 export interface DiskLister {
-  /** Lists all recordings. Concurrent callers share a list that starts after their calls. */
+  /** Lists all recordings. Concurrent calls share one pass over the directory, which starts after these calls. */
   list(): Promise<readonly StoredRecording[]>;
   /**
-   * Returns the session mark of a recording from the last list. Removing thousands of recordings thus reads the folder
-   * only once.
+   * Returns the session mark of a recording. Uses the last list, so that the removal of thousands of recordings reads
+   * the folder only once.
    */
   markOf(id: string): Promise<string | undefined>;
 }

@@ -200,7 +200,7 @@ async function putFile(files: DiskFiles, path: string, content: string | Uint8Ar
   });
 }
 
-/** Removes a file, unless a folder of its path is missing or a link. */
+/** Removes a file. Does nothing if a folder of its path is missing or is a link. */
 async function removeInside(files: DiskFiles, path: string): Promise<void> {
   if (!(await files.isInside(path))) return;
   await files
@@ -295,7 +295,10 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
   known.add(marker);
 }
 
-/** Returns true if another upload has written `path`. An interrupted earlier attempt of this upload does not count. */
+/**
+ * Returns true if another upload has written `path`. Files that an interrupted earlier attempt of this upload has
+ * written do not count.
+ */
 async function isForeign(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
   const [there, ours] = await Promise.all([files.stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;

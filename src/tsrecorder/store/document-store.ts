@@ -17,8 +17,8 @@ export interface DocumentStore {
    * Writes a document durably, unless the name exists. The document is not part of the archive and may be removed at
    * any time.
    *
-   * @returns true if this call wrote it. Of several concurrent calls, exactly one returns true. Exceptions are S3
-   *   servers without `If-None-Match` and file systems without hard links, where several calls may return true.
+   * @returns true if this call wrote it. If several calls are concurrent, exactly one returns true. With S3 servers
+   *   without `If-None-Match` and with file systems without hard links, several calls may return true.
    * @throws TailcastError `STORE_FAILED`
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;

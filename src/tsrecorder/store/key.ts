@@ -19,7 +19,7 @@ export interface RecordingKey {
 /** Suffixes of the files of a recording. */
 export const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
 
-/** Object with which the reference marks a store that contains events. */
+/** Object that the reference writes into a store that contains events. */
 export const EVENTS_MARKER = '.events-exist';
 
 const MAX_NODE_ID_BYTES = 128;
@@ -63,7 +63,7 @@ export function splitRecordingId(id: string): RecordingKey | undefined {
   return nodeId === undefined ? undefined : { nodeId, time: id.slice(separator + 1) };
 }
 
-/** Parses a file name in the folder of a node, as {@link parseRecordingKey} does with the folder. */
+/** Parses the name of a cast without its folder. {@link parseRecordingKey} parses the complete name. */
 export function parseCastName(nodeId: string, name: string): RecordingKey | undefined {
   const time = name.slice(0, -SUFFIX.cast.length);
   return name.endsWith(SUFFIX.cast) && wholeSeconds(time) !== undefined ? { nodeId, time } : undefined;

@@ -74,7 +74,7 @@ export class S3Bucket implements Bucket {
       if (!(Body instanceof Readable)) return;
       for await (const chunk of Body) if (chunk instanceof Uint8Array) yield chunk;
     } catch (error) {
-      // The range starts after the end of the object.
+      // The range starts after the end of the object, so there are no bytes to yield.
       if (httpStatusOf(error) === 416) return;
       if (httpStatusOf(error) === 404)
         throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });

@@ -53,8 +53,8 @@ const RENEW_MS = 5000;
 /** An S3 client that uses changed credentials without a restart. */
 export interface S3Connection {
   /**
-   * Runs one request. Runs a request. After an error that new credentials may fix, the next request reads the
-   * credentials again, because files and Secrets may have changed.
+   * Runs a request. After an error that new credentials may fix, the next request reads the credentials again,
+   * because files and Secrets may have changed.
    *
    * @throws Error of the SDK
    */

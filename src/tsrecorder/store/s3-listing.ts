@@ -1,6 +1,6 @@
 /**
- * Lists the recordings in a bucket. Each list reads the recent recordings from the bucket, and only some lists read the
- * old ones. Unchanged recordings and lists are the same objects as before.
+ * Lists the recordings in a bucket. Each list reads the recent recordings from the bucket. Old recordings are read less
+ * often (`fullListMs`). Unchanged recordings and lists are the same objects as before.
  */
 import { createLimiter } from '../../async/limiter.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -32,7 +32,7 @@ export interface S3ListingOptions {
 
 /** Lister of one bucket. */
 export interface S3Listing {
-  /** Lists all recordings. Concurrent callers share a list that starts after their calls. */
+  /** Lists all recordings. Concurrent calls share one listing of the bucket, which starts after these calls. */
   list(): Promise<readonly StoredRecording[]>;
   /** Reports that this process stored a recording. */
   changed(key: RecordingKey): void;

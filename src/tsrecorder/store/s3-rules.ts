@@ -21,7 +21,7 @@ export interface LifecycleRule {
   readonly prefix: string;
   /** True if the rule also filters by tag or size. */
   readonly narrowed: boolean;
-  /** Days after which objects are deleted; 0 for a fixed date. */
+  /** Days after which objects are deleted. 0 if objects are deleted on a fixed date. */
   readonly removesAfterDays: number | undefined;
   /** Archive class to which objects are moved. Objects of such a class must be restored before they can be read. */
   readonly archivesTo: string | undefined;

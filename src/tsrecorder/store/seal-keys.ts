@@ -117,7 +117,7 @@ function createArchiveCipher(key: Uint8Array): ArchiveCipher {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** Nonce of the seek table. It is greater than all frame numbers. */
+/** Nonce of the seek table. This nonce is greater than the nonces of all frames. */
 const TABLE_NONCE = Buffer.alloc(NONCE_BYTES, 0xff);
 
 function frameNonce(index: number): Uint8Array {

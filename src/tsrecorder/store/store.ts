@@ -31,7 +31,7 @@ export interface StoredRecording {
   readonly stat?: ObjectStat;
   /** Size of cast, sidecar and notes together, if the list contains it. */
   readonly bytes?: number;
-  /** Session mark that was passed to `finish`. Recordings with the same mark may be parts of one session. */
+  /** Session mark that the caller passed to `finish`. Recordings with the same mark may be parts of one session. */
   readonly sessionMark?: string;
 }
 
@@ -52,7 +52,7 @@ export interface ObjectStat {
   readonly identity?: string;
 }
 
-/** True if both describe the same object, and it was not replaced in between. */
+/** True if both values describe the same object, and the object was not replaced between the two reads. */
 export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
   return (
     left === right ||

@@ -50,7 +50,7 @@ const EVENT = z.object({
   }),
 });
 
-/** A notice with the ids that are the same on all recorders. */
+/** A notice, with ids that are equal on all recorders. */
 export interface NamedNotice {
   readonly notice: AccessNotice;
   /** Key that is unique for each step of each request of each gateway. */
@@ -61,7 +61,8 @@ export interface NamedNotice {
 
 /**
  * Parses a stored event.
- * @returns undefined for other events, and for an approval that completes a request, because its `granted` step follows
+ * @returns undefined for other events. Also undefined for an approval that completes a request, because its `granted`
+ * step follows
  */
 export function parseAccessNotice(stored: string): NamedNotice | undefined {
   if (!stored.includes(ACCESS_EVENT_TYPE)) return undefined;

@@ -2,7 +2,7 @@
  * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
  * create a claim with a given number. After delivery, the recorder writes a mark. If a claim is older than the lease
  * and unchanged, its recorder has failed, and another recorder may create the claim with the next number. This needs no
- * locks and no common clock. Alerts do not wait for the cleanup of old claims.
+ * locks and no common clock. An alert can be sent while old claims still exist.
  *
  * Every writer of the store can write these documents. Claims and marks without a trusted signature are ignored, so
  * that only recorders can suppress an alert.
@@ -36,7 +36,7 @@ export interface AlertClaimOptions {
   readonly onUnproven?: (name: string, problem: string) => void;
 }
 
-/** Maximum size of a claim or a mark, in bytes. Of larger documents, only the start is read. */
+/** Maximum size of a claim or a mark, in bytes. If a document is larger, only its start is read. */
 const MAX_MARK_BYTES = 16 * 1024;
 /** Maximum number of claims for one alert. Above this number, the recorder sends the alert without a claim. */
 const MAX_CLAIMS = 64;
@@ -90,7 +90,7 @@ export class AlertClaim {
   async release(): Promise<void> {
     const held = this.#held;
     this.#held = undefined;
-    // Keep the claim after the lease, because another recorder may have taken over.
+    // If the lease has expired, keep the claim, because another recorder may have taken over.
     if (held === undefined || this.#options.now() - held.at >= this.#options.leaseMs) return;
     // Remove the claims in descending order, so that their numbers never have a gap.
     for (let number = held.number; number >= 0; number -= 1)

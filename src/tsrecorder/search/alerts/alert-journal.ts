@@ -32,7 +32,7 @@ const MIN_OVER = 4096;
 
 export interface AlertJournalOptions {
   readonly directory: string;
-  /** Ids of all rules. New rules start now. */
+  /** Ids of all rules. A new rule starts at `nowMs`. */
   readonly rules: readonly string[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
@@ -140,7 +140,7 @@ export class AlertJournal {
 
   async #read(): Promise<void> {
     const text = (await ifPresent(readFile(this.#path, 'utf8'))) ?? '';
-    // Drop an incomplete last line: it is the result of a crash, and its fact was never reported as durable.
+    // Drop an incomplete last line. A crash interrupted its write, so it was never reported as durable.
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     // The file never exists without its first line, because both are written together.
     if (whole === '' && text !== '') this.#damaged += 1;
@@ -178,7 +178,7 @@ export class AlertJournal {
 
   async #append(lines: readonly Line[]): Promise<void> {
     if (this.#isClosed) throw new Error('the journal of alerts is closed');
-    // Opening the file failed after an earlier rewrite.
+    // The previous rewrite failed when it opened the new file.
     if (this.#file === undefined) await this.#writeAnew();
     await this.#file?.append([encodeLines(lines)]);
     this.#lines += lines.length;
@@ -189,7 +189,7 @@ export class AlertJournal {
     const lines = this.#needed();
     const content = encodeLines(lines);
     await replaceFile(this.#path, content);
-    // Forget the old file: it has no name any more, so nothing must be written to it after a failure.
+    // Forget the old file. It has no name any more, so later lines must not be written to it.
     const old = this.#file;
     this.#file = undefined;
     await old?.close();

@@ -19,8 +19,8 @@ export interface AlertWebhookView {
 /**
  * Returns the message of an alert.
  *
- * @param recording current description; `changed` if a change hides the recording from the viewer of the webhook;
- * undefined if it was removed. Without a description, the message contains only the id
+ * @param recording current description. The value is `changed` if a change hides the recording from the viewer of the
+ * webhook, and undefined if the recording was removed. Without a description, the message contains only the id
  */
 export function alertMessage(
   alert: Alert,
@@ -41,7 +41,7 @@ export function alertMessage(
   return { id, body: JSON.stringify(body) };
 }
 
-/** Content of a message, for receivers that are programs and for chat services. */
+/** Content of a message in two forms: `data` for programs, and `chat` for chat services. */
 interface Content {
   readonly data: Record<string, unknown>;
   readonly chat: ChatText;

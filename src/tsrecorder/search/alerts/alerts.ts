@@ -76,8 +76,8 @@ export interface Alerts extends SessionWatch {
 }
 
 /**
- * Maximum clock difference between a gateway and a recorder, in milliseconds. A rule therefore also applies to sessions
- * that ended up to this time before the rule started.
+ * Maximum clock difference between a gateway and a recorder, in milliseconds. A rule also applies to sessions that
+ * ended before the rule started, if they ended at most this time before.
  */
 const CLOCKS_MS = 300_000;
 
@@ -233,7 +233,8 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(ruleId);
     const { webhook: name = '' } = rule ?? {};
     const webhook = this.#options.webhooks.get(name);
-    // The index matches the names at the time of indexing. Check access with the current description of the recording.
+    // The index matches the names that the recording had when it was indexed. Check access with the current description
+    // of the recording.
     if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
       return undefined;
     if (isSlow === true) return undefined;

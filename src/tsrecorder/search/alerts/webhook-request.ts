@@ -8,7 +8,7 @@ import { withTimeout } from '../../../async/with-timeout.ts';
 export interface WebhookTarget {
   readonly url: string;
   /**
-   * Signing keys. Signing keys: several during a key rotation, none for a chat service, because chat services do not
+   * Signing keys. During a key rotation, there are several keys. A chat service has none, because chat services do not
    * check signatures.
    */
   readonly keys: readonly Uint8Array[];

@@ -67,7 +67,10 @@ const RETRY = { baseMs: 1000, maxMs: 600_000 };
 export class WebhookSender {
   readonly #options: SenderOptions;
   readonly #waiting = new Map<string, WaitingAlert>();
-  /** Delay for all alerts of the webhook. It follows connection failures, or a request of the webhook. */
+  /**
+   * Delay for all alerts of the webhook. The delay grows after connection failures. The webhook can also request a
+   * pause.
+   */
   readonly #backoff: Backoff;
   #notBefore = 0;
   /** Time since which all claims have failed; undefined if the last claim succeeded. */
@@ -184,8 +187,8 @@ export class WebhookSender {
   }
 
   /**
-   * Returns the recording of an alert. `changed`: the viewer of the webhook may no longer see it.
-   * `withheld`: the viewer may not see the alert.
+   * Returns the recording of an alert. `changed`: the viewer of the webhook could see the recording when the rule
+   * matched, but not with its current description. `withheld`: the viewer must not see the alert.
    */
   async #describe({
     access,
@@ -197,7 +200,7 @@ export class WebhookSender {
     if (access !== undefined) return isWithheld ? 'withheld' : undefined;
     const found = (await catalog.find(session))?.recording;
     if (found === undefined || isWithin(webhook.scope, found)) return found;
-    // Recorders never change the access marks of a recording. Another program must have changed them.
+    // Recorders never change the access marks of a recording, so `changed` means that another program changed them.
     return isWithheld ? 'withheld' : 'changed';
   }
 
@@ -221,7 +224,7 @@ export class WebhookSender {
   /**
    * Takes the claim. If the store fails for longer than a lease, the alert is sent without a claim: a duplicate is
    * better than a delay.
-   * @throws an error of the store if it has not failed for that long
+   * @throws the error of the store if the failures have not lasted for a lease
    */
   async #claim({ alert, claim }: WaitingAlert): Promise<'mine' | 'told' | 'claimed'> {
     const { now, leaseMs, log, name, onStep } = this.#options;
@@ -274,7 +277,10 @@ export class WebhookSender {
     await this.#finish(waiting);
   }
 
-  /** Marks an accepted alert in the store and in the journal. Rejects if one of them fails. The caller then retries. */
+  /**
+   * Marks an accepted alert in the store and in the journal. Rejects if one of the two writes fails. The caller then
+   * retries.
+   */
   async #finish({ alert, claim }: WaitingAlert): Promise<void> {
     const { journal, metrics, onStep } = this.#options;
     const marked = await claim.markDelivered().then(
@@ -296,7 +302,7 @@ export class WebhookSender {
     const { metrics, now, log, name } = this.#options;
     const { status, error, retryAfterSeconds = 0 } = answer;
     waiting.dueAt = now() + waiting.backoff.next();
-    // After these failures, delay all alerts of the webhook.
+    // These failures may concern all messages to the webhook, so delay all its alerts.
     if (status === 0 || status === 429 || status >= 500)
       this.#notBefore = now() + Math.max(this.#backoff.next(), retryAfterSeconds * 1000);
     metrics.failures.inc();

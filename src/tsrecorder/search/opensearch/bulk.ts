@@ -76,7 +76,7 @@ export async function patiently<T>(patienceMs: number, act: () => Promise<T>): P
   }
 }
 
-/** Sends documents again that the overloaded server rejected. */
+/** Repeats the documents that the overloaded server rejected. */
 async function sendAll(options: BulkOptions, lines: readonly string[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let left = lines.map((_, at) => at);
@@ -147,9 +147,7 @@ export function wasWritten(status: number | undefined): boolean {
   return status !== undefined && status < 300;
 }
 
-/**
- * Accepts documents that were written, that have a newer version, or that were deleted before. @throws Error otherwise
- */
+/** Checks that each document was written, exists in a newer version, or was already deleted. @throws Error if not */
 export function requireOk(statuses: readonly number[]): void {
   const refused = statuses.find((status) => !isDone(status));
   if (refused !== undefined)
@@ -157,7 +155,7 @@ export function requireOk(statuses: readonly number[]): void {
 }
 
 /**
- * Finds documents that the server never accepts.
+ * Finds documents that the server rejects permanently.
  *
  * @returns true for each such document. @throws Error if the server currently accepts no documents. The caller then
  *   sends all of them again

@@ -13,7 +13,7 @@ export type SearchCondition = Readonly<Record<string, unknown>>;
 export interface CompiledSearch {
   readonly filter: readonly SearchCondition[];
   readonly mustNot: readonly SearchCondition[];
-  /** True if the query contains words that moments can contain. */
+  /** True if the query contains words to find in moments. */
   readonly hasText: boolean;
   /** True if the query contains words in addition to conditions. */
   readonly hasWords: boolean;

@@ -6,8 +6,8 @@ import { readServerAccess, type ServerIndex } from './server-index.ts';
 import { openServerWriter } from './writer.ts';
 
 /**
- * Opens the engine. A writer creates the index if it is missing. @throws Error with a sentence if the
- * server or the files are unusable
+ * Opens the engine. If `mayWrite` is true, creates a missing index. @throws Error with a sentence if the server or the
+ * files are unusable
  */
 export async function openServerEngine(
   index: ServerIndex,

@@ -46,7 +46,7 @@ export async function openIndex(server: SearchServer, index: ServerIndex): Promi
         body: { ...indexBody(index.shards), aliases: { [alias]: {} } },
       });
     } catch (error) {
-      // Another recorder created it.
+      // Another recorder has created the index in the meantime.
       if (!(error instanceof ServerError) || !error.kinds.includes('resource_already_exists_exception'))
         throw error;
     }

@@ -32,7 +32,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         // The writer refreshes the index explicitly.
         refresh_interval: '-1',
         codec: 'best_compression',
-        // One more than the maximum number of counted sessions.
+        // Facet counts read one session more than the maximum, to detect that more sessions match.
         max_result_window: MAX_FACETED + 1,
         // Settings for merges on request, which remove deleted documents from the files.
         merge: { policy: { expunge_deletes_allowed: 0 } },

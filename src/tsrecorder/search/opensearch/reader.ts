@@ -32,7 +32,7 @@ const HITS_PER_SESSION = 3;
 /** Timeout of a search in the server. It is shorter than the query timeout of the recorder. */
 const SEARCH_TIMEOUT = '1900ms';
 const SEARCH_MS = 10_000;
-/** Number of sessions per request when their texts are checked one by one. */
+/** Number of sessions per request if this process checks the text of each session. */
 const TRIED = 500;
 /** Number of moments per verification request, and number of words per phrase. */
 const HELD = 20;
@@ -101,8 +101,8 @@ export class ServerIndexReader implements ReadingEngine {
     const after = cursor === undefined ? undefined : parseCursor(cursor);
     if (cursor !== undefined && after === undefined) return { sessions: [] };
     const hits = await this.#search({
-      // NOTE: OpenSearch does not support `search_after` with `collapse`. Each sort key belongs to one session, so a
-      // range condition has the same result.
+      // NOTE: OpenSearch does not support `search_after` with `collapse`. Use a range condition instead. It has the
+      // same result, because each sort key belongs to one session.
       ...sessionsOf(compiled, ...(after === undefined ? [] : [{ range: { order: { lt: after } } }])),
       ...(compiled.hasText ? { collapse: { field: 'order', inner_hits: FIRST_MOMENTS } } : {}),
       size: limit + 1,
@@ -165,7 +165,10 @@ export class ServerIndexReader implements ReadingEngine {
     return { sessions: found, more: false };
   }
 
-  /** Returns sessions with a listing, sorted. If `isTried` is false, the text is part of the query. */
+  /**
+   * Yields the sessions with a list entry, in the requested order. If `isTried` is false, the query contains the text.
+   * Otherwise the caller checks the text.
+   */
   async *#listed(
     ask: ListAsk,
     isTried: boolean,
@@ -307,7 +310,10 @@ const FIRST_MOMENTS = {
   _source: ['content'],
 };
 
-/** Returns the conditions for sessions with a listing within the times, and with the text unless `isTried`. */
+/**
+ * Returns the conditions for sessions with a list entry in the time range. Adds the condition for the text unless
+ * `isTried` is true.
+ */
 function listedOnly(
   { text = '', from = '', before = '' }: ListAsk,
   isTried: boolean,
@@ -333,7 +339,7 @@ function sortsOf(sort: ListSort): readonly object[] {
   return [{ [FIELDS[sort]]: { order: 'desc', missing: '_last' } }, { ord: 'desc' }];
 }
 
-/** Returns the condition for sessions behind a position. */
+/** Returns the condition for sessions that follow a list position. */
 function afterPosition(sort: ListSort, { order, value }: ListPosition): SearchCondition {
   const older: SearchCondition = { range: { ord: { lt: order } } };
   if (sort === 'oldest') return { range: { ord: { gt: order } } };

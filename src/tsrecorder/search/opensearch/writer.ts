@@ -4,9 +4,9 @@
  * The version of a document is the time when the recorder started to read the recording. If two recorders write one
  * session, the one that started to read later wins. Version conflicts are therefore not errors.
  *
- * The document of a session is written before its moments, with an empty version and the maximum number of moments, and
- * again after them. After a crash in between, the session is found by its empty version and written again. Writes
- * become visible only after a refresh.
+ * The document of a session is written twice. The first write precedes the moments; it contains an empty version and
+ * the maximum number of moments. The second write follows the moments. If a crash occurs between the two writes, the
+ * recorder finds the session by its empty version and writes it again. Writes become visible only after a refresh.
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
@@ -27,7 +27,7 @@ export interface ServerWriterOptions {
   readonly patienceMs?: number;
   /** Maximum delay until new moments of a running session are visible, in milliseconds. */
   readonly refreshMs?: number;
-  /** Delay until removed documents leave the files, in milliseconds. */
+  /** Delay until deleted documents are removed from the files, in milliseconds. */
   readonly expungeMs?: number;
 }
 
@@ -55,7 +55,7 @@ const COMPACT_MS = 10 * 60_000;
 const PATIENCE_MS = 60_000;
 const REFRESH_MS = 500;
 const EXPUNGE_MS = 90_000;
-/** Maximum time of failing refreshes before `tidy` throws, in milliseconds. */
+/** Maximum time during which refreshes may fail before `tidy` throws, in milliseconds. */
 const UNFOUND_MS = 2000;
 /** Moment (rows that were on the screen together) of a session without text. */
 const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
@@ -183,7 +183,7 @@ export class ServerIndexWriter implements WritingEngine {
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     requireOk(await this.#bulk(finished));
-    // The remaining sessions needed no write.
+    // The other sessions in `#pending` needed no write.
     this.#pending.clear();
     this.#options.onStep('finished');
     await this.refresh();
@@ -361,7 +361,7 @@ export class ServerIndexWriter implements WritingEngine {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
     const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
-        // Only the document is missing: for a missing index, OpenSearch also returns an error type.
+        // In this response, only the document is missing. For a missing index, OpenSearch also returns an error type.
         if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
         throw error;
       }),

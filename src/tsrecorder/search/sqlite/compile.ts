@@ -19,13 +19,13 @@ import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
   /**
-   * FTS5 expression with the words of the query, and with words that all sessions with the conditions have. Undefined
-   * for all sessions.
+   * FTS5 expression that finds candidates. It contains the words of the query, and words that the conditions imply.
+   * Undefined if all sessions are candidates.
    */
   readonly match: string | undefined;
   /** FTS5 expression with the words of the query only, for a single session whose conditions already match. */
   readonly words: string | undefined;
-  /** True if the query contains words that moments can contain. */
+  /** True if the query contains words to find in moments. */
   readonly hasText: boolean;
   /** SQL condition on table `s`. */
   readonly where: string;
@@ -74,7 +74,7 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   };
 }
 
-/** Returns the time limits of all results. */
+/** Returns the limits that the query sets for the time of all results, as session numbers. */
 function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number[] {
   return clauses.flatMap(([term, ...others]) =>
     others.length === 0 && term?.kind === 'time' && term.field === field && !term.isNot
@@ -83,7 +83,7 @@ function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number
   );
 }
 
-/** Combines required and excluded expressions. @returns undefined for everything */
+/** Combines required and excluded expressions. @returns undefined if no expression is required */
 function matchOf(all: readonly string[], none: readonly string[]): string | undefined {
   if (all.length === 0) return undefined;
   const match = all.map((part) => `(${part})`).join(' AND ');
@@ -115,7 +115,8 @@ function inFacets(word: string): string {
 }
 
 /**
- * Returns words that all sessions with a condition have, so that few other sessions are checked.
+ * Returns words that the condition implies: every matching session has them. These words reduce the number of sessions
+ * to check.
  *
  * @returns undefined if the condition implies no words
  */
@@ -194,7 +195,7 @@ function plainCondition(term: Term): Condition {
       values: beginning(term.value),
     };
   }
-  // The API has already replaced this term.
+  // The API replaces this term before the query is compiled.
   if (term.field === 'reviewed') return { sql: 'FALSE', values: [] };
   const column = COLUMNS[term.field];
   return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };

@@ -22,13 +22,13 @@ const SESSIONS_PER_MS = 32;
 const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
 
 /**
- * Bytes of words that FTS5 collects before it writes a segment. NOTE: 16 MiB, which do not fit into the cache of a
- * core, cost 20 % more CPU.
+ * Bytes of words that FTS5 collects before it writes a segment. NOTE: 16 MiB cost 20 % more CPU, because they do not
+ * fit into the cache of a core.
  */
 const COLLECTED = 2 * 1024 ** 2;
 /**
- * Number of segments of one size that are merged. A larger number needs fewer writes, and more reads until the month is
- * merged.
+ * Number of segments of one size that are merged. With a larger number, there are fewer writes, but queries read more
+ * segments until the month is merged.
  */
 const MERGED = 32;
 /** Number of segments of one size at which the writer merges immediately. */
@@ -132,14 +132,17 @@ export function numberOf(startedAtMs: number): number {
 }
 
 /**
- * Returns the millisecond of a number. The session starts in it, or up to {@link SPILL} earlier if many started at
- * once.
+ * Returns the millisecond of a number. The session starts in this millisecond. If many sessions started at once, it
+ * starts up to {@link SPILL} milliseconds earlier.
  */
 export function millisecondOf(n: number): number {
   return Math.floor(n / SESSIONS_PER_MS);
 }
 
-/** Key in `meta`: maximum number of milliseconds by which a session number is late. */
+/**
+ * Key in `meta`: maximum time by which the millisecond of a session number is later than the start of the session, in
+ * milliseconds.
+ */
 export const SPILL = 'spill';
 
 /** Returns the month of the file that contains a session. */

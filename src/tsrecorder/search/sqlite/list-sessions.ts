@@ -5,8 +5,8 @@ import type { CompiledQuery } from './compile.ts';
 import { millisecondOf, numberOf, SPILL } from './database.ts';
 
 /**
- * Maximum number of sessions with a text that are checked one by one. If more sessions contain the text, sessions that
- * match the other filters are checked instead.
+ * Maximum number of sessions with a text that are checked one by one. If more sessions contain the text, the search
+ * checks the sessions that match the other filters.
  */
 const MAX_TRIED = 2000;
 /** Maximum number of trigrams in a lookup. */
@@ -16,19 +16,19 @@ export interface NumberedSession extends ListedSession {
   readonly n: number;
 }
 
-/** Lists sessions, newest first. The time depends only on sessions that the viewer may see. */
+/** Lists sessions, newest first. The duration of the search depends only on sessions that the viewer may see. */
 export function* listSessions(
   sessions: DatabaseSync,
   ask: ListAsk,
   compiled: CompiledQuery,
 ): Generator<ListedSession> {
-  // Sessions from a number on started in its millisecond or earlier.
+  // The sessions that follow have lower numbers than `n`, so they started in the millisecond of `n` or earlier.
   const isReached = (first: NumberedSession, { n }: NumberedSession): boolean =>
     beginning(first.order) > millisecondOf(n);
   yield* inOrder(rowsOf(sessions, ask, compiled), compareNewest, isReached);
 }
 
-/** Sorts rows that are nearly sorted. @param isReached true if no later row sorts before this one */
+/** Sorts rows that are nearly sorted. @param isReached true if neither `row` nor a later row sorts before `first` */
 export function* inOrder(
   rows: Iterable<NumberedSession>,
   compare: (left: NumberedSession, right: NumberedSession) => number,
@@ -80,7 +80,7 @@ function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery):
     };
 }
 
-/** Returns the maximum number of milliseconds by which a session number is late. */
+/** Returns the value of {@link SPILL}, in milliseconds. */
 export function spillOf(sessions: DatabaseSync): number {
   return Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
 }

@@ -46,14 +46,16 @@ export function* listOldest(
        ORDER BY ${id}`,
     )
     .iterate(...values.map(({ value }) => value), begin, end, after, ...wanted.values);
-  // Sessions from a number on started in its millisecond, or at most `spill` milliseconds earlier.
+  // The sessions that follow have greater numbers than `n`, so they started at most `spill` milliseconds before the
+  // millisecond of `n`.
   const isReached = (one: NumberedSession, { n }: NumberedSession): boolean =>
     beginning(one.order) < millisecondOf(n) - spill;
   yield* inOrder(listed(rows), (left, right) => compareNewest(right, left), isReached);
 }
 
 /**
- * Lists sessions, longest or largest first. For restricted viewers the time depends only on sessions that they may see.
+ * Lists sessions, longest or largest first. For restricted viewers, the duration of the search depends only on sessions
+ * that they may see.
  *
  * @param maxSorted maximum number of sessions to sort in memory; if there are more, all sessions are read in the order
  *   of the index

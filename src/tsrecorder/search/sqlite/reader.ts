@@ -46,7 +46,8 @@ const MOMENT = z.object({
 }) satisfies z.ZodType<Moment>;
 const HITS_PER_SESSION = 3;
 /**
- * Maximum number of moments of a session that are read in sequence. If there are more, the first ones are looked up.
+ * Maximum number of moments of a session that are read in sequence. If a session has more moments, the reader looks up
+ * the first ones instead.
  */
 const MAX_STREAMED = 64;
 /** Maximum number of words per lookup. */
@@ -263,8 +264,8 @@ export class IndexReader implements ReadingEngine {
 }
 
 /**
- * Yields matching moments in the file of a month, from `first` to before `end`, by session. One query for all sessions,
- * because FTS5 would otherwise combine the words of a `prefix*` for each session.
+ * Yields matching moments in the file of a month, grouped by session; `first` is inclusive, `end` is exclusive. One
+ * query for all sessions, because FTS5 would otherwise combine the words of a `prefix*` for each session.
  */
 function* momentsOf(
   database: DatabaseSync,
@@ -341,8 +342,8 @@ function* byNames(
 }
 
 /**
- * Returns a function that describes a matching session; undefined if its conditions do not match or it is being
- * removed.
+ * Returns a function that describes a matching session. The function returns undefined if the conditions do not match,
+ * or if the session is being removed.
  */
 function describer(
   sessions: DatabaseSync,

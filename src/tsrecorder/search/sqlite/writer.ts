@@ -156,7 +156,10 @@ export class IndexWriter implements WritingEngine {
     return fresh.length;
   }
 
-  /** Appends to a running session, whose version is empty until it is written. `fresh`: deletes its earlier text. */
+  /**
+   * Appends moments to a running session. The version of the session is empty until the complete session is written. If
+   * `fresh` is true, deletes the earlier text of the session.
+   */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
     const known = this.#find(names.id);
     const isNew = fresh || known === undefined;
@@ -164,7 +167,7 @@ export class IndexWriter implements WritingEngine {
     const { n } = started;
     this.#onStep('begun');
     const before = isNew ? 0 : known.moments;
-    // A session always has a moment, so that its names are found together with words.
+    // Write at least one moment per session. Otherwise a search for words would not find the names of the session.
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
     const { size } = this.#waiting;
     const packed = packMoments(this.#waiting, added, before);
@@ -200,7 +203,7 @@ export class IndexWriter implements WritingEngine {
     this.#onStep('removed');
   }
 
-  /** Erases removed words from the files. Slow; called after a retention run. */
+  /** Erases removed words from the files. This operation is slow. It is called after a retention run. */
   compact(): void {
     for (const name of listMonths(this.#directory)) {
       const [from, to] = [numberOf(Date.parse(`${name}-01T00:00:00Z`)), numberOf(endOfMonth(name))];
@@ -223,8 +226,8 @@ export class IndexWriter implements WritingEngine {
   }
 
   /**
-   * Merges the segments of a month into one, one step per call. The newest month is skipped, because it is still
-   * written.
+   * Merges the segments of a month into one, one step per call. Skips the newest month, because the writer still
+   * appends to it.
    *
    * @returns true if there is more to merge
    */
@@ -269,7 +272,7 @@ export class IndexWriter implements WritingEngine {
       .map(({ id, ver }) => ({ id: textOf(id), version: textOf(ver) }));
   }
 
-  /** Does nothing: files have one writer, which has them open. */
+  /** Checks only that the index is open. No other process can replace the files, because they have a single writer. */
   check(): void {
     if (!this.#sessions.isOpen) throw new Error('the index is not open');
   }
@@ -319,7 +322,7 @@ export class IndexWriter implements WritingEngine {
       return this.#startAs(known, names, false);
     }
     const n = this.#freeNumber(numberOf(names.startedAtMs));
-    // A session without a kind is never found. Indexed names are inserted once.
+    // Searches never find a session without a kind. Insert the indexed names here, because they are written only once.
     this.#statements.run(
       `INSERT INTO s(n, id, ver, usr, tags, ns, pod, nodes, kind, state, moments, partial)
        VALUES (?, ?, '', ?, '[]', ?, ?, '[]', '', '', 0, 0)`,
@@ -353,7 +356,7 @@ export class IndexWriter implements WritingEngine {
     const { first: begins, statements } = this.#month(monthOf(n));
     const first = (n - begins) * MOMENT_SPACE;
     const last = first + MOMENT_SPACE - 1;
-    // Look up first: most sessions have no rows to delete, and a lookup is cheaper than a delete.
+    // Look for rows first. Most sessions have no rows to delete, and a lookup is cheaper than a delete.
     if (statements.get('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1', first, last) === undefined)
       return;
     statements.run('DELETE FROM m WHERE rowid >= ? AND rowid <= ?', first, last);
@@ -367,7 +370,7 @@ export class IndexWriter implements WritingEngine {
       statements.run(
         'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        // FTS5 reads bytes as text.
+        // FTS5 treats these bytes as text.
         this.#waiting.get(text),
         words,
         facets,
