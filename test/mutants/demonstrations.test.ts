@@ -23,7 +23,7 @@ describe('the demonstrations', () => {
     const named = [...CHECKS.map(({ testFile, test }) => [testFile, test] as const), ...also];
     for (const [file, test] of named) {
       const text = read(file);
-      // only one part of the name is searched, because tables contain the parts separately
+      // one part of the test's name must be in the file: the parts of a name from `it.each` are in different lines
       expect([
         file,
         test,

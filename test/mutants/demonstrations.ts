@@ -10,7 +10,10 @@ export interface Demonstration {
   /** General rule that prevents this kind of attack. */
   readonly rule: string;
   readonly checks: readonly Check[];
-  /** Tests that need several changed lines or real peers: file and words of a test name. */
+  /**
+   * More tests that prevent the attack, as file and part of the test's name. They fail only if several lines change, or
+   * they need real peers.
+   */
   readonly also?: readonly (readonly [file: string, test: string])[];
 }
 

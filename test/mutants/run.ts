@@ -48,7 +48,7 @@ async function main(): Promise<number> {
   if (stale.length > 0 || chosen.length === 0) return 1;
   const copy = mkdtempSync(join(tmpdir(), 'tailcast-demonstrations-'));
   try {
-    // the peers of the real tests have their own trees, and none of those tests runs here
+    // test/real and test/mutants are not needed: none of their tests runs here
     const filter = (path: string): boolean => !/\/(?:node_modules|test\/(?:real|mutants))(?:\/|$)/.test(path);
     for (const name of COPIED) cpSync(join(root, name), join(copy, name), { recursive: true, filter });
     for (const name of ['node_modules', 'dist'])

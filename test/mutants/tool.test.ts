@@ -176,7 +176,7 @@ describe('scores', () => {
       'Judged 9 of 10 (commit abc): tests noticed 7, 1 are accepted, and tests missed 1.',
     );
     const change = '`` src/kube/x.ts:1 condition: a < b → !(a < b) ``';
-    expect(written).toContain(`\n- No test has noticed: ${change}\n- No test notices: ${change}\n`);
+    expect(written).toContain(`\n- Not noticed so far: ${change}\n- Noticed by no test: ${change}\n`);
   });
 });
 
@@ -330,7 +330,7 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // two test files have the same distance
+  // the nearest two, because two test files have the same distance
   expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
     'test/recording/request-event.test.ts',
   );

@@ -12,7 +12,7 @@ function setUp() {
   const metrics = createMetrics();
   const valuesOf = async (name: string): Promise<unknown> => {
     const metric = (await metrics.registry.getMetricsAsJSON()).find((candidate) => candidate.name === name);
-    // series that exist from the start prove nothing here
+    // ignores labelled series with the value 0: they exist from the start
     const seen = metric?.values.filter(
       ({ labels, value }) => value !== 0 || Object.keys(labels).length === 0,
     );

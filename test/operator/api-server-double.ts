@@ -47,7 +47,7 @@ export type Interference = (
 
 export interface ApiServerDouble {
   readonly kubeconfig: string;
-  /** By request path, e.g. `/api/v1/namespaces/tailcast/secrets/a`. */
+  /** Stored objects by request path, for example `/api/v1/namespaces/tailcast/secrets/a`. */
   readonly objects: Map<string, StoredObject>;
   readonly requests: SeenRequest[];
   /** Paths that the operator may not read. */

@@ -26,7 +26,10 @@ export interface Bench {
   readonly control: ControlDouble;
   readonly clock: FakeClock;
   readonly signal: AbortSignal;
-  /** A new process with them; `limit` is its maximum number of writes to both servers. */
+  /**
+   * Returns the dependencies of a new operator process that uses both servers. The process is killed after `limit`
+   * writes.
+   */
   deps(limit?: number): ReconcilerDeps;
   /** Number of writes to both servers so far. */
   readonly writes: number;
@@ -44,12 +47,15 @@ export interface Bench {
   say(name: string, data: Readonly<Record<string, string>>): void;
   /** Simulates a started pod, which reports its device like containerboot. */
   startPod(name: string, uid?: string): void;
-  /** Simulates its tailscaled, which has joined and installed its rules. */
+  /** Simulates the tailscaled of a started pod: its node has joined, and its rules are installed. */
   join(
     name: string,
     node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
   ): void;
-  /** Simulates a pod that registers and exits before its report, so its Secret contains only the machine key. */
+  /**
+   * Simulates a pod that registers its node and exits before it reports its device. Its Secret then contains only the
+   * machine key.
+   */
   joinAndDie(name: string): void;
   close(): Promise<void>;
 }
@@ -211,7 +217,7 @@ export async function createBench(): Promise<Bench> {
   };
 }
 
-/** Runs an operator up to three times. Returns false if it was killed. */
+/** Runs up to three passes of an operator. Returns false if the operator was killed. */
 export async function survives(pass: () => Promise<unknown>): Promise<boolean> {
   try {
     for (let count = 0; count < 3; count += 1) await pass();

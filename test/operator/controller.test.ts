@@ -200,7 +200,7 @@ describe('the operator’s code', () => {
       return !isOwn && /from '[^']*\/operator\//.test(text);
     });
     expect(users.toSorted()).toEqual([
-      // Access requests use the client and the informer.
+      // Files for access requests that use the operator's client and informer.
       'access/messages.ts',
       'access/request-object.ts',
       'access/request-store.ts',

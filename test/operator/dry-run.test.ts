@@ -3,7 +3,7 @@ import { createDryRunClient } from '../../src/operator/dry-run.ts';
 import type { KubeClient } from '../../src/operator/kube-client.ts';
 import { KINDS } from '../../src/operator/kube-object.ts';
 
-/** Output for a status write. No other request may reach the API server. */
+/** Writes a status with the dry-run client, and returns the client's output. The client must not send a request. */
 async function printed(status: object): Promise<string> {
   let text = '';
   const client = createDryRunClient({} as KubeClient, (more) => {

@@ -1,6 +1,6 @@
 /**
- * Resources from users of the reference's operator (Tailscale's), and the StatefulSets that tailcast's operator
- * creates for them.
+ * Resources as users of Tailscale's operator (the reference) write them, and the StatefulSets that tailcast's operator
+ * creates for these resources.
  *
  *   node test/operator/goldens.ts      writes test/operator/goldens/ anew; look at the difference before committing it
  */

@@ -68,7 +68,7 @@ const service = (name: string, annotations: object, spec: object): void =>
     spec: { ports: [{ port: 80 }], ...spec },
   });
 
-/** All objects exist, and their nodes have joined. */
+/** Creates all objects, and simulates pods whose nodes have joined. */
 async function everything(): Promise<void> {
   for (const [path, object] of Object.entries(RESOURCES)) {
     const name = path.split('/').at(-1) ?? '';
@@ -99,14 +99,14 @@ async function everything(): Promise<void> {
     const pod = /\/secrets\/(.+-0)$/.exec(path)?.[1];
     if (pod === undefined || pod.endsWith('-auth-0')) continue;
     bench.startPod(pod);
-    // One pod exits before its report.
+    // One pod exits before it reports its device.
     if (pod === 'keep-0') bench.joinAndDie(pod);
     else bench.join(pod);
   }
   for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
 }
 
-/** Runs the removal like a process. The pods stop after their StatefulSets are removed. */
+/** Runs an operator process that removes everything. Simulates that pods stop after their StatefulSets are removed. */
 async function goes(limit?: number): Promise<void> {
   const deps = { ...bench.deps(limit), leaving: true };
   const running = leave(

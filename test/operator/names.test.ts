@@ -183,7 +183,7 @@ describe('the name of a Tailscale Service', () => {
     putGroup('in');
     putService('prod', 'web', ofGroup('in'), { uid: 'first' });
     await runGroup('in');
-    // A user removes it together with the finalizer, so the operator gets no event.
+    // A user removes the Service and its finalizer at once, so the operator gets no event.
     const path = pathOf(KINDS.service, { namespace: 'prod', name: 'web' });
     bench.api.remove(path);
     putService('prod', 'web', ofGroup('in'), { uid: 'second' });

@@ -50,7 +50,7 @@ function depsWith(
 const SERVICE = { type: 'ClusterIP', clusterIP: '10.96.0.10', ports: [{ port: 80 }] };
 const BACKEND = { service: { name: 'web', port: { number: 80 } } };
 
-/** Kinds that namespace users create, each with a pass over an object with tags. */
+/** Kinds that users of a namespace can create, each with a function that reconciles an object with these tags. */
 const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Promise<unknown>][] = [
   [
     'Service',

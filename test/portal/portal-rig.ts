@@ -43,7 +43,7 @@ export interface PortalRig {
   client(name: 'h1' | 'h2'): Client;
   /** Ends the access of all viewers. */
   revoke(): void;
-  /** Stops the portal like the exit of its gateway. */
+  /** Stops the portal as its gateway does when it exits. */
   shutDown(): void;
   readonly watched: () => number;
   readonly log: readonly unknown[];

@@ -203,7 +203,7 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     };
     const answer = await client(protocol).open({ path: CAST });
     answer.body.on('error', () => undefined);
-    // the client does not read, so the response stalls and is cut
+    // the client does not read, so the portal ends the stalled response
     await recorder.requests[0]?.gone;
     expect(taken).toBeLessThan(64 * chunk.length);
   });
@@ -212,7 +212,7 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const { client, recorder } = await openPortalRig(['recorder'], { stallMs: 400 });
     recorder.script = (_request, response) => void response.write('half');
     const { open } = client(protocol);
-    // under load, the time is over before the client gets the response head
+    // on a busy machine, the time limit may expire before the client gets the response head
     await expect(open({ path: CAST }).then((answer) => answer.rest())).rejects.toThrow(CUT);
     const started = performance.now();
     recorder.script = (_request, response) => {
@@ -394,7 +394,7 @@ describe('a live view', () => {
     const viewer = view(portal);
     await once(viewer, 'open');
     const [recorder] = portal.recorder.live;
-    // all at once: the viewer's later messages have no receiver
+    // sends output and a close frame in one write, so that the viewer's later messages are not forwarded
     recorder!.end(Buffer.of(0x81, 2, 0x68, 0x69, 0x88, 2, 0x03, 0xe8));
     await once(viewer, 'close');
     await portal.accounted(1);

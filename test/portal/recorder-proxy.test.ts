@@ -1,5 +1,6 @@
 /**
- * Default behaviour of `@fastify/http-proxy`, `@fastify/reply-from`, undici and Fastify that must not happen here.
+ * Checks that the portal disables some default behaviour of `@fastify/http-proxy`, `@fastify/reply-from`, undici and
+ * Fastify.
  */
 import type { AddressInfo } from 'node:net';
 import { createServer, type Socket } from 'node:net';
@@ -254,7 +255,7 @@ describe.each(['h1', 'h2'] as const)('an answer over %s', (protocol) => {
       [`HTTP/1.1 200 OK\r\n%x: ${'a'.repeat(20_000)}\r\n${secret}`, 503],
       [`HTTP/1.1 200 OK\r\n%content-length: 5\r\n${secret}`, 503],
       [`HTTP/1.1 200 OK\r\n%transfer-encoding: chunked\r\n${secret}`, 503],
-      // a client could not detect where it was cut
+      // without a length, a client could not detect that the response is incomplete
       ['HTTP/1.1 200 OK\r\n%\r\nsecret', 503],
       ['HTTP/1.0 200 OK\r\n%\r\nsecret', 503],
       ['secret', 503],

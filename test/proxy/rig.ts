@@ -86,7 +86,7 @@ export interface Rig {
   readonly records: ApiRequestRecord[];
   /** Connections made to the scripted upstream, in order. */
   readonly upstreams: UpstreamSocket[];
-  /** TLS options of later connections to the upstream. */
+  /** Replaces the TLS options of later connections to the upstream. */
   rotate(tls: ConnectionOptions): void;
   close(): Promise<void>;
 }

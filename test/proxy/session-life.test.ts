@@ -100,7 +100,7 @@ describe('a session', () => {
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
     upstream.write(serverMessage(1, utf8('half of it')));
-    // an exit status that is not followed by a close frame
+    // the exit status, without a close frame after it
     upstream.write(serverMessage(3, STATUS_SUCCESS));
     upstream.end();
     await client.reader.untilClosed();

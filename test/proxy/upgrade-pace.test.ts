@@ -30,7 +30,7 @@ const SIZE = utf8('{"Width":80,"Height":24}');
 const BLOCK = new Uint8Array(32 * 1024).fill(0x61);
 const BLOCKS = 128;
 
-/** One protocol: the messages of both ends, and a parser for the client. */
+/** A protocol: messages of client and server, and a parser for the client's side. */
 interface Protocol {
   readonly request: Parameters<typeof askUpgrade>[1];
   readonly subprotocol: string;

@@ -54,7 +54,7 @@ function createConnection() {
 
 function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
   const disk = { isFull: false };
-  // a journal that is not removed continues in the same file
+  // the journal still exists, so it continues in the same file
   const own = directory;
   const room: JournalRoom = {
     directory: () => own,
@@ -78,7 +78,10 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
   return { upload, recorder, burstBudget, disk };
 }
 
-/** Content that the next process would find. Abandoned files are removed a moment later, maybe during a read. */
+/**
+ * Range of the output that the next process would find on disk. Repeats the read if a file disappears, because
+ * abandoned files are removed in the background.
+ */
 async function left(): Promise<{ readonly from: number; readonly to: number }> {
   for (;;) {
     const paths = readdirSync(directory)
@@ -97,7 +100,7 @@ function line(bytes: number, fill = 'x'): Buffer {
   return Buffer.from(`${fill.repeat(bytes - 1)}\n`);
 }
 
-/** @returns true if a writer may continue, as soon as possible */
+/** @returns an object whose `done` becomes true when a writer may continue */
 function watch(wait: void | Promise<void>): { done: boolean } {
   const state = { done: wait === undefined };
   if (wait !== undefined) {

@@ -67,7 +67,7 @@ describe('an upload whose recorder is lost for good', () => {
     return client;
   }
 
-  /** An upload, and the received part at the recorder. */
+  /** Opens an upload to a new recorder. */
   async function openUpload(
     client: RecorderClient,
     events: LateEvents,
@@ -81,7 +81,7 @@ describe('an upload whose recorder is lost for good', () => {
     return { first, upload };
   }
 
-  /** Uploads the beginning, of which `acknowledged` bytes are acknowledged, and loses the recorder. */
+  /** Uploads the start of a session. The recorder acknowledges `acknowledged` bytes, and then is lost. */
   async function lostUpload(
     client: RecorderClient,
     acknowledged: number,
@@ -204,7 +204,7 @@ describe('an upload whose recorder is lost for good', () => {
   });
 });
 
-/** A recorder with configured acknowledgements. */
+/** A connection to a recorder. `act` sends the acknowledgements. */
 function connectionTo(
   act: (events: Parameters<RecorderConnection['attach']>[0]) => void,
 ): RecorderConnection {
@@ -229,7 +229,10 @@ function preamble(): Preamble {
 }
 
 describe('late deliveries', () => {
-  /** Creates late deliveries. Their clock advances only in pauses, and the test ends each pause. */
+  /**
+   * Creates late deliveries with a test clock, which advances only during pauses between attempts. The test ends each
+   * pause.
+   */
   function setUp(open: LateDeps['open'], limits: LateDeps['limits'] = {}) {
     const clock = { ms: 0 };
     const pauses: number[] = [];
@@ -301,7 +304,7 @@ describe('late deliveries', () => {
     late.take(end(events, { sessionId: 'b' }));
     for (let round = 0; round < 4; round += 1) await goOn();
     await untilPaused();
-    // random() returns 0: half of each
+    // each pause is half of its maximum, because `random` returns 0
     expect(pauses).toEqual([500, 1000, 2000, 2500, 2500]);
     broken = false;
     await goOn();

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { describe, expect, it } from 'vitest';
 import { OutputText } from '../../src/recording/output-text.ts';
 
-/** Lines for bytes in these pieces; bytes that are not text as hex. */
+/** Returns the lines for output in these pieces. Binary lines are shown as hex. */
 function linesOf(pieces: readonly Uint8Array[], maxLineBytes = 100): readonly string[] {
   const lines: string[] = [];
   const output = new OutputText(maxLineBytes);

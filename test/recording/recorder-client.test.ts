@@ -39,7 +39,7 @@ function client(limits: Partial<RecorderClientLimits> = {}, deps: Partial<Record
   });
 }
 
-/** A mebibyte of hex without a newline: the transport must not care about lines. */
+/** A mebibyte of hex digits without a newline, because uploads must not depend on lines. */
 const MEBIBYTE = randomBytes(512 * 1024).toString('hex');
 const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
 

@@ -1,4 +1,4 @@
-/** Uploads over upgraded connections: the recorders that accept them, and the handling of broken connections. */
+/** Uploads over upgraded connections: recorders that accept upgrades, recorders that do not, and broken connections. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -289,7 +289,7 @@ describe('a recorder that does not upgrade', () => {
     double.set({ silent: true });
     const upload = await open(from, double, other);
     expect(upload.address).toBe(other.address);
-    // the upgrade, HTTP/2 for the rest of the time, v1
+    // three more connections: the upgrade, HTTP/2, and the v1 protocol
     expect(double.connections).toBe(2 + 3);
     upload.abort();
   });
@@ -354,7 +354,7 @@ async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConne
   );
 }
 
-/** Messages about a connection until it ends. */
+/** Collects the events of a connection until the connection ends. */
 function watch(connection: RecorderConnection): { readonly seen: unknown[]; readonly over: Promise<void> } {
   const seen: unknown[] = [];
   const over = Promise.withResolvers<void>();

@@ -56,7 +56,7 @@ async function expectSame(steps: readonly Step[], tty: boolean): Promise<void> {
     return lines;
   });
   const sent = await uploadOf(steps, tty, false);
-  // write by write: frames of one write contain the lines of one write
+  // compares each write: its frames must contain exactly its lines
   expect(made.map(String)).toEqual(sent.map(String));
   expect(Buffer.concat(made).equals(Buffer.concat(sent))).toBe(true);
 }

@@ -139,7 +139,7 @@ describe('recording session without a terminal', () => {
         'prüfe ',
         '€\n',
       ]);
-      // for a recorder that serves viewers live, and on a terminal, characters are not split
+      // characters are not split on a terminal, or if the recorder has live viewers
       for (const options of [{ sink: new SessionSink(false) }, { tty: true }]) {
         const other = begin({ limits, ...options });
         other.session.resize({ columns: 80, rows: 24 });
@@ -316,7 +316,7 @@ describe('recording session whose output is shown only when it is durable', () =
     session.output('stdout', utf8('early'));
     let shown = false;
     const early = Promise.resolve(session.flush()).then(() => (shown = true));
-    // the client's chunk with the size does not wait for itself
+    // the client's chunk that contains the size must not wait for the size
     expect(session.flush()).toBeUndefined();
     session.resize({ columns: 10, rows: 20 });
     const size = session.flush();

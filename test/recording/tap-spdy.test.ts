@@ -81,7 +81,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
     expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
     expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
-    // a size in pieces, after it is recognisable; the second in kubectl's format
+    // a resize message in pieces, cut after its type is known; below, in the pieces that kubectl sends
     const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
     for (let at = 4; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
@@ -99,7 +99,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(long.subarray(135))).toBe('waits');
     expect(look(long.subarray(0, 136))).toBe('goes');
     expect(look(long.subarray(136))).toBe('goes');
-    // the response to a heartbeat of the server
+    // the client's response to a ping of the server
     expect(look(hex('800300060000000400000002'))).toBe('waits');
     expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
     expect(look(client.data(3, utf8('x'), true))).toBe('goes');

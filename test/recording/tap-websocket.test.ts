@@ -55,7 +55,8 @@ describe('WebSocket tap, heartbeats', () => {
       expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
       expect(look(ping.subarray(at))).toBe(pong);
     }
-    // A resize message in pieces is delayed. A key press is recognised at its channel byte.
+    // Pieces of a resize message are kept until it is complete. Pieces of stdin are kept only until their channel byte
+    // arrives.
     const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
     for (let at = 1; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
@@ -69,7 +70,7 @@ describe('WebSocket tap, heartbeats', () => {
     expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
     expect(look(clientMessage(4, SIZE))).toBe('waits');
     expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
-    // a response to the server
+    // the client's response to a ping of the server
     expect(look(hex('8a8001020304'))).toBe('waits');
     const named = encodeWebSocketFrame({
       opcode: OPCODE.ping,

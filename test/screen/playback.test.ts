@@ -66,7 +66,7 @@ describe('a playback', () => {
         bytes: bytes.length,
         read: async (start, end) => {
           asked.push(start);
-          // the screen is loading until then
+          // the keyframe arrives only now, so both requests run at the same time
           if (start === offset) given('one two ');
           return bytes.subarray(start, end);
         },
@@ -100,7 +100,7 @@ describe('a playback', () => {
       await playback.seek(playback.state.position);
       playback.play();
     }
-    // a seek is a new start for idle time
+    // idle time counts from the last seek
     expect(playback.state.position).toBeLessThan(2);
     playback.tick(0.25);
     while (playback.state.waiting) await new Promise(setImmediate);

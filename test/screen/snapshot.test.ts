@@ -82,7 +82,7 @@ describe('a snapshot', () => {
       }),
       {
         numRuns: 400,
-        // the continuation of the first row has left the screen, and the row comes back
+        // the second half of a wrapped line has left the screen, and the first half returns
         examples: [
           ['a line that is longer than the terminal is wide\r\n\x1b[2S', '\x1bM'],
           // a cursor next to a row of blanks, which is below the alternate screen

@@ -1,5 +1,6 @@
 /**
- * Commands of one checkout that start at the same moment: a checkout with doubles, in which `tsc` ends on request.
+ * Several commands start at the same moment in one checkout. The checkout contains fake programs; the fake `tsc` exits
+ * when the test says so.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -30,7 +31,7 @@ beforeEach(async () => {
   const program = (name: string, code: string): Promise<void> =>
     writeFile(join(bin, name), `#!${process.execPath}\n${code}`, { mode: 0o755 });
   await program('npm', '');
-  // of the programs on the pinned Node, only the build of the demo
+  // a fake Node that only builds the demo
   await program(
     'node',
     `const fs = require('node:fs');

@@ -1,4 +1,4 @@
-/** Groups of suites in `npm run test:real` that run together. */
+/** Groups of suites that `npm run test:real` runs in one process. */
 import { expect, it } from 'vitest';
 import { runsOf, SUITES } from '../real/suites.ts';
 

@@ -1,4 +1,4 @@
-/** CI's closing lines for the reports of this vitest. */
+/** Closing lines that CI prints for reports of the installed vitest. */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

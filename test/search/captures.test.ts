@@ -7,7 +7,8 @@ import { castFixture, readCastLines } from '../support/search-text.ts';
 import { createTerminalOracle } from '../support/terminal-oracle.ts';
 
 /**
- * Words by capture: some were visible for a moment, others were replaced, scrolled away or left on the other screen.
+ * Words that search must find in each capture. Some were visible only briefly; others were replaced, scrolled away, or
+ * shown on the alternate screen.
  */
 const WORDS = {
   vim: ['transient acknowledged word', 'kestrel7', 'falcon7'],

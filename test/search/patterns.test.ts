@@ -1,4 +1,4 @@
-/** Patterns of rules: their matches, and switching off a costly pattern without the others. */
+/** Patterns of rules: matches, and a costly pattern that is disabled while the others continue. */
 import { describe, expect, it } from 'vitest';
 import { patternProblem, PatternSet } from '../../src/search/patterns.ts';
 

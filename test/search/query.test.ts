@@ -110,7 +110,7 @@ describe('a query', () => {
     ['exit:x', 'exit: takes a code'],
     ['duration:>', 'duration: takes a time'],
     ['x'.repeat(600), 'at most 512 characters'],
-    [`x${'"'.repeat(300)}`, 'at most 512 characters'], // it is longer after its quotes are escaped
+    [`x${'"'.repeat(300)}`, 'at most 512 characters'], // 301 characters, but more than 512 after the quotes are escaped
     [Array.from({ length: 17 }, (_, index) => `w${index}`).join(' '), 'at most 16 terms'],
     [`"${'w '.repeat(33)}"`, 'at most 32 words'],
   ])('that cannot be understood says so: %s', (text, message) => {

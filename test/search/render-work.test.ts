@@ -1,4 +1,4 @@
-/** The work of rendering a recording is in proportion to its length, whatever a program writes. */
+/** The work for rendering a recording is limited by the recording's length, whatever a program writes. */
 import { describe, expect, it, vi } from 'vitest';
 import { createTerminal } from '../../src/screen/terminal.ts';
 import { CastText } from '../../src/search/cast-text.ts';
@@ -8,7 +8,10 @@ import { createRandom, runSeed } from '../support/random.ts';
 
 const FREE = 5e6;
 const PER_CHARACTER = 100;
-/** Work of one step over the budget: a step that reads and emits all rows of the largest screen. */
+/**
+ * Maximum work of the step that exceeds the budget. The most expensive step reads and emits all rows of the largest
+ * screen.
+ */
 const LAST_STEP = 1e7;
 /** CPU nanoseconds per work unit: ten times the most expensive step. */
 const MAX_NS = 250;

@@ -6,7 +6,7 @@ import { createTerminalOracle, terminalPiece, withFewMarks } from '../support/te
 function screenOf({ screen }: RowJournal): readonly string[] {
   return Array.from({ length: screen.rows }, (_, y) => {
     const row = screen.row(y);
-    // only the written part is emitted, and it may be interpreted differently
+    // the row after its written part is only trimmed spaces
     return row.text(0, row.end) + row.text(row.end, row.columns).trimEnd();
   }).map((text) => text.trimEnd());
 }
@@ -23,8 +23,8 @@ describe('the screen of the row journal', () => {
       const oracle = createTerminalOracle(columns, rows);
       let sent = '';
       for (let step = 0; step < 60; step += 1) {
-        // Without wrap-around, xterm moves its cursor past a wide character that did not fit. Rounds have one or the
-        // other.
+        // Rounds use either wide characters or disabled wrap-around (`?7`), because xterm handles the combination
+        // differently: it moves its cursor past a wide character that does not fit.
         const left = round % 2 === 0 ? /\?7/ : /[日한👍\u{1f468}]/u;
         const pieces = Array.from({ length: 1 + random.below(4) }, () => terminalPiece(random));
         const text = pieces.filter((piece) => !left.test(piece)).join('');

@@ -145,14 +145,14 @@ describe('a row journal', () => {
     const vim = castFixture('vim');
     // typed, then deleted
     expect(secondOf(vim, 'transient acknowledged word')).toBeDefined();
-    // first visible, then replaced by :%s
+    // `kestrel7` is visible first, and then replaced with `:%s`
     for (const word of ['kestrel7', 'falcon7']) expect(secondOf(vim, word), word).toBeDefined();
     expect(secondOf(vim, 'kestrel7')).toBeLessThan(secondOf(vim, 'falcon7')!);
     const less = castFixture('less');
     for (const word of ['alabaster0', 'yarrow0', 'quicksilver6', 'nightjar7'])
       expect(secondOf(less, word), word).toBeDefined();
     const shell = castFixture('shell');
-    // visible for 50 ms, and text that was corrected with backspace
+    // a text that was visible for 50 ms, and a command before and after its correction
     for (const word of ['secret-in-a-blink', 'kubectll', 'kubectl get pods', '60'])
       expect(secondOf(shell, word), word).toBeDefined();
     const tmux = castFixture('tmux');
@@ -201,7 +201,7 @@ describe('commands', () => {
       [1, 'ls -l'],
       [2, 'ls -l'],
     ]);
-    // a mark of another command does not hide the guessed one
+    // a mark that names another command does not hide the guessed command
     const other = readWrites([
       [0, '$ '],
       [1, run('rm -rf /data', 'ls')],
@@ -285,7 +285,7 @@ describe('what output may cost', () => {
     const budget = new WorkBudget({ free: 5e7, perCharacter: 0 });
     const journal = new RowJournal({ columns: 1000, rows: 500, onRow: () => undefined, budget });
     for (let count = 0; count < 20_000 && !journal.isStopped; count += 1) journal.write(count, output);
-    // one sequence may exceed the limit by its own work
+    // the last sequence may exceed the limit by its own work
     expect(journal.isStopped).toBe(true);
     expect(budget.spent).toBeLessThan(5e7 + 1e7);
   });

@@ -1,10 +1,10 @@
-/** Secrets are replaced at any position of a line: a fast check that misses one would be a leak. */
+/** Secrets are replaced at any position of a line. A secret that the fast check misses would leak. */
 import { expect, it } from 'vitest';
 import { createSecretFilter, replaceSecrets, replaceSecretWords, SECRET } from '../../src/secrets.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 
 const LONG = 'A1b2C3d4E5f6G7h8I9j0';
-/** One for each prefix of a shape, and whether its letters may have either case. */
+/** For each known prefix of a secret: a text, the secret in it, and whether upper and lower case are equal. */
 const SHAPES: readonly (readonly [text: string, secret: string, anyCase: boolean])[] = [
   ['AKIAABCDEFGHIJKLMNOP', 'AKIAABCDEFGHIJKLMNOP', false],
   ['ASIAABCDEFGHIJKLMNOP', 'ASIAABCDEFGHIJKLMNOP', false],
@@ -306,11 +306,11 @@ it.each(SLOW_WORDS)('a long line of %j costs as much CPU as short lines with the
     for (let line = 0; line < lines; line += 1) replaceSecrets(short);
   });
   const inLongLine = cpuOf(() => replaceSecrets(long));
-  // a quadratic rule needs 32 times as much
+  // a rule with quadratic cost would need 32 times as much CPU
   expect(inLongLine).toBeLessThan(8 * inShortLines + 100);
 });
 
-/** Text that is costly for the rules, unless they look for options first. */
+/** Words that repeat the start of a rule. Rules are slow on such text unless they first look for an option. */
 const COSTLY_WORDS = [
   'curl ',
   'mysql ',

@@ -1,4 +1,4 @@
-/** The rows do not depend on the sizes of writes and of cast pieces. */
+/** The rows must not depend on the sizes of writes, or on the pieces in which a cast is read. */
 import { describe, expect, it } from 'vitest';
 import { createRandom, runSeed } from '../support/random.ts';
 import { castFixture, readWrites, type Write } from '../support/search-text.ts';

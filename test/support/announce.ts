@@ -1,7 +1,7 @@
 /** Prints before the first test which tests run and how long they take. */
 import type { TestProject } from 'vitest/node';
 
-/** Once: the projects of a run share their set-up. */
+/** Prevents a second message: vitest runs the setup once for each project. */
 let announced = false;
 
 export default function announce({ vitest }: TestProject): void {

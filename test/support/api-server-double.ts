@@ -18,11 +18,11 @@ export interface Access {
 export interface ApiServerDouble {
   readonly port: number;
   readonly caPem: string;
-  /** API server in the form of `kube/api-server`. */
+  /** Connection to this API server, as `kube/api-server` describes it. */
   readonly apiServer: ApiServer;
   version: Record<string, unknown> | undefined;
   username: string;
-  /** Start of all paths that exist, such as `/clusters/root` of a kcp server. */
+  /** Prefix of all paths that exist, such as `/clusters/root` for a kcp server. */
   prefix: string;
   /** Status of all responses instead of the normal ones. */
   failure: number | undefined;
@@ -36,7 +36,7 @@ export interface ApiServerDouble {
   /** Of gateway.networking.k8s.io/v1, likewise. */
   gatewayResources: readonly string[] | undefined;
   readonly requests: string[];
-  /** Responds with 201, like a real API server to reviews. */
+  /** True to respond to reviews with 201, like a real API server. */
   created: boolean;
   /** Impersonated user and groups of the last request. */
   impersonated: readonly string[];

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
 
-/** Collects the data of a stream. Tests can wait for it. */
+/** Collects the data of a stream, and lets tests wait for data. */
 export class ByteReader {
   readonly stream: Readable;
   ended = false;
@@ -49,7 +49,7 @@ export class ByteReader {
     return (await this.take(this.bytes.indexOf(mark) + mark.length)).toString('latin1');
   }
 
-  /** Resolves when `test` holds; rejects when the stream closes before. */
+  /** Resolves when `test` returns true; rejects if the stream closes first. */
   async until(test: () => boolean): Promise<void> {
     while (!test()) {
       if (this.closed) throw new Error(`the stream closed after ${this.#size} bytes`);

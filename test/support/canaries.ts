@@ -31,7 +31,7 @@ const PRINTED: readonly string[] = [
   '-----END OPENSSH PRIVATE KEY-----',
 ];
 
-/** Input after a prompt. */
+/** Commands that are typed after a prompt. Each contains a secret. */
 const TYPED: readonly string[] = [
   `sshpass -p ${PASSWORD} ssh host`,
   `mysql -u root -p${PASSWORD} db`,
@@ -52,7 +52,7 @@ export function canaryEvents(): string {
     at += 1;
     events.push([at, 'o', '$ '], [at + 0.2, 'i', `${text}\r`], [at + 0.3, 'o', `${text}\r\n`]);
   }
-  // the command that shell marks contain
+  // a shell mark that contains the command
   const named = encodeURIComponent(`mysql -p${PASSWORD}`);
   events.push([at + 1, 'o', `\u001b]133;C;cmdline_url=${named}\u0007needle last\r\n`]);
   return events.map((event) => `${JSON.stringify(event)}\n`).join('');

@@ -148,7 +148,7 @@ export async function openClusterRig(options: {
   for (const [name, text] of Object.entries(options.files ?? {}))
     await writeFile(join(directory, name), text, { mode: 0o600 });
   const path = join(directory, 'clusters.yaml');
-  // paths of kubeconfigs are written as names of files in the directory
+  // `DIR` in the content stands for the directory
   const textOf = (content: object): string => JSON.stringify(content).replaceAll('DIR', directory);
   await writeFile(path, textOf(options.content));
   const lines: string[] = [];
@@ -217,7 +217,7 @@ export async function openClusterRig(options: {
   };
 }
 
-/** A GET of an HTTP/2 session. */
+/** Sends a GET request over an HTTP/2 session. */
 export async function askHttp2(
   session: ClientHttp2Session,
   authority: string,

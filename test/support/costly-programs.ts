@@ -37,7 +37,7 @@ export function costlyCast(costly: string, header = HEADER): string {
   return `${header}[0,"o","the first line\\r\\n"]\n[0,"o","\\u001b[Hmoved"]\n${costly}`;
 }
 
-/** The header of a cast with another size. */
+/** Returns the header of a cast with the largest screen size. */
 export function withLargeScreen(header: string): string {
   return header.replace(/"width":\d+,"height":\d+/, '"width":1000,"height":500');
 }

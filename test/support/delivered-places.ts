@@ -1,4 +1,7 @@
-/** Compares the delivered position of a server tap that has seen more output with that of a tap that has not. */
+/**
+ * Compares two taps: the first one parses output before it is delivered, the second one only delivered output. Both
+ * must report the same state.
+ */
 import fc from 'fast-check';
 import type { OutputMark, Tap } from '../../src/recording/tap.ts';
 import { OutputSide } from './tap-sides.ts';
@@ -10,7 +13,7 @@ interface Step {
   readonly deliver: number;
 }
 
-/** State of a tap after a delivery. */
+/** State that a tap reports after a delivery. */
 interface Said {
   readonly betweenFrames: boolean | undefined;
   readonly farewell: Uint8Array | undefined;
@@ -18,11 +21,11 @@ interface Said {
 
 export interface Delivery {
   readonly steps: readonly Step[];
-  /** Maximum number of unsent bytes; longer output is delivered anyway. */
+  /** Maximum number of undelivered bytes. If there are more, output is delivered before the end of the step. */
   readonly mostUnsent: number;
 }
 
-/** Steps that end with everything delivered. */
+/** Generates steps after which all output is delivered. */
 export function deliveries(bytes: number): fc.Arbitrary<Delivery> {
   const step = fc.record({ pushedTo: fc.nat(bytes), deliver: fc.nat(3) });
   const steps = fc

@@ -1,4 +1,4 @@
-/** An exec session from the view of a WebSocket client (`v5.channel.k8s.io`). */
+/** A WebSocket client of an exec session (`v5.channel.k8s.io`). */
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
 
@@ -8,7 +8,7 @@ export interface ExecClient {
   /** Content of the error channel: a `metav1.Status`. */
   readonly status: { readonly status: string; readonly message?: string } | undefined;
   write(text: string): void;
-  /** Resolves when the output contains `text`. @throws Error if the session ends before */
+  /** Resolves when the output contains `text`. @throws Error if the session ends first */
   until(text: string): Promise<void>;
   /** Resolves when the connection is closed. */
   readonly over: Promise<void>;

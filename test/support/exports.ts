@@ -12,7 +12,8 @@ export interface Source {
 }
 
 /**
- * `file name` of each export of `src` and `demo` that only tests use. A type that its own file uses may be exported.
+ * Returns `file name` of each export of `src` and `demo` that only tests use. Exported types that their own file uses
+ * are not reported.
  */
 export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
@@ -46,7 +47,10 @@ export function exportsOf({ text }: Source): readonly { readonly name: string; r
   }));
 }
 
-/** `file name` of each import of a file of the repository; `file *` if all of it may be used. */
+/**
+ * Returns `file name` of each name that the source imports from a file of the repository; `file *` for an import of the
+ * complete file.
+ */
 function importsOf({ file, text }: Source): string[] {
   const target = (specifier: string): string =>
     relative(root, resolve(root, dirname(file), specifier))

@@ -1,7 +1,7 @@
 /**
- * Worker thread with a client and an API server that run while the gateway's process is blocked. On request, the server
- * writes everything and closes. Afterwards the kernel of the server responds to every byte with a reset and discards
- * unread output, as for any closed socket.
+ * Worker thread with a client and an API server, which continue while the main thread with the gateway is blocked. When
+ * the test says so, the server writes all output and closes its socket. After that, the kernel responds to each byte
+ * from the gateway with a reset, and discards output that the gateway has not read.
  */
 import { createServer as createPlainServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
@@ -12,14 +12,17 @@ import { listenOn } from './listen.ts';
 export interface FarPeers {
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
-  /** TLS of the API server; undefined: none. */
+  /** Certificate of the API server; undefined: no TLS. */
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-/** Orders to the thread: the server may finish, or the client sends a heartbeat. */
+/** Orders to the thread. `finish`: the server writes all output and closes. `beat`: the client sends a heartbeat. */
 export type FarOrder = 'finish' | 'beat';
 
-/** Reports of the thread: the address, the close of the server, and the client's received bytes after its close. */
+/**
+ * Reports of the thread. `ready`: both peers listen. `finished`: the server has closed. `closed`: the client's
+ * connection is closed; `received` is all that it received.
+ */
 export type FarNews =
   | { readonly kind: 'ready'; readonly serverPort: number; readonly clientPort: number }
   | { readonly kind: 'finished' }
@@ -38,7 +41,7 @@ async function finish(socket: Socket): Promise<void> {
   socket.on('error', () => {});
   socket.resume();
   await order.promise;
-  // the kernel has all bytes when the socket is closed
+  // wait until the kernel has all bytes before the socket is closed
   await new Promise<void>((written) => socket.end(script, () => written()));
   socket.destroy();
   report({ kind: 'finished' });

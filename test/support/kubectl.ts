@@ -27,14 +27,14 @@ export function findKubectls(): readonly Kubectl[] {
     .toSorted((left, right) => left.minor - right.minor);
 }
 
-/** Explains once why tests with kubectl are skipped. */
+/** Prints once why tests that need kubectl are skipped. */
 export function explainMissingKubectl(): void {
   process.stderr.write(
     'skipped: no kubectl.1.NN beside kubectl in PATH, so kubectl-driven tests cannot run\n',
   );
 }
 
-/** Transports of a kubectl: for exec and attach, and for port-forward. */
+/** Protocol of kubectl's streaming requests. */
 export type Transport = 'spdy' | 'websocket';
 
 /** Transports that this kubectl supports for exec, attach and cp. */
@@ -231,7 +231,10 @@ interface Screen {
   end(): void;
 }
 
-/** Long enough for a busy machine, and shorter than the limit of a test, so that the error names the missing output. */
+/**
+ * Shorter than the time limit of a test, so that the error names the missing output, but long enough for a busy
+ * machine.
+ */
 const PRINTS_WITHIN_MS = 120_000;
 
 function createScreen(): Screen {

@@ -13,17 +13,23 @@ import { text } from 'node:stream/consumers';
 
 export interface LocalApiDouble {
   readonly socketPath: string;
-  /** Requested address (value of `addr`) → whois body; a string is sent unchanged. No entry: 404. */
+  /**
+   * Whois responses by requested address (query parameter `addr`). A string is sent unchanged. Without an entry, the
+   * response is 404.
+   */
   readonly whois: Map<string, unknown>;
   status: Record<string, unknown>;
-  /** Initial netmap for watchers of the bus that request it. */
+  /** The first netmap for IPN bus watchers that request one. */
   netmap: unknown;
   serveConfig: unknown;
-  /** PEM text of a certificate and its key, by domain. The response for other domains is 500. */
+  /** PEM text of certificates with their keys, by domain. The response for other domains is 500. */
   readonly certificates: Map<string, string>;
-  /** `host:port` → loopback port; `self` responds to `Dial-Self`, `fail` with 502, `hang` not at all. */
+  /**
+   * Result of a dial by `host:port`: the loopback port to connect to; `self`: the response has `Dial-Self`; `fail`:
+   * 502; `hang`: no response.
+   */
   readonly dials: Map<string, number | 'self' | 'fail' | 'hang'>;
-  /** Bytes sent together with the 101 of a dial. */
+  /** Bytes that are sent in the same write as the 101 response to a dial. */
   dialGreeting: string;
   /** Received requests in order: method and path. */
   readonly requests: {
@@ -39,10 +45,10 @@ export interface LocalApiDouble {
   failure: { readonly status: number; readonly body: string } | undefined;
   /** Highest number of concurrent requests. */
   readonly peak: number;
-  /** Sends one line to all watchers of the bus. */
+  /** Sends one line to all IPN bus watchers. */
   notify(message: unknown): void;
   readonly watchers: number;
-  /** Resolves when another watcher has connected. */
+  /** Resolves when the next watcher connects. */
   nextWatcher(): Promise<void>;
   /** Closes the connections of all watchers. */
   dropWatchers(): void;
@@ -164,7 +170,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
 
   async function change(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     double.changes.push(`${request.method} ${path} ${await text(request)}`);
-    // The node is connected after the login.
+    // A login connects the node.
     if (path === 'login-interactive') double.status = { ...double.status, BackendState: 'Running' };
     return send(response, path === 'prefs' ? 200 : 204, path === 'prefs' ? '{}' : '');
   }
@@ -181,10 +187,10 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
       return send(response, 400, 'rate limit with peer changes\n');
     response.writeHead(200, { 'Content-Type': 'application/json' });
     response.flushHeaders();
-    // Mask bit 2: the daemon first sends its state.
+    // Bit with value 2 in the mask: the client requests the initial state.
     if ((mask & 2) !== 0)
       response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
-    // Mask bit 8: the network map comes first.
+    // Bit with value 8 in the mask: the client requests the initial netmap.
     if ((mask & 8) !== 0 && double.netmap !== undefined)
       response.write(`${JSON.stringify({ Version: 'double', NetMap: double.netmap })}\n`);
     watching.add(response);
@@ -207,7 +213,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     const to = double.dials.get(target);
     if (request.method !== 'POST') return refuse(socket, '405 Method Not Allowed');
     if (!isAllowed(request)) return refuse(socket, '403 Forbidden', 'invalid localapi request');
-    // The real check is case-sensitive.
+    // Case-sensitive, like the check in tailscaled.
     if (!request.headers.connection?.includes('upgrade') || request.headers.upgrade !== 'ts-dial') {
       return refuse(socket, '400 Bad Request', 'bad headers');
     }

@@ -1,4 +1,4 @@
-/** Number of event-loop turns during `act`, and thus of opportunities for other work. */
+/** Runs `act`, and returns the number of event-loop turns until it completes. */
 export async function turnsDuring(act: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let isOver = false;

@@ -12,7 +12,7 @@ import { WIRES, type Protocol } from './shell-wires.ts';
 import { askUpgrade, EXEC_TTY, startApiServerDouble, startRig, switching } from './upgrade-rig.ts';
 
 export const BOB: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'bob@example.com' };
-/** Users who are named as moderators; alice is the user of the sessions. */
+/** Rule that names bob and alice as moderators. alice is also the user of the sessions. */
 export const RULE = {
   moderate: ['exec'],
   moderators: { users: ['bob@example.com', 'alice@example.com'], tags: [] },
@@ -31,14 +31,14 @@ export async function closeAll(): Promise<void> {
 export interface Options {
   readonly protocol?: (typeof PROTOCOLS)[number];
   readonly headers?: readonly string[];
-  /** Answers the request of the gateway instead of a shell. */
+  /** Handles the gateway's upgrade request. Default: a shell that echoes its input. */
   readonly script?: (socket: Duplex) => void;
-  /** The viewer of each request. Default: bob. */
+  /** Returns the viewer who sends a request to the recorder. Default: bob. */
   readonly viewer?: () => Viewer;
   readonly viewers?: readonly string[];
 }
 
-/** A gateway that moderates all sessions, its recorder, and a shell that echoes its input. */
+/** Opens a gateway that moderates all sessions, its recorder, and an API server whose shell echoes its input. */
 export async function openGateway({
   protocol = 'websocket',
   script,
@@ -83,7 +83,7 @@ export async function openGateway({
   return { recorder, apiServer, gateway, shells };
 }
 
-/** Answers each stream, greets when the last one is open, and echoes. */
+/** Accepts all streams, writes a greeting after the last one is open, and echoes input. */
 function runSpdyShell(socket: Duplex): void {
   const server = createSpdyPeer();
   let opened = 0;
@@ -109,7 +109,7 @@ function runSpdyShell(socket: Duplex): void {
   });
 }
 
-/** A client of a moderated session that waits. */
+/** Opens a moderated session. Its client waits for a moderator. */
 export async function openShell(options: Options = {}) {
   const opened = await openGateway(options);
   const { recorder, gateway } = opened;

@@ -11,28 +11,31 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 export interface RecorderBehaviour {
   /** True if it supports HTTP/2. Default true. */
   readonly v2?: boolean;
-  /** Speaks `/record`. Default true. */
+  /** True if it supports the v1 path `/record`. Default true. */
   readonly v1?: boolean;
   /** `auto`: acknowledges received data immediately. `alive`: sends only `{}`, every 10 ms. `none`: sends nothing. */
   readonly acks?: 'auto' | 'alive' | 'none';
   /** Status of the POST that opens an upload. Default 200. */
   readonly uploadStatus?: number;
-  /** True to accept connections without a response. */
+  /** True to accept connections but send no response. */
   readonly silent?: boolean;
-  /** Stops reading the body of uploads, so that TCP pushes back. */
+  /** True to stop reading the body of uploads, so that TCP flow control stops the client. */
   readonly stalled?: boolean;
-  /** True to respond to the probe with the header of upgrades, unlike a recorder of the reference. Default true. */
+  /**
+   * True to offer upgrades with a header in the response to the probe. Tailscale's recorders do not offer them. Default
+   * true.
+   */
   readonly upgradeOffered?: boolean;
   /**
-   * Response to an upgrade: `take`, an error status, `close`, `silent`, or these bytes followed by the end of the
-   * connection. Default: `take`, or 404 if upgrades are not offered.
+   * Response to an upgrade. `take`: accept it. A number: an error status. `close`: close the connection. `silent`: no
+   * response. Bytes: send them, and close the connection. Default: `take`, or 404 if upgrades are not offered.
    */
   readonly upgrade?: 'take' | 'close' | 'silent' | number | Buffer;
   readonly eventProbeStatus?: number;
   readonly eventStatus?: number;
   /** True to send no response to the POST of an event. */
   readonly eventSilent?: boolean;
-  /** True to store the event and close the connection during the response. */
+  /** True to store the event, and close the connection in the middle of the response. */
   readonly eventBreaksOff?: boolean;
 }
 
@@ -42,13 +45,13 @@ export interface DoubleUpload {
   readonly body: Buffer;
   readonly size: number;
   push(chunk: Buffer): void;
-  /** The client sent the end of the body. */
+  /** True if the client has sent the end of the body. */
   ended: boolean;
   /** True if the client disconnected early. */
   aborted: boolean;
-  /** Complete lines so far. */
+  /** Complete lines that were received. */
   lines(): string[];
-  /** Sends an acknowledgement on request of the test. */
+  /** Sends an acknowledgement. */
   ack(bytes: number): void;
   /** Sends an error frame and ends the response. */
   fail(text: string): void;
@@ -56,7 +59,7 @@ export interface DoubleUpload {
   endEarly(): void;
   /** Resets the connection. */
   cut(): void;
-  /** Lengths of the messages of an upgraded upload, including the end. */
+  /** Lengths of the received records of an upgraded upload, including the last record. */
   readonly records?: readonly number[];
   /** Sends these bytes on an upgraded connection. */
   say?(bytes: Buffer): void;
@@ -71,7 +74,7 @@ export interface RecorderDouble {
   /** Number of TCP connections so far. */
   readonly connections: number;
   set(behaviour: RecorderBehaviour): void;
-  /** Closes every connection, as servers do with idle connections. */
+  /** Closes every connection, like a server that closes idle connections. */
   cutIdle(): void;
   /** Resolves when `test` returns true. Tests it again after each event. */
   until(test: () => boolean): Promise<void>;
@@ -105,7 +108,7 @@ export async function startRecorderDouble(
       changed();
     });
     body.once('end', () => {
-      // Node ends a stream that was reset, too
+      // Node also emits `end` for a stream that was reset
       upload.ended = !upload.aborted;
       changed();
     });
@@ -251,7 +254,7 @@ export async function startRecorderDouble(
       const isH2 = chunk.toString('latin1').startsWith('PRI * HTTP/2.0');
       if (isH2 && behaviour.v2 === false) return void socket.end('HTTP/1.1 400 Bad Request\r\n\r\n');
       (isH2 ? h2 : h1).emit('connection', socket);
-      // HTTP/2 reads the socket below the stream; HTTP/1.1 reads the stream.
+      // HTTP/2 reads from the socket directly; HTTP/1.1 needs a stream that flows.
       if (!isH2) socket.resume();
     });
   });
@@ -293,7 +296,7 @@ export async function startRecorderDouble(
 
 const YES = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n\r\n';
 
-/** Frames of complete lines, one for each text. */
+/** Encodes each text, which contains complete lines, as one frame. */
 export function framed(...texts: readonly (string | Buffer)[]): Buffer {
   return Buffer.concat(
     texts.map((text) => {
@@ -305,7 +308,7 @@ export function framed(...texts: readonly (string | Buffer)[]): Buffer {
   );
 }
 
-/** The records of an acknowledgement, or of another text. */
+/** Encodes a text, such as an acknowledgement, as a record. */
 export function recordOf(text: string): Buffer {
   const bytes = Buffer.from(text);
   const lead = Buffer.alloc(4);
@@ -314,8 +317,8 @@ export function recordOf(text: string): Buffer {
 }
 
 /**
- * An upload over an upgraded connection. Its body is the content of its records. Acknowledges frames by their number of
- * bytes.
+ * Handles an upload over an upgraded connection. The body is the joined content of the records. Acknowledgements
+ * contain the number of bytes in frames.
  */
 function takeUpgraded(
   { headers }: IncomingMessage,
@@ -379,7 +382,7 @@ function takeUpgraded(
   });
 }
 
-/** Lines of the complete frames, in the form in which a recorder stores them. */
+/** Lines of the complete frames, as a recorder would store them. */
 function linesOfFrames(frames: Buffer): string[] {
   const lines: string[] = [];
   for (let at = 0; at + 5 <= frames.length;) {

@@ -23,11 +23,11 @@ export interface RecorderSpy {
   readonly requests: SpiedRequest[];
   /** Number of open sockets of live views. */
   readonly live: Set<Duplex>;
-  /** True if it accepts the viewer that the gateway names. */
+  /** True if the recorder accepts the viewer in the gateway's request. */
   trusting: boolean;
-  /** Sends a response instead of an empty list. */
+  /** Sends the response to a request. Default: an empty list. */
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
-  /** Status that rejects WebSockets. */
+  /** Error status for WebSocket requests; undefined: accept them. */
   liveStatus: number | undefined;
   /** Response to the handshake of a WebSocket; `never`: no response. */
   handshake: string | undefined;
@@ -96,7 +96,7 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
   server.on('upgrade', (request: IncomingMessage, socket: Duplex) => {
     keep(request);
     socket.on('error', () => {});
-    // without reads, the end would not be noticed
+    // a socket that is not read does not emit `end`
     socket.on('data', () => {});
     socket.on('end', () => socket.end());
     if (spy.liveStatus !== undefined) {

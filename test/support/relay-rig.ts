@@ -1,4 +1,4 @@
-/** A relay between two pairs of sockets; the test holds the outer ends. */
+/** A relay between a client and an upstream server, which the test controls. */
 import { startRelay, type RelayOptions } from '../../src/proxy/session/relay.ts';
 import { NO_BYTES, urgentInput, type ClientInput, type OutputMark } from '../../src/recording/tap.ts';
 import { ByteReader } from './byte-reader.ts';
@@ -15,14 +15,16 @@ export function closeRelays(): void {
   }
 }
 
-/** Two connected sockets, until {@link closeRelays}. */
+/** Opens two connected sockets. {@link closeRelays} closes them. */
 export async function openPair(): Promise<SocketPair> {
   const pair = await socketPair();
   pairs.push(pair);
   return pair;
 }
 
-/** client ═ relay ═ upstream; the test holds the outer ends. */
+/**
+ * Starts a relay between two socket pairs: client ═ relay ═ upstream. The test uses the client's and the server's end.
+ */
 export async function relayed(options: Partial<RelayOptions> = {}) {
   const client = await openPair();
   const upstream = await openPair();
@@ -49,14 +51,14 @@ export async function relayed(options: Partial<RelayOptions> = {}) {
 
 type Parse = (chunk: Uint8Array) => void | Promise<void>;
 
-/** A tap with configured results for output and input. It counts deliveries of output. */
+/** A tap with configured results for output and input, and a count of deliveries. */
 export function tap(output: Parse = () => undefined, input: Parse = () => undefined) {
   const state = {
     deliveries: 0,
     heldBytes: 0,
-    /** True if frames may follow the delivered output. */
+    /** True if the delivered output ends at the end of a frame. */
     betweenFrames: true,
-    /** Fields that the tap returns for input, in addition to the defaults. */
+    /** Fields that replace the default result for input. */
     inputIs: {} as Partial<ClientInput>,
     output,
     input(chunk: Uint8Array): ClientInput {

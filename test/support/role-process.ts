@@ -18,19 +18,19 @@ export interface RoleProcess {
   /** `http://host:port` of health and metrics. */
   readonly ops: string;
   readonly lines: readonly LogLine[];
-  /** Returns the first matching line, past or future. */
+  /** Returns the first log line that matches; waits if none exists yet. */
   line(fits: (line: LogLine) => boolean): Promise<LogLine>;
   /** Value of a metric with exactly these labels; 0 if it does not exist. */
   metric(name: string): Promise<number>;
   signal(signal: NodeJS.Signals): void;
-  /** Stops it like a service manager. @returns the exit code */
+  /** Stops the process with SIGTERM. @returns the exit code */
   stop(): Promise<number | null>;
 }
 
 /**
- * Resolves when the role serves.
- * @param checkout folder of its sources
- * @throws Error with its output if it exits first
+ * Starts a role, and resolves when it accepts requests.
+ * @param checkout folder of the sources to run
+ * @throws Error with the output of the process if the process exits first
  */
 export async function startRole(
   args: readonly string[],

@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { runProgram } from '../../src/cli/program.ts';
 
-/** Runs `tailcast` with these arguments and no environment, in this process. */
+/** Runs a `tailcast` command in this process, without environment variables. */
 export async function runCommand(
   ...args: readonly string[]
 ): Promise<{ code: number; out: string; err: string }> {

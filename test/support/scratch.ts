@@ -1,6 +1,6 @@
 /**
- * One scratch directory for a complete run, which contains all temporary files of the tests and is removed afterwards.
- * After the last test, checks the places where a failed check would leave files.
+ * Creates one scratch directory for all temporary files of a test run, and removes it after the run. Then it checks
+ * that tests have not created files elsewhere.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
@@ -15,8 +15,8 @@ const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
 const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
 
 /**
- * Returns the paths of existing files outside the scratch folder. A new path after the tests reveals a test that writes
- * outside its scratch folder.
+ * Returns the paths of existing files that tests could create outside the scratch folder. If the list is longer after
+ * the tests, a test has written outside that folder.
  */
 export function namesThatTestsMayNotMake(home: string, temporary: string, root: string): ReadonlySet<string> {
   const list = (folder: string): readonly string[] =>
@@ -39,7 +39,7 @@ export default function setUp(): (() => void) | undefined {
   const temporary = tmpdir();
   const before = namesThatTestsMayNotMake(homedir(), temporary, ROOT);
   const scratch = mkdtempSync(join(temporary, PREFIX));
-  // test processes inherit the setting
+  // test processes inherit this environment variable
   process.env['TMPDIR'] = scratch;
   return () => {
     process.env['TMPDIR'] = temporary;
@@ -49,14 +49,14 @@ export default function setUp(): (() => void) | undefined {
     );
     if (made.length === 0) return;
     const finding = `tests made something outside their scratch folder: ${made.join(', ')}`;
-    // elsewhere, a user of this machine may have created it
+    // fail only for files in `/`: a user of this machine may have created the others
     const isOurs = made.some((name) => dirname(name) === '/');
     if (isOurs && process.env['CI'] === 'true') throw new Error(finding);
     process.stderr.write(`tailcast: ${finding}\n`);
   };
 }
 
-/** Removes a folder. A process may still write to the folder, so an error is only reported. */
+/** Removes a folder. Only prints an error, because a process may still write to the folder. */
 function removeAll(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true, maxRetries: 3 });

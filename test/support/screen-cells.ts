@@ -28,7 +28,7 @@ function trimmed(cells: readonly (readonly [string, number])[]): readonly (reado
   return cells.slice(0, cells.findLastIndex(([text]) => text !== ' ') + 1);
 }
 
-/** Returns them as readable text: `日` in two columns is `日‹2›`. */
+/** Returns the rows as readable text: `日` in two columns becomes `日‹2›`. */
 export function cellsText(rows: CellRows): readonly string[] {
   const lines = rows.map((cells) =>
     cells.map(([text, columns]) => (columns === 1 ? text : `${text}‹2›`)).join(''),

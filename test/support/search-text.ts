@@ -1,4 +1,4 @@
-/** Text that the index reads from output or a cast, for tests. */
+/** Reads output or a cast as the search index does, and returns the text. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CastText } from '../../src/search/cast-text.ts';

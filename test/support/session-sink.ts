@@ -10,7 +10,7 @@ export function bytesWritten(lines: Written): Buffer {
   return Buffer.concat(lines instanceof Uint8Array ? [lines] : lines);
 }
 
-/** A sink in memory that records the session's output and simulates recorder states. */
+/** An upload in memory: it stores the session's output, and simulates the states of a recorder. */
 export class SessionSink implements Pick<
   RecorderUpload,
   'write' | 'whenShown' | 'end' | 'leave' | 'createBatch' | 'policy'
@@ -18,12 +18,12 @@ export class SessionSink implements Pick<
   readonly #annotations: boolean;
   readonly writes: string[] = [];
   ended = false;
-  /** Reason with which the session was abandoned. */
+  /** Reason that the session gave when it abandoned the upload. */
   left: string | undefined;
-  /** If set, every write waits for it. */
+  /** If set, every write waits for this promise. */
   wait: Promise<void> | undefined;
   policy: DeliveryPolicy = 'bestEffort';
-  /** If set, every write throws it. */
+  /** If set, every write throws this error. */
   error: Error | undefined;
 
   constructor(annotations = true) {
@@ -62,7 +62,7 @@ export class SessionSink implements Pick<
     return this.lines.filter((line) => line.startsWith('[')).map((line) => JSON.parse(line) as unknown);
   }
 
-  /** Annotations only, parsed, without the header line. */
+  /** Parsed annotations, without the header line. */
   get annotationLines(): Record<string, unknown>[] {
     return this.lines
       .slice(1)

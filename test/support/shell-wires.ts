@@ -1,4 +1,4 @@
-/** The frames of a shell on a terminal: those of the client, and those of the API server. */
+/** Frames of a shell with a terminal, for client and API server. */
 import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import { clientMessage, createSpdyPeer, MASK, serverMessage, utf8 } from './stream-peers.ts';

@@ -6,7 +6,7 @@ import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts'
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 export const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 
-/** Frames of one SPDY direction; header blocks share one context. */
+/** Encodes the SPDY frames of one direction. Its header blocks share one compression context. */
 export function createSpdyPeer() {
   const deflater = createHeaderDeflater();
   return {

@@ -1,8 +1,8 @@
-/** The two directions of a tap, which a test reads one after another. */
+/** The two directions of a tap. */
 import { NO_BYTES, type ClientInput, type OutputMark, type Tap } from '../../src/recording/tap.ts';
 import { SeenSession } from './tapped-session.ts';
 
-/** Output: the last mark is the position up to which everything is delivered. */
+/** Output side of a tap. `delivered` reports all output up to a mark as delivered, by default up to the newest mark. */
 export class OutputSide {
   readonly #tap: Pick<Tap, 'output' | 'mark'>;
   betweenFrames: boolean | undefined;
@@ -28,7 +28,7 @@ export class OutputSide {
   }
 }
 
-/** Input: keeps the bytes that the tap requests between two chunks. */
+/** Input side of a tap. Like the relay, it keeps bytes that the tap needs again with the next chunk. */
 export class InputSide {
   readonly #tap: Pick<Tap, 'input'>;
   kept: Uint8Array = NO_BYTES;
@@ -43,7 +43,9 @@ export class InputSide {
     return input;
   }
 
-  /** Returns the kept part of a chunk, the responses to a heartbeat, or that the chunk waits. */
+  /**
+   * Pushes a chunk. @returns `kept <bytes>`, the responses to a heartbeat in hex, `goes` for urgent input, or `waits`
+   */
   fateOf(chunk: Uint8Array): string {
     const { kind, kept, responses } = this.push(chunk);
     if (kept.length > 0) return `kept ${kept.length}`;

@@ -1,14 +1,16 @@
 import type { TappedSession } from '../../src/recording/tap.ts';
 import type { ExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
 
-/** Records the calls of a tap, one entry per call. Consecutive output of one stream is joined. */
+/**
+ * A session that records the calls of a tap, one entry for each call. Consecutive output of the same stream is joined.
+ */
 export class SeenSession implements TappedSession {
   readonly seen: string[] = [];
   inputBytes = 0;
   flushes = 0;
   room: Promise<void> | undefined;
   readonly #parts: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-  /** False for large outputs, of which only the bytes are stored. */
+  /** False for large output: then only the bytes are stored. */
   detailed = true;
 
   get outputs(): Record<'stdout' | 'stderr', Buffer> {

@@ -5,7 +5,7 @@ import { ControlFilter } from '../../src/terminal/control-filter.ts';
 import type { Random } from './random.ts';
 
 export interface TerminalOracle {
-  /** Resolves when the screen shows the output. @returns false if xterm failed to parse it */
+  /** Writes output, and resolves when the screen shows it. @returns false if xterm failed to parse the output */
   write(text: string): Promise<boolean>;
   resize(columns: number, rows: number): void;
   /** Rows from top to bottom, without trailing spaces. */
@@ -14,7 +14,7 @@ export interface TerminalOracle {
   dispose(): void;
 }
 
-/** Uses tailcast's widths, because the width of a character depends on the Unicode version. */
+/** Creates an xterm with tailcast's character widths, because widths depend on the Unicode version. */
 export function createTerminalOracle(columns: number, rows: number): TerminalOracle {
   const terminal = new xterm.Terminal({
     cols: columns,
@@ -205,7 +205,7 @@ interface InnerRows {
   get(row: number): { resize(columns: number): void };
 }
 
-/** Resizes xterm. No line is wrapped again, and xterm forgets the cells outside the new window. */
+/** Resizes xterm without rewrapping lines. xterm discards the cells outside the new window. */
 export function resizeWithoutWrapping(
   terminal: InstanceType<typeof xterm.Terminal>,
   columns: number,

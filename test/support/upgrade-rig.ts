@@ -113,11 +113,11 @@ export interface Rig {
   readonly accessLines: readonly AccessEntry[];
   /** Metrics of completed upgrades. */
   readonly finished: readonly RequestCount[];
-  /** The gateway's ends of open connections. */
+  /** Open connections of clients to the gateway, as the gateway sees them. */
   readonly clients: ReadonlySet<Socket>;
   /** Open connections of the gateway to the API server. */
   readonly upstreams: ReadonlySet<Socket>;
-  /** Breaks every connection of a client. */
+  /** Breaks all connections of clients. */
   dropClients(): void;
   named(name: string): Record<string, unknown>[];
   until(name: string): Promise<Record<string, unknown>>;
@@ -129,7 +129,7 @@ export async function startRig(options: {
   readonly recording: RecordingPolicy;
   readonly recorderLimits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
-  /** Rules of the sessions. Default: they are not moderated. */
+  /** Moderation rules. Default: sessions are not moderated. */
   readonly moderation?: readonly ModerationRule[];
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {
@@ -229,7 +229,7 @@ export async function startRig(options: {
   };
 }
 
-/** Admits all callers as Alice, with the real classification. */
+/** A gate that treats all callers as Alice. It classifies requests like the real gate. */
 function createTestGate(
   recording: RecordingPolicy,
   moderation?: readonly ModerationRule[],
@@ -282,7 +282,7 @@ export interface UpgradeClient {
   /** Status line and header lines. */
   readonly head: string;
   readonly status: number;
-  /** Bytes after the head. */
+  /** Reads the bytes after the response head. */
   readonly reader: ByteReader;
 }
 

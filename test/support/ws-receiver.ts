@@ -1,4 +1,4 @@
-/** The frame receiver of `ws`, which its types omit: an independent oracle. */
+/** The frame receiver of `ws`, for comparison with tailcast's parser. The types of `ws` omit it. */
 import * as ws from 'ws';
 
 export interface WsReceiver {

@@ -29,7 +29,7 @@ async function servedNames(source: CertificateSource): Promise<string | undefine
   return (await source.certificate(undefined)).leaf.subjectAltName;
 }
 
-/** Retries until a background reload is visible, or the time of the test is over. */
+/** Repeats `read` until a background reload has changed the value. Without a reload, the test times out. */
 async function eventually<T>(read: () => Promise<T>, expected: T): Promise<void> {
   while ((await read()) !== expected) await new Promise(setImmediate);
 }

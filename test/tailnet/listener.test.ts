@@ -72,7 +72,7 @@ async function listen(
   return listener.address.port;
 }
 
-/** Echoes every chunk, and closes when the client does. */
+/** Echoes every chunk, and closes the connection after the client has closed it. */
 function echo({ socket }: Arrival): void {
   socket.pipe(socket);
 }
@@ -235,7 +235,7 @@ describe('a TLS connection', () => {
   it('destroyed by the other side does not end the process', async () => {
     const arrived = Promise.withResolvers<Arrival>();
     const port = await listen({}, (arrival) => {
-      // A reset right after the handshake appears as an end, which the owner must answer with its own.
+      // Node reports a reset right after the handshake as an end of the stream, so the owner must close the connection.
       echo(arrival);
       arrived.resolve(arrival);
     });
@@ -343,7 +343,8 @@ describe('a connection that must begin with a PROXY header', () => {
 
   it('loses no byte, however header and TLS are cut', async () => {
     const port = await listen({ proxyProtocol: 'require' }, echo);
-    // A relay that cuts the client's bytes at given positions, so that header and hello share segments or do not.
+    // A relay splits the client's bytes at these sizes, so that the PROXY header and the TLS hello are in the same or
+    // in different segments.
     for (const sizes of [[1], [7], [HEADER.length - 1, 2], [HEADER.length + 5], [100_000]]) {
       const upstream = plain(port);
       const { port: relayPort, close } = await startCuttingRelay(upstream, HEADER, sizes);

@@ -325,10 +325,10 @@ describe('dialling through the tailnet', () => {
     cleanups.push(() => void daemon.close());
     const idle = createLocalApi({ socketPath: join(directory, 's') });
     await idle.status(never, { peers: false });
-    // the second request finds its connection closed, and a third one gets the response
+    // the server closes the keep-alive connection instead of responding, so the client retries on a new one
     await idle.status(never, { peers: false });
     expect([asked, connections]).toEqual([3, 2]);
-    // a separate connection is not retried
+    // a request on a new connection is not retried
     expect(await failureOf(idle.status(never, { peers: false }))).toMatchObject({ name: 'TailcastError' });
     expect(asked).toBe(4);
     idle.close();

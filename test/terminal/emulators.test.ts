@@ -1,4 +1,7 @@
-/** The two emulators, of the player and of transcript and search, show the same cells. */
+/**
+ * tailcast has two terminal emulators: one for the player, and one for transcripts and search. Both must show the same
+ * cells.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -167,7 +170,7 @@ describe('both emulators', () => {
               } else {
                 terminal.resize(piece);
                 journal.resize(0, piece.columns, piece.rows);
-                // a mark directly after a resize has no character to join: each of the two shows it in its own way
+                // writes a character first: the emulators differ if a combining mark is the first output after a resize
                 await terminal.write('a');
                 journal.write(0, 'a');
               }

@@ -16,7 +16,7 @@ const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [n
 interface Shown {
   readonly rows: readonly string[];
   readonly cursor: readonly [column: number, row: number];
-  /** Rows of libvterm, with the widths of their cells. */
+  /** Rows of libvterm's screen, with the widths of the cells. */
   readonly vterm: readonly string[];
 }
 
@@ -30,7 +30,7 @@ function rowsOf(cells: CellRows): readonly string[] {
   return rows.slice(0, rows.findLastIndex((row) => row !== '') + 1);
 }
 
-/** Rows without those that have flags or joined emoji, which libvterm shows as several characters. */
+/** Empties rows with flags or joined emoji, because libvterm shows these as several characters. */
 function withoutClusters(rows: readonly string[]): readonly string[] {
   return rows.map((row) => (/\u200d|\p{RI}/u.test(row) ? '' : row));
 }

@@ -1,4 +1,7 @@
-/** Recorders that store archives in a directory and in a bucket. Readers get the bytes of the plain casts. */
+/**
+ * Recorders that store compressed archives in a directory or a bucket. Readers must get the bytes of the uncompressed
+ * casts.
+ */
 import { randomBytes } from 'node:crypto';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -139,8 +139,7 @@ describe('a recorder that is killed', () => {
         total += acked;
       }
     }
-    // the recorder must acknowledge a minimum before its kills; the exact number of bytes depends on the load of the
-    // machine
+    // a low minimum, because the number of bytes that are acknowledged before each kill depends on the machine's load
     expect(total).toBeGreaterThan(100_000);
     await rig.recorder.close();
     const store = await createDiskStore(directory, { readOnly: true });
@@ -196,7 +195,7 @@ describe('a recorder that is killed', () => {
       spool,
       names.find((name) => name.endsWith('.notes'))!,
     );
-    // simulates a crash after which the second line is not on the disk, but its entry in the journal is
+    // simulates a crash: the second line of the cast is missing, but the journal already has an entry after it
     const kept = `${STORED_HEADER}[1,"o","a"]\n`;
     await truncate(cast, kept.length + 4);
     const journal = await readFile(notes, 'utf8');

@@ -18,7 +18,9 @@ const STREAM = '{"kind":"stream","name":"stderr"}\n';
 const EXIT = '{"kind":"exit","code":3}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":6}\n';
 const PREAMBLE = HEADER + SESSION;
-/** The lines of an upload. The stored cast consists of its own header and of the lines that are events. */
+/**
+ * The lines of an upload. The recorder writes its own header into the cast, and stores only the lines that are events.
+ */
 const LINES = [
   HEADER,
   SESSION,
@@ -60,7 +62,7 @@ async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
 
 const lengthOf = (lines: readonly string[]): number => lines.join('').length;
 
-/** Opens upload number `number` of the session, which starts with line `from`; `from` is 0 for the first upload. */
+/** Opens upload number `number` of the session. The upload starts with line `from`, which is 0 for the first upload. */
 function openPart(rig: Rig, number: number, from: number): Upload {
   const offset = lengthOf(LINES.slice(0, from));
   const preamble = from === 0 ? '' : PREAMBLE;
@@ -75,7 +77,10 @@ function openPart(rig: Rig, number: number, from: number): Upload {
   return upload;
 }
 
-/** Uploads lines `[from, to)` and waits for their acknowledgement. Disconnects unless they are the last lines. */
+/**
+ * Uploads lines `[from, to)` and waits for their acknowledgement. Then disconnects, unless these are the session's last
+ * lines.
+ */
 async function uploadPart(rig: Rig, number: number, from: number, to: number): Promise<void> {
   const upload = openPart(rig, number, from);
   if (to > from) upload.write(LINES.slice(from, to).join(''));
@@ -170,7 +175,7 @@ describe('a session that goes on at another recorder', () => {
     // the third part starts with the same line as the second, because the gateway got no acknowledgement from the
     // second recorder
     await uploadPart(three, 3, 4, 10);
-    // the session returns to the first recorder, which does not have the lines of the other recorders
+    // the session returns to the first recorder, which lacks the lines that only other recorders got
     await uploadPart(one, 4, 9, LINES.length);
     const recording = await until(async () => {
       const [only, ...others] = await three.list();

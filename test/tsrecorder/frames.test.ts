@@ -1,4 +1,7 @@
-/** Uploads of frames: the recorder creates the lines, and continues where the gateway continues. */
+/**
+ * Uploads of frames. The recorder creates the lines of the cast, and accepts the position from which a gateway
+ * continues.
+ */
 import { isUtf8 } from 'node:buffer';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,6 @@
-/** Reports about sessions whose acknowledged bytes are missing when a killed recorder restarts. */
+/**
+ * A killed recorder restarts, and acknowledged bytes are missing from its spool. It must report the affected sessions.
+ */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, mkdtemp, readFile, readdir, rename, rm, truncate } from 'node:fs/promises';

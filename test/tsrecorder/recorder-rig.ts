@@ -92,7 +92,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
     },
     async [Symbol.asyncDispose]() {
       await recorder.close();
-      // suites with real peers have no scratch directory
+      // the real suites have no scratch directory that is removed later
       for (const path of [root, spool]) await rm(path, { recursive: true, force: true });
     },
   };
@@ -152,7 +152,7 @@ export function openUpload(
 ): Upload {
   if (Object.keys(headers).length === 0) return openPost(recorder);
   if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
-  // the position in frames is set to the offset of the lines, which the recorder accepts
+  // the recorder accepts the offset in lines as the position in frames
   const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
@@ -247,7 +247,7 @@ function openPost({ url }: Pick<RunningRecorder, 'url'>): Upload {
   };
 }
 
-/** Opens `GET /v2/record` with an upgrade. Written data waits for the 101 response. */
+/** Opens `GET /v2/record` with an upgrade. Data that is written earlier is sent after the 101 response. */
 function openUpgrade(
   { url }: Pick<RunningRecorder, 'url'>,
   headers: Record<string, string>,

@@ -71,7 +71,7 @@ async function begin(
 const names = (bucket: MemoryBucket, prefix: string): string[] =>
   [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
 
-/** Returns the copied bytes that a signed statement covers. A takeover uses only these bytes. */
+/** Returns the copied bytes that signed statements cover. Another recorder takes over only these bytes. */
 const copied = (bucket: MemoryBucket): string =>
   names(bucket, '.open/')
     .filter((name) => name.endsWith('/proof'))

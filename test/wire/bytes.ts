@@ -1,6 +1,9 @@
 import fc from 'fast-check';
 
-/** Hex, with any spaces, as bytes that are not a Buffer and not at offset 0, so that offsets are not forgotten. */
+/**
+ * Parses hex with optional spaces. The result is a Uint8Array with a non-zero `byteOffset`, so that tests detect code
+ * that ignores the offset.
+ */
 export function hex(...parts: readonly string[]): Uint8Array {
   const plain = Buffer.from(parts.join('').replaceAll(' ', ''), 'hex');
   const shifted = new Uint8Array(plain.length + 3).fill(0xee);

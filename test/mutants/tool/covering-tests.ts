@@ -7,7 +7,8 @@ import { parseSync } from 'vite';
 export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
 /**
- * @returns for a source file, the test files that import it directly or indirectly: same name first, then by distance
+ * @returns a function: for a source file, the test files that import it directly or indirectly. The test of the same
+ * name comes first; the others are sorted by distance
  */
 export function createCoverage(root: string): (file: string) => readonly string[] {
   const tests = filesBelow(root, 'test').filter((file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file));
@@ -23,7 +24,7 @@ export function createCoverage(root: string): (file: string) => readonly string[
   };
 }
 
-/** @returns for a test file, itself and all files that it imports, by name */
+/** @returns a function: for a test file, the file itself and all files that it imports, sorted by name */
 export function createImportGraph(root: string): (test: string) => readonly string[] {
   const importsOf = cached((file) => importedFiles(root, file));
   return (test) => [...distancesFrom(test, importsOf).keys()].toSorted();

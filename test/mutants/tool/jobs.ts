@@ -41,7 +41,10 @@ export interface TestCoverage {
   readonly id: string;
   readonly name: string;
   readonly ms: number;
-  /** True for the hooks of a suite. Changes that the hooks run concern all tests of the suite. */
+  /**
+   * True if this entry is for the hooks of a suite. All tests of the suite may detect changes in code that its hooks
+   * run.
+   */
   readonly isSuite: boolean;
   /** Indexes in `keys` of the changes that the test runs. */
   readonly seen: readonly number[];

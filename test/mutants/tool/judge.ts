@@ -31,12 +31,12 @@ import { shown, Trial, type Outcome } from './trial.ts';
 import { Verdicts, type State } from './verdicts.ts';
 
 /**
- * Maximum time for which a process may test one change. After that, the change has caused an endless loop that blocks
- * the event loop.
+ * Maximum time for which a process may test one change. If it takes longer, the tool assumes that the change blocks the
+ * event loop with an endless loop.
  */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
-/** Tests of known changes are fast. */
+/** Expected duration of a test of a known change. */
 const KNOWN_TEST_MS = 1_000;
 const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
@@ -46,7 +46,7 @@ const WIDTHS = [1, 3, 1000];
 export interface Judge {
   /** An interrupted judgement is `open` or missing. */
   judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
-  /** Returns the results of earlier runs for all tests, and runs none. */
+  /** Returns the results of earlier runs without running tests. */
   kept(mutants: readonly Mutant[]): ReadonlyMap<Mutant, Outcome>;
   /** Runs one test for each change. Unjudged changes are missing in the result. */
   judgeKnown(known: readonly KnownMutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
@@ -241,7 +241,10 @@ function createFingerprint(root: string): (file: string) => State {
   });
 }
 
-/** A test file does not import the programs that it starts, so the changed file counts as well. */
+/**
+ * Creates a function that returns the state of a test file and of a changed file. The changed file is included because
+ * a test file may start it as a program without importing it.
+ */
 function createStates(root: string, mutants: readonly Mutant[]): (key: string, file: string) => State {
   const fingerprints = new Map<string, State>();
   const fingerprint = createFingerprint(root);

@@ -10,18 +10,18 @@
  *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
  *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
  *   npm run test:mutants -- --kept                says what is known from runs before, and runs no test
- *   npm run test:mutants -- --write               writes the known scores into test/mutants/scores.md
- *   npm run test:mutants -- --known               those of which it is known which test notices them (known.json): a minute
+ * npm run test:mutants -- --write writes the known scores into test/mutants/scores.md npm run test:mutants -- --known
+ * those of which it is known which test notices them (known.json): a minute
  *   npm run test:mutants -- --write-known         keeps some of every folder for that
  *   npm run test:mutants -- --list                what would be done
  *
- * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test
- * runs once, to record the changes that it reaches (cached in node_modules/.cache until one of its imports changes).
- * Then only the tests that reach a change run with it, the fastest first, until one fails. That test has detected the
- * change if it fails again with it and passes without it.
+ * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test runs
+ * once, to record the changes that it reaches. The recordings are cached in node_modules/.cache until an import of the
+ * test changes. Then only the tests that reach a change run with it, the fastest first, until one fails. The change is
+ * detected if this test fails again with the change and passes without it.
  *
- * Exit code: 0 if 90 % of the changes were detected or are accepted (accepted.json, each with its reason), in total
- * and in every folder with ten or more; 1 if not; 2 if a change could not be judged; 130 after an interruption.
+ * Exit code: 0 if 90 % of the changes were detected or are accepted (accepted.json, each with its reason), in total and
+ * in every folder with ten or more; 1 if not; 2 if a change could not be judged; 130 after an interruption.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -120,7 +120,7 @@ async function judgeKnown(): Promise<number> {
     if (gone > 0) say(`${gone} are no longer in the code: --write-known keeps others`);
     const passed = outcomes.size - survived.length;
     say(`${passed} passed, ${survived.length} failed, ${known.length - outcomes.size + gone} skipped`);
-    // with very few changes the score is meaningless; changes without time are reported as skipped
+    // fails if most known changes no longer exist; changes that were skipped for lack of time are no failure
     return survived.length === 0 && passed > 0 && known.length >= gone ? 0 : 1;
   } finally {
     await judge.close();

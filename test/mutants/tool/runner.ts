@@ -1,6 +1,6 @@
 /**
- * vitest's runner in a worker, with the tool's executor: it loads a test file once, and then runs chosen tests
- * repeatedly, each time with another active change; or it records the changes that each test reaches.
+ * A vitest runner for the tool. It loads a test file once. Then it either records the changes that each test reaches,
+ * or runs selected tests repeatedly, each time with another active change.
  */
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -33,7 +33,7 @@ const LEAST_LIMIT_MS = 4_000;
 const LEAST_HOOK_LIMIT_MS = 15_000;
 /** Time limit of a test without a measured time. */
 const FIRST_LIMIT_MS = 120_000;
-/** Only this much time of tests is spent on one change in one file. */
+/** Maximum time that the tests of one file may take for one change. */
 const BUDGET_MS = 30_000;
 
 type Test = RunnerTestCase;
@@ -57,7 +57,7 @@ Object.assign(globalThis, {
     return switches.active === key;
   },
 });
-/** File for changes that child processes of a test pass. */
+/** File in which child processes of a test record the changes that they reach. */
 const seenFile = join(process.env[JOBS_VARIABLE] ?? '', `seen-${process.pid}`);
 process.env[SEEN_VARIABLE] = seenFile;
 writeFileSync(seenFile, '');
@@ -97,7 +97,10 @@ export default class MutantRunner extends TestRunner {
     return super.importFile(path, source);
   }
 
-  /** The tool keeps the tree of a file; vitest gets it with a single test, in which the tool works. */
+  /**
+   * Keeps the tests of a file for the tool, and leaves vitest a single test. The tool runs the kept tests inside this
+   * test.
+   */
   async onBeforeRunFiles(files: RunnerTestFile[]): Promise<void> {
     for (const file of files) {
       this.#file = keep(file);
@@ -122,7 +125,7 @@ export default class MutantRunner extends TestRunner {
     else await this.#judge(file, job);
   }
 
-  /** Runs all tests once and records the changes that each test passes. */
+  /** Runs all tests once and records the changes that each test reaches. */
   async #record(file: KeptSuite, job: Job): Promise<void> {
     const keys: string[] = [];
     const numbers = new Map<string, number>();
@@ -226,7 +229,7 @@ export default class MutantRunner extends TestRunner {
     return failed;
   }
 
-  /** @returns true if nothing more must run */
+  /** @returns true if the remaining tests need not run */
   async #runSuite(
     suite: KeptSuite,
     isChosen: (test: Test) => boolean,
@@ -337,7 +340,7 @@ interface Timed {
 
 interface Watch {
   before(): void;
-  /** @returns true if nothing more must run */
+  /** @returns true if the remaining tests need not run */
   after(task: RunnerTask, ms: number, failure: Failure | undefined): boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
- * All changes of a file compiled in at once: the code of each checks with `$mutant` whether it is active, so that one
- * process tries many changes without reloading. Pure.
+ * Compiles all changes into a file at once. Each change calls `$mutant` to check whether it is active, so one process
+ * can test many changes without reloading the file. Pure.
  */
 import { createHash } from 'node:crypto';
 import type { Mutant } from './operators.ts';

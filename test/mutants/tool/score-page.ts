@@ -24,7 +24,7 @@ export function withScores(page: string, seed: number, verdicts: readonly Verdic
   return `${page.slice(0, from + begin.length)}\n\n${text}\n\n${page.slice(to)}`;
 }
 
-/** The last commit that changed the source, as tests may be written while the same source is judged. */
+/** Returns the last commit that changed `src`. Later commits may have changed only tests. */
 function stateOf(root: string): string {
   const git = (...args: readonly string[]): string =>
     execFileSync('git', args, { cwd: root, encoding: 'utf8' }).trim();
@@ -65,7 +65,7 @@ function left(verdicts: readonly Verdict[]): readonly string[] {
     .filter(({ noticed, accepted }) => !noticed && accepted === undefined)
     .map(
       ({ mutant, isJudged }) =>
-        `- No test ${isJudged ? 'notices' : 'has noticed'}: \`\` ${shown(mutant)} \`\``,
+        `- ${isJudged ? 'Noticed by no test' : 'Not noticed so far'}: \`\` ${shown(mutant)} \`\``,
     )
     .toSorted();
   return lines.length === 0 ? [] : ['Not noticed:', lines.join('\n')];

@@ -6,15 +6,18 @@ import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 import type { Said, Verdicts } from './verdicts.ts';
 
-/** Tests of one file that run with a change: the fastest. */
+/** Maximum number of tests of one file that run with a change. The fastest tests are selected. */
 const MAX_TESTS = 60;
-/** Factor of time that a test one step nearer may take. Tests that start processes run late, even if they are near. */
+/**
+ * A test file that is one import step nearer runs first unless it takes more than this many times as long. So tests
+ * that start processes run late.
+ */
 const NEARER = 3;
-/** The same factor for a separate process that loads its files again. */
+/** Like `NEARER`, for tests that need a separate process that loads all files again. */
 const OWN_PROCESS = 10;
 
 export interface Outcome {
-  /** `open`: some tests that pass the change have not run. */
+  /** `open`: some tests that reach the change have not run. */
   readonly kind: 'noticed' | 'survived' | 'broken' | 'open';
   readonly text: string;
   /** The test that noticed the change in a process with loaded files: its file and its name. */
@@ -23,7 +26,7 @@ export interface Outcome {
 
 export interface TrialOptions {
   readonly mutants: readonly Mutant[];
-  /** Changes that each test passes. */
+  /** Changes that each test reaches. */
   readonly covering: readonly Coverage[];
   /** Where workers write. */
   readonly notes: string;
@@ -49,7 +52,7 @@ export class Trial {
   readonly #options: TrialOptions;
   readonly #cases: ReadonlyMap<string, Case>;
   readonly #times: ReadonlyMap<string, Readonly<Record<string, number>>>;
-  /** File and change of failures without an active change. */
+  /** Test files that failed without an active change, each with the change that was active before. */
   readonly #soiled = new Set<string>();
 
   constructor(options: TrialOptions) {
@@ -112,7 +115,7 @@ export class Trial {
     return { kind: 'judge', file, notes: this.#options.notes, mutants, times: this.#times.get(file) ?? {} };
   }
 
-  /** State that one change leaves must not affect the next one, so a new process continues. */
+  /** Runs jobs. If a change leaves state behind, a new process continues with the next change. */
   async #showRunning(first: readonly Job[]): Promise<void> {
     for (let jobs = first; jobs.length > 0 && !this.#options.signal.aborted;) {
       const found = await this.#options.run(jobs);
@@ -177,7 +180,7 @@ export class Trial {
     ];
   }
 
-  /** @returns true if it was in this state before */
+  /** @returns true if this change has left state behind in an earlier process, too */
   #isKnown({ file, key }: Judged): boolean {
     const place = `${file} ${key}`;
     const known = this.#soiled.has(place);
@@ -186,7 +189,10 @@ export class Trial {
   }
 }
 
-/** Shortest time of a job: the first test of each change fails. Fast jobs start first, because time may run out. */
+/**
+ * Shortest possible duration of a job, in milliseconds: the first test of each change fails. Used to start fast jobs
+ * first, because time may run out.
+ */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);
 }
@@ -263,7 +269,7 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
 /** A test file with the changes that it can notice. */
 interface Show {
   readonly file: string;
-  /** Ids of the tests that pass the change. */
+  /** Ids of the tests that reach the change. */
   readonly tests: readonly string[];
   /** Tests for a change that runs only while files are loaded. */
   readonly atLoad: readonly string[];

@@ -186,7 +186,7 @@ describe('a Connector', () => {
     await settle(run);
     expect(condition()).toMatchObject({ status: 'True' });
     expect(bench.control.deleted).toEqual([]);
-    // Its state exists, so it needs no key.
+    // The replica's state still exists, so it needs no new key.
     expect(bench.control.keys.size).toBe(2);
     expect(bench.control.routes.get(`node-${NAME}-1`)).toEqual(['0.0.0.0/0', '::/0']);
   });

@@ -63,7 +63,7 @@ function putService(name: string, annotations: Record<string, string>, spec: obj
     status: before?.['status'],
   });
 }
-/** Simulates the cluster: the addresses behind the headless Service of a proxy. */
+/** Simulates the EndpointSlice of a proxy's headless Service. */
 function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, boolean][]): void {
   const labels = {
     ...bench.object(`${OWN}/services/${service}`)?.metadata.labels,

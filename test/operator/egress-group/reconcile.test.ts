@@ -154,7 +154,7 @@ function pod(
     },
   });
 }
-/** Simulates its container, which has read the configuration and installed its rules. */
+/** Simulates the container of a pod: it has read the configuration and installed its rules. */
 function report(
   ordinal: number,
   options: { ip?: string; unknown?: readonly string[]; entries?: Record<string, Entry> } = {},
@@ -304,7 +304,7 @@ describe('a Service of a group', () => {
       });
     }
     expect(front('db').spec.ports[0]!.targetPort).not.toBe(front('web').spec.ports[0]!.targetPort);
-    // The Service in the operator's namespace requests nothing itself.
+    // The operator must not expose its own Services in its namespace.
     for (const { metadata } of fronts()) await single.reconcile(`tailcast/${metadata.name}`, bench.signal);
     expect([...bench.api.objects.keys()].filter((one) => one.startsWith(SETS))).toEqual([`${SETS}/out`]);
   });

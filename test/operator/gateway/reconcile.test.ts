@@ -20,7 +20,7 @@ const ROUTE = `${API}/namespaces/prod/httproutes/route`;
 const WEB = '/api/v1/namespaces/prod/services/web';
 const HOST = 'own.example.org';
 const CHOICES = { defaultClass: '' };
-/** Another controller's status of a route. */
+/** A route's status for a Gateway of another controller. */
 const FOREIGN = {
   parentRef: { name: 'other', group: 'gateway.networking.k8s.io', kind: 'Gateway' },
   controllerName: 'example.com/other',
@@ -72,7 +72,7 @@ function putClass(controllerName = 'tailcast.dev/gateway', spec: object = {}): v
     spec: { controllerName, ...spec },
   });
 }
-/** Writes an object like a user: status and finalizers stay. */
+/** Writes an object like a user, without changing its status and finalizers. */
 function put(path: string, wanted: object): void {
   const before = bench.object(path);
   const { metadata, ...rest } = wanted as { metadata: { uid?: string } };
@@ -232,7 +232,7 @@ describe('a Gateway', () => {
 
   describe('with a certificate of its own', () => {
     const listeners = [HTTP, { ...HTTPS, hostname: HOST, tls: { certificateRefs: [{ name: 'own' }] } }];
-    // It never settles, because Secrets are polled.
+    // Does not wait until no pass is pending, because the operator polls Secrets.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);

@@ -135,7 +135,7 @@ function pod(ordinal: number, more: { going?: boolean; uid?: string } = {}): voi
     },
   });
 }
-/** Simulates its container, which follows its configuration. */
+/** Simulates the container of a pod, which applies its configuration. */
 function obey(ordinal: number, ip = `10.0.0.${ordinal + 1}`): void {
   const path = `${OWN}/secrets/in-${ordinal}`;
   const secret = structuredClone(bench.object(path))!;
@@ -455,7 +455,7 @@ describe('a group where the control server has Tailscale Services', () => {
         reason: 'IngressSvcNoBackendsConfigured',
         message: '0/2 proxy backends ready and advertising; no endpoint of the Service is ready',
       });
-      // The route is unchanged, other nodes may serve it, and the group waits for nothing.
+      // The operator keeps the route, because other nodes may serve it, and the group is ready.
       expect([rules(), status(servicePath('web')).loadBalancer]).toEqual([
         { 'svc:prod-web': { IPv4Mapping: { TailscaleServiceIP: ip, ClusterIP: '10.96.0.10' } } },
         shown,

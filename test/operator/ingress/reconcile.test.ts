@@ -174,7 +174,7 @@ describe('an Ingress', () => {
   describe('with a certificate of its own', () => {
     const HOST = 'shop.example.org';
     const spec = { tls: [{ hosts: [HOST], secretName: 'own' }] };
-    // It never settles, because Secrets are polled.
+    // Does not wait until no pass is pending, because the operator polls Secrets.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);

@@ -88,7 +88,7 @@ describe('a ProxyClass', () => {
         ? [containers[0], initContainers?.[0]]
         : [initContainers?.[0], containers[0]];
     expect(changed).toMatchObject(wish);
-    // Replaced completely: no container is privileged.
+    // The user's security context replaces the default completely, so the container is not privileged.
     expect(changed?.securityContext).toEqual(wish.securityContext);
     expect(other?.image).toBe(OPTIONS.tailscaleImage);
     expect(other?.securityContext).toEqual({ privileged: true });

@@ -29,7 +29,7 @@ afterEach(() => bench.close());
 const run = (leaving = false): Promise<number | undefined> =>
   createProxyGroupReconciler({ ...bench.deps(), leaving }, { served: [] }).reconcile('prod', bench.signal);
 
-/** Stores the group with these annotations. */
+/** Stores the ProxyGroup with these annotations. */
 function annotate(annotations: Readonly<Record<string, string>>, more: object = {}): void {
   const before = bench.object(GROUP);
   const metadata = { ...before?.metadata, annotations, ...more };

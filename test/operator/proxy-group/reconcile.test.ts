@@ -63,7 +63,7 @@ const secrets = () =>
     .toSorted()
     .map((path) => path.split('/').at(-1));
 
-/** Simulates the pods: their nodes have joined and serve the Service, and the pods are ready. */
+/** Simulates ready pods whose nodes have joined and serve the Tailscale Service. */
 function join(count: number, service = 'svc:prod'): void {
   for (let ordinal = 0; ordinal < count; ordinal += 1) {
     const path = `${CORE}/secrets/prod-${ordinal}`;

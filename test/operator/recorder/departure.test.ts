@@ -1,4 +1,4 @@
-/** Nodes of pods that registered and exited before their report. */
+/** Removal of nodes whose pods registered them and exited before they reported their device. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-/** Creates an operator, as one process runs it. */
+/** Creates the Recorder reconciler of one operator process. */
 function operator(deps: ReconcilerDeps): () => Promise<number | undefined> {
   const reconciler = createRecorderReconciler(deps);
   return () => reconciler.reconcile('keep', bench.signal);
@@ -161,8 +161,8 @@ describe('a Recorder that stays', () => {
 
 describe('an operator that is killed between any two writes', () => {
   /**
-   * One replica joins, and the other one registers and exits. Then both are removed. The first process exits after a
-   * number of writes.
+   * The first replica joins; the second one registers its node and exits. Then both replicas are removed. The first
+   * operator process is killed after `limit` writes.
    */
   async function life(limit: number): Promise<{ readonly survived: boolean }> {
     await bench.close();

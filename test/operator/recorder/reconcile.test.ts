@@ -53,7 +53,7 @@ const events = () =>
   })[];
 const condition = () =>
   (stored(`${RECORDERS}/test`)?.['status'] as { conditions: object[] } | undefined)?.conditions[0];
-/** The condition after a complete pass, before the first pod is ready. */
+/** The condition of a Recorder whose objects all exist, while no pod is ready. */
 const PROVISIONED = {
   status: 'False',
   reason: 'RecorderCreating',
@@ -471,7 +471,7 @@ describe('a pod that cannot log in', () => {
     ask('tskey-1');
     await run();
     ask('tskey-2');
-    // The reissue is complete when the pod has removed its request.
+    // The pod has the new key, so it removes its request for one.
     const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
     delete (secret['data'] as Record<string, string>)['reissue_authkey'];
     api.put(`${SECRETS}/test-0`, secret);
@@ -540,7 +540,7 @@ describe('a failure', () => {
       put({ replicas: 2, storage: S3 });
       control.keys.clear();
       let left = crash;
-      // After a crash no request arrives.
+      // Simulates a crash: no later request reaches the API server.
       api.interfere = ({ method }) => (method !== 'GET' && (left -= 1) < 0 ? 'cut' : undefined);
       await run().catch(() => undefined);
       api.interfere = undefined;

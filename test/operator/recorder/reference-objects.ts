@@ -1,4 +1,4 @@
-/** Objects of the reference operator for a Recorder with one replica, in the form in which it leaves them. */
+/** Objects that the reference operator has created for a Recorder with one replica. tailcast's operator adopts them. */
 const NAMESPACE = 'tailcast';
 
 interface Owner {

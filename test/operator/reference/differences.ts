@@ -5,9 +5,9 @@ export const NOTHING = Symbol('nothing');
 
 /**
  * Returns the fields in which an object differs from its golden file, as paths such as
- * `spec.containers[tailscale].image`. Fields that are missing in the golden file are ignored. Lists of named items
- * are compared by name, and additional items are ignored; other lists must be equal. A regular expression matches any
- * fitting text.
+ * `spec.containers[tailscale].image`. Fields that are missing in the golden file are ignored. Lists of named items are
+ * compared by name, and additional items are ignored. Other lists must be equal. The golden file may contain a regular
+ * expression instead of a string.
  */
 export function differences(golden: unknown, actual: unknown, at = ''): readonly string[] {
   if (golden === NOTHING) {

@@ -1,7 +1,7 @@
 /**
- * The reference's objects for one proxy, as far as they are known. Omitted, because unknown: the update strategy and
- * the pod management of a StatefulSet, probes, resources, ports of the container, the order of variables, whether
- * mounts are read-only, the value of TS_INTERNAL_APP for single proxies, and the ports of the headless Service.
+ * The objects that the reference creates for one proxy. These fields are unknown and omitted: update strategy and pod
+ * management of the StatefulSet, probes, resources, container ports, order of variables, `readOnly` of mounts,
+ * TS_INTERNAL_APP of single proxies, and ports of the headless Service.
  */
 import { NOTHING } from './differences.ts';
 
@@ -151,7 +151,7 @@ const ownedBy = (kind: string, name: string): readonly object[] => [
   { apiVersion: 'tailscale.com/v1alpha1', kind, name },
 ];
 
-/** The objects of a DNSConfig by kind. Unknown in the reference: labels, its container, and strategies. */
+/** The objects of a DNSConfig by kind. The reference's labels, container and strategies are unknown and omitted. */
 export function nameserver(owner: string, records: object): Readonly<Record<string, object>> {
   const metadata = {
     name: 'nameserver',

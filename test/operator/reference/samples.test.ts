@@ -34,9 +34,9 @@ import {
 
 /** Intended differences of tailcast's objects. */
 const ON_PURPOSE = {
-  // Its account reads only its own Secret, instead of one account that reads all.
+  // Each proxy has its own account, which can read only the proxy's Secret. The reference has one account for all.
   web: ['spec.template.spec.serviceAccountName'],
-  // The kernel proxy needs no certificate.
+  // A proxy in kernel mode needs no certificate, so this variable is omitted.
   kernel: [
     'spec.template.spec.containers[tailscale].env[TS_DEBUG_ACME_FORCE_RENEWAL]',
     'spec.template.spec.serviceAccountName',
@@ -63,7 +63,7 @@ const pathOf = ({ kind, metadata: { name } }: Manifest): string => {
     ? `/apis/networking.k8s.io/v1/namespaces/default/ingresses/${name}`
     : `${TAILSCALE}/${plural.toLowerCase()}/${name}`;
 };
-/** Applies like kubectl, with the fields that the API server adds. */
+/** Stores a manifest with the fields that the API server adds. */
 function apply(manifest: Manifest): void {
   const { kind, metadata, spec } = manifest;
   const isCluster = kind !== 'Service' && kind !== 'Ingress';
@@ -81,7 +81,7 @@ function apply(manifest: Manifest): void {
 }
 const said = (manifest: Manifest): object => bench.object(pathOf(manifest))!;
 
-/** Name of the objects of a parent, found by its labels like in the reference. */
+/** Finds the name of a proxy's objects by their labels, as the reference does. */
 function nameFor(parent: Pick<SingleProxy, 'parent' | 'namespace' | 'type'>): string {
   const wanted = labelsOf(parent);
   const found = [...bench.api.objects.values()].filter(

@@ -306,7 +306,7 @@ describe('a Service that is exposed', () => {
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
-    // The report of this pod must be ignored.
+    // The operator must ignore the report of the old pod.
     bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
       ...proxyClass,
       spec: {},
@@ -511,7 +511,7 @@ describe('an operator that is killed between any two writes', () => {
 
   /**
    * Creates a proxy, waits until it works, and removes it. The first process exits after a number of writes.
-   * @param pod.dies exits after the registration of its node, so no proxy ever works.
+   * @param pod.dies true if the pod exits after it has registered its node. The proxy then never works.
    */
   async function life(
     kind: Kind,

@@ -1,4 +1,4 @@
-/** Incomplete headers, and headers of requests that were not admitted yet, are limited in size and in time. */
+/** Limits on the size and the duration of incomplete headers, and of headers that wait for admission. */
 import { once } from 'node:events';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { PassThrough } from 'node:stream';
@@ -67,7 +67,7 @@ describe('incomplete heads over HTTP/1.1', () => {
     first.socket.write(part);
     const second = await rawClient(rig);
     second.socket.write(part);
-    // either of the two requests may exceed the limit
+    // the gateway may refuse the first or the second request
     const text = await Promise.race(
       [first, second].map((client) => client.until((got) => got.includes('OVERLOADED'))),
     );

@@ -100,7 +100,7 @@ describe('the framing of a stream', () => {
     [[], { kind: 'chunked' }],
     [['content-length', '0'], { kind: 'length', bytes: 0 }],
     [['content-length', '42'], { kind: 'length', bytes: 42 }],
-    // a value is never treated as a name
+    // header values that look like header names
     [['x-a', 'content-length', '0x10', '0x10'], { kind: 'chunked' }],
     [['x-a', 'content-length', 'x-b', '7'], { kind: 'chunked' }],
     [['x-a', 'expect', 'content-length', '7'], { kind: 'length', bytes: 7 }],

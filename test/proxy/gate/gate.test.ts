@@ -151,7 +151,7 @@ describe('the gate', () => {
   it('accepts header limits exactly and refuses one more', async () => {
     const gate = gateFor(person());
     const target = '/api/v1/namespaces/n/pods';
-    // as many lines as fit, and a value that fills the rest exactly
+    // returns `count` headers and one more whose value fills the rest of `total`
     const lines = (count: number, total: number): string[] => {
       const raw = ['Host', 'a', ...Array.from({ length: count - 1 }, () => ['X-A', 'v']).flat()];
       const rest = total - target.length - (raw.length / 2) * HEADER_LINE_BYTES - raw.join('').length;
@@ -226,7 +226,7 @@ describe('the gate', () => {
     expect(await codeOf(gateFor(person([enforced])).admit(request, signal))).toBe(
       closed ? 'POLICY_REFUSED' : undefined,
     );
-    // without enforcement none of these paths is closed
+    // if recording is not enforced, the gateway forwards these requests
     expect(await codeOf(gateFor(person()).admit(request, signal))).toBeUndefined();
   });
 

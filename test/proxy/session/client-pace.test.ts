@@ -4,7 +4,7 @@ import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-heartbeat
 
 const KIB = 1024;
 
-/** A client with sent bytes and a test clock. */
+/** A `ClientPace` with a test clock. The test sends bytes and responds to probes. */
 function begin() {
   const clock = { ms: 0 };
   const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
@@ -19,7 +19,7 @@ function begin() {
       ledger.take(probe);
       pace.reached(probe);
     },
-    /** @returns the number of the probe after these bytes */
+    /** @returns the number of the probe that is sent after these bytes, if any */
     send(bytes: number): number | undefined {
       return pace.sent(bytes)?.[0];
     },

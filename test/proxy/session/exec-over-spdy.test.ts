@@ -27,7 +27,7 @@ interface Options {
   readonly stderr?: boolean;
   readonly tty?: boolean;
   readonly openTimeoutMs?: number;
-  /** SYN_STREAMs that get a reply; default: each, immediately. */
+  /** Returns true if the server replies to the SYN_STREAM of this stream. Default: always true. */
   readonly answers?: (id: number) => boolean;
 }
 
@@ -40,7 +40,7 @@ const SESSION = {
   tty: false,
 } as const;
 
-/** An adapter with a scripted API server behind it and a WebSocket receiver of another implementation in front. */
+/** Starts the adapter between a WebSocket receiver of another implementation (`ws`) and a scripted SPDY server. */
 function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const [near, far] = duplexPair();
   const peer = createSpdyPeer();
@@ -503,7 +503,7 @@ describe('heartbeats', () => {
     await until(() => received.length === 6);
     expect(received.slice(4)).toEqual(['ping 1', 'ping 3']);
     expect(seen).toEqual(['message 1']);
-    // the previous one, an unknown one, the right one, and the right one again
+    // responses to the previous ping, to an unknown ping, and twice to the current ping
     for (const id of [1, 99, 3, 3]) far.write(encodeSpdyFrame({ kind: 'ping', id }));
     await until(() => seen.length === 2);
     await turns();

@@ -1,6 +1,4 @@
-/**
- * SPDY exec for a client that requested a WebSocket, between real sockets. The API server's SPDY is that of the demo.
- */
+/** Translation of WebSocket exec to SPDY, over real sockets. The API server uses the SPDY code of the demo cluster. */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';
@@ -42,7 +40,7 @@ async function setUp(
 
 type Program = (streams: RemoteStreams) => Promise<void> | void;
 
-/** A SPDY server for SPDY requests; `otherwise` handles other requests. */
+/** Accepts SPDY requests. `otherwise` handles all other requests. */
 function spdyServer(
   program: Program,
   otherwise: UpgradeScript = (_request, socket) => socket.destroy(),
@@ -60,7 +58,7 @@ async function serve(request: IncomingMessage, socket: Duplex, program: Program)
   await program(await openSpdySession(socket, 'v4.channel.k8s.io', options));
 }
 
-/** A response as a `ws` receiver parses it. */
+/** Reads the complete response with the frame receiver of `ws`. */
 async function readAll({ reader }: UpgradeClient): Promise<{ channels: string[]; code: number | undefined }> {
   await reader.untilClosed();
   const receiver = createServerFrameReceiver();

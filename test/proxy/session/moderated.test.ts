@@ -1,4 +1,4 @@
-/** Moderated sessions from their wait to their end, over real connections. */
+/** Moderated sessions over real connections, from the waiting client to the end of the session. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -16,7 +16,7 @@ function linesOf(double: RecorderDouble): unknown[] {
   return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
 }
 
-/** Output in the recording. */
+/** The recorded output. */
 function outputOf(double: RecorderDouble): string {
   return linesOf(double)
     .flatMap((line) => (Array.isArray(line) && line[1] === 'o' ? [String(line[2])] : []))

@@ -1,4 +1,4 @@
-/** Orders from a recorder to the gateway of a running session, over real connections of both. */
+/** Orders that a recorder sends to the gateway of a running session. Gateway and recorder use real connections. */
 import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { PassThrough } from 'node:stream';
@@ -201,7 +201,7 @@ describe('a recorder', () => {
   });
 });
 
-/** Follows orders without a recorder. */
+/** Runs `followOrders` without a recorder; the test gives the orders. */
 function follow(
   maxPauseMs?: number,
   lost: Promise<Error> = new Promise(() => {}),
@@ -242,7 +242,7 @@ describe('a gateway', () => {
     clearInterval(more);
     stop();
     expect(steps.at(-1)).toBe('resume gateway');
-    // far fewer than the orders that a gateway follows
+    // far below 256, the maximum number of orders per session
     expect(steps.length).toBeLessThan(200);
   });
 

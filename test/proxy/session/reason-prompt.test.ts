@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ReasonPrompt } from '../../../src/proxy/session/reason-prompt.ts';
 
-/** Types bytes in pieces of this size until a reason is given. */
+/** Passes bytes to a prompt in pieces of `size` until the prompt returns a reason. */
 function type(bytes: Uint8Array, size = bytes.length) {
   const prompt = new ReasonPrompt();
   let echo = '';

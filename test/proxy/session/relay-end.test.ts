@@ -26,9 +26,9 @@ const FRAME_BYTES = 32 * 1024;
 interface Conversation {
   readonly protocol: 'spdy' | 'websocket';
   readonly chosen: string;
-  /** Bytes from the client and from the server before the command runs. */
+  /** First bytes of the client and of the server, before any output. */
   readonly opening: readonly [Uint8Array, Uint8Array];
-  /** All bytes of the server, including its end. */
+  /** All later bytes of the server, including the end of the session. */
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
   /** The data as a client parses it. */
@@ -135,9 +135,9 @@ function block(): void {
 
 interface Moment {
   readonly name: string;
-  /** The loop is blocked after this number of bytes. */
+  /** Number of output bytes after which the event loop is blocked. */
   readonly afterBytes: number;
-  /** The tap holds later bytes until a later turn. */
+  /** True if the tap delays the output for 50 ms after that. */
   readonly held?: boolean;
 }
 
@@ -199,7 +199,7 @@ describe.each([
     });
     tell('finish');
     if (afterBytes === 0) late();
-    // and then one after the other, until the end
+    // sends heartbeats until the client's connection is closed
     const beats = setInterval(() => tell('beat'), 5);
     const { received } = await nextNews('closed');
     clearInterval(beats);

@@ -1,6 +1,4 @@
-/**
- * A relay whose tap accepts more output while the recorder has not acknowledged the earlier output.
- */
+/** A relay whose tap may accept more output before the recorder has acknowledged earlier output. */
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
@@ -21,7 +19,9 @@ const buffers = createElasticBuffers({
 const CHUNK = Buffer.alloc(128 * 1024, 'x');
 
 describe('a tap that gathers', () => {
-  /** A tap that accepts more data while it waits; the test ends the wait, and `answer` covers all of it. */
+  /**
+   * A tap that accepts more data while earlier output is unacknowledged. The test acknowledges output with `answers`.
+   */
   function gatheringTap() {
     const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
     const gathering = tap((chunk) => {
@@ -39,7 +39,7 @@ describe('a tap that gathers', () => {
     const { state, options } = gatheringTap();
     const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
     session.client.pause();
-    /** Delivers a piece. @returns true if the tap has received more data */
+    /** Passes output of the server to the relay. @returns true if the tap has received it */
     const push = async (): Promise<boolean> => {
       const before = state.seen.length;
       session.inner.upstream.emit('data', CHUNK);

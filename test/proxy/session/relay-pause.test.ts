@@ -1,4 +1,4 @@
-/** A pause of a relay: what is kept meanwhile, up to which limit, and in which order it is delivered afterwards. */
+/** A paused relay keeps output up to a limit, and delivers it in order after the pause. */
 import { randomBytes } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ const TURN = 256 * KB;
 
 afterEach(closeRelays);
 
-/** Per protocol: a session and its tap, the smallest frames, and functions that build frames of a given size. */
+/** For each protocol: a session with its tap, the smallest frames, and functions that build frames of a given size. */
 const PROTOCOLS = {
   websocket() {
     const session = new SeenSession();

@@ -280,7 +280,7 @@ describe('relay with taps', () => {
       client.write('beat');
       expect((await fromUpstream.take(4)).toString()).toBe('pong');
     }
-    // the client's messages have no receiver now, so nothing ends because of them
+    // the server is gone, so the relay ignores invalid messages of the client
     broken = true;
     client.write('beat');
     await until(() => relay.totals.fromClient === 12);
@@ -334,7 +334,7 @@ describe('relay with taps', () => {
     const key = peer.data(3, Buffer.from('x'));
     const open = Buffer.concat([peer.open(1, 'error'), peer.open(3, 'stdin')]);
     let sent = 0;
-    // the second one brings the missing part of the first bytes
+    // each chunk ends with the start of a ping, and the next chunk contains the rest
     for (const chunk of [
       Buffer.concat([open, ping.subarray(0, 5)]),
       Buffer.concat([ping.subarray(5), key, ping.subarray(0, 5)]),
@@ -500,7 +500,7 @@ describe('relay with a buffer', () => {
   });
 
   it('uses no memory again that the client has not got yet', async () => {
-    // the end of each chunk is held back, like the start of a frame
+    // the tap holds back the last bytes of each chunk, as if they were the start of a frame
     const holding = tap();
     holding.heldBytes = 1000;
     const { upstream, client, fromUpstream, relay } = await relayed({

@@ -1,4 +1,4 @@
-/** A rule of a recorder ends a session at a gateway, over real connections of both. */
+/** A recorder's rule ends or holds a session. Gateway and recorder use real connections. */
 import type { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -14,7 +14,7 @@ import {
   type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
 
-/** A shell with a gateway and a recorder that has a rule. */
+/** Opens a shell through a gateway with a recorder that has one rule with this action. */
 async function openShell(action: 'hold' | 'end') {
   const registry = new Registry();
   const recorder = await createRig({
@@ -59,7 +59,7 @@ async function openShell(action: 'hold' | 'end') {
 describe('a rule with the action end', () => {
   it('ends the session within a second of the output, and names the rule to the user', async () => {
     const { client, gateway, shell } = await openShell('end');
-    // the first output proves that the recorder follows the session
+    // waits for the first output: the recorder then reads the session
     shell.write(serverMessage(1, utf8('hay\r\n')));
     await client.reader.until(() => client.reader.bytes.includes('hay'));
     const startMs = performance.now();

@@ -35,7 +35,7 @@ const PROGRAM = fileURLToPath(new URL('../../tsrecorder/recorder-process.ts', im
 interface RecorderProcess {
   readonly url: string;
   readonly address: { readonly host: string; readonly port: number };
-  /** Stops the process: it acknowledges nothing, and its connections stay open. */
+  /** Suspends the process: it sends no acknowledgements, and its connections stay open. */
   freeze(): void;
   kill(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * `WaitingRoom` with real byte streams. The expected bytes are written by hand or read with the parser below, which
- * shares no code with it.
+ * `WaitingRoom` with real byte streams. The expected bytes are written by hand, or parsed with the parser below, which
+ * shares no code with `WaitingRoom`.
  */
 import { once } from 'node:events';
 import { constants, inflateSync } from 'node:zlib';
@@ -56,7 +56,7 @@ function write({ room }: Pick<ReturnType<typeof openRoom>, 'room'>, chunks: read
   return () => accepted;
 }
 
-/** Connects an API server. `far` is its end. */
+/** Connects an API server. `far` is the server's end of the connection. */
 async function enter(
   { room }: Pick<ReturnType<typeof openRoom>, 'room'>,
   head: Uint8Array = Buffer.alloc(0),
@@ -88,14 +88,17 @@ const places = fc.oneof(
 );
 
 interface SpdySummary {
-  /** Control frames without their header blocks: type and first word. */
+  /** For each control frame: its type, and the first word of its payload. */
   readonly controls: readonly string[];
-  /** Payload by stream. `.` marks a FIN. */
+  /** Payload of the DATA frames by stream. `.` stands for a FIN. */
   readonly data: Readonly<Record<number, string>>;
   readonly blocks: Buffer;
 }
 
-/** Reads SPDY frames. Counts the payload of an incomplete DATA frame, but no incomplete control frame. */
+/**
+ * Parses SPDY frames. At the end of the bytes, the payload of an incomplete DATA frame is included; an incomplete
+ * control frame is ignored.
+ */
 function readSpdy(bytes: Buffer): SpdySummary {
   const controls: string[] = [];
   const data: Record<number, string> = {};
@@ -301,7 +304,7 @@ describe('a waiting room over WebSocket', () => {
 });
 
 describe('the kept input', () => {
-  /** Input of exactly this length. */
+  /** Functions that build input of exactly this number of bytes. */
   const INPUT = {
     websocket: (bytes: number) => clientMessage(0, new Uint8Array(bytes - 9).fill(0x61)),
     spdy: (bytes: number) =>

@@ -191,7 +191,7 @@ describe('response reader', () => {
     ['a 204 in chunks', 'HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na'],
     ['a signed length', 'HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na'],
-    // complete responses without other errors
+    // the next responses are complete and have only one error
     [
       'a length and chunks',
       'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n',
@@ -225,7 +225,7 @@ describe('response reader', () => {
   ])('refuses %s', (_, text) => {
     const pieces = text === '' ? [] : [Buffer.from(text, 'latin1')];
     expect(() => read(pieces, 'GET', true)).toThrow(TailcastError);
-    // and with the same result byte by byte
+    // the result is the same if the bytes arrive one at a time
     expect(() =>
       read(
         [...Buffer.from(text, 'latin1')].map((byte) => Buffer.from([byte])),

@@ -12,7 +12,10 @@ async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** Relays bytes, and holds back the server's data after the handshake, such as the session ticket, until released. */
+/**
+ * A TCP relay. After the handshake it holds back the server's data, such as the session ticket, until the test releases
+ * it.
+ */
 async function startSlowRoad(port: number) {
   const held: (() => void)[] = [];
   const ready = Promise.withResolvers<void>();

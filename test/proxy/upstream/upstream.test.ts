@@ -58,7 +58,7 @@ describe('the head of a request', () => {
   const length = (bytes: number): UpstreamRequest => ({ ...good, framing: { kind: 'length', bytes } });
   const withHeaders = (...headers: string[]): UpstreamRequest => ({ ...good, headers });
 
-  /** Starts an exchange that never gets a connection. */
+  /** Starts an exchange. Its pool never opens a connection. */
   function begin(request: UpstreamRequest): void {
     const pool = new UpstreamPool(
       { connect: () => new Promise(() => {}), credentials: {} },
@@ -122,7 +122,10 @@ describe('the head of a request', () => {
 });
 
 describe('a body that is not as long as it was said to be', () => {
-  /** The request at the API server if only five bytes of a body were announced, and the result of the exchange. */
+  /**
+   * Sends a body in pieces after a Content-Length of 5. @returns the bytes that the API server received, and the error
+   * code of the exchange
+   */
   async function send(
     pieces: readonly string[],
     connects: 'before' | 'after' = 'before',
@@ -204,7 +207,7 @@ describe('a body that is not as long as it was said to be', () => {
 });
 
 describe('an exchange', () => {
-  /** Announces five bytes on an existing connection. */
+  /** Starts a request with `Content-Length: 5` on an existing connection. */
   async function begin() {
     const { near, far } = await socketPair();
     onTestFinished(() => void (near.destroy(), far.destroy()));

@@ -142,7 +142,7 @@ describe('a file of a journal', () => {
         const half = Buffer.from(torn);
         half.set(record.subarray(0, cut), at);
         const read = readJournal(half, key);
-        // an incomplete length is the mark
+        // with less than a complete length field, the end mark is still there
         expect(read.ending).toBe(cut < 4 ? 'whole' : 'cut');
         expect(read.lines).toHaveLength(lines - (kind === 'lines' ? 1 : 0));
       }
@@ -151,7 +151,7 @@ describe('a file of a journal', () => {
     const unmarked = Buffer.from(before);
     unmarked.fill(0xff, at, at + END_MARK.length);
     expect(readJournal(unmarked, key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
-    // the longest possible record of a file leaves no space for the mark
+    // a file that is full has no space for the end mark
     expect(readJournal(before.subarray(0, at + 3), key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
     expect(readJournal(before.subarray(0, at), key)).toMatchObject({ ending: 'whole', lines: [{}, {}] });
   });
@@ -170,7 +170,7 @@ describe('a file of a journal', () => {
     ]);
     const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), format);
     const records = parts.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
-    // the previous content is longer
+    // with `over`, the file is longer than its content: the end contains old bytes
     const whole = Buffer.concat([
       sealer.prefix,
       ...records,

@@ -43,7 +43,7 @@ const silent: LateEvents = {
   kept: ({ reason }) => void reported.push(`kept: ${reason}`),
 };
 
-/** Journals of one process; the test controls the signs of life. */
+/** Opens the journals of one process. All intervals are so long that no timer runs during a test. */
 async function open(with_: JournalKey = key, log = createSilentLogger()): Promise<Journals> {
   reported.length = 0;
   const journals = await Journals.open({
@@ -291,7 +291,7 @@ describe('journals that a process left', () => {
     room = true;
     await journals.look();
     expect(deliverer.ends).toHaveLength(1);
-    // it does not fit after all, and is delivered again
+    // the deliverer has no space and returns the session, so it is delivered again
     deliverer.ends[0]!.journal!.wait();
     await journals.look();
     expect(deliverer.ends).toHaveLength(2);

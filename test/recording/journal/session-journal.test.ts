@@ -44,7 +44,7 @@ function createRoom(maxBytes = Infinity, where = (): string => directory) {
   return { room, state };
 }
 
-/** A journal and its recording. */
+/** Creates a journal, and keeps all written data for comparison. */
 function createWriter(room: JournalRoom) {
   const journal = new SessionJournal(room, 'j', head);
   const preamble = new Preamble();
@@ -65,7 +65,7 @@ function createWriter(room: JournalRoom) {
   };
 }
 
-/** The same for a session in frames; a frame is acknowledged completely or not at all. */
+/** Like `createWriter`, for a session in frames. `places` are the possible positions of an acknowledgement. */
 function createFrameWriter(room: JournalRoom) {
   const journal = new SessionJournal(room, 'j', head, true);
   const preamble = new Preamble(true);
@@ -80,7 +80,7 @@ function createFrameWriter(room: JournalRoom) {
     get written() {
       return written;
     },
-    /** Text: a line; bytes: output. */
+    /** Writes a line (text) or output (bytes). */
     write(content: string | Uint8Array): boolean {
       if (typeof content === 'string') batch.text(content);
       else batch.output(places.length, content, 'exact');
@@ -185,7 +185,7 @@ describe('the journal of a session', () => {
     const [first = ''] = files();
     while (files().includes(first)) writer.write(line);
     const last = files().at(-1) ?? '';
-    // only its head, with its old name
+    // simulates a kill: the file contains only its new head, and still has its old name
     const begun = readFileSync(last).subarray(0, 1_000);
     writeFileSync(first, begun);
     rmSync(last);
@@ -207,7 +207,7 @@ describe('the journal of a session', () => {
       expect(bytes).toBeLessThan(state.used);
       expect(writer.journal[end]()?.length).toBe(end === 'leave' ? 1 : undefined);
       expect(state.used).toBe(0);
-      // deliveries of other processes belong to them
+      // after `leave`, only the file that is still needed exists; after `restart`, both files exist
       await expect.poll(() => readdirSync(folder).length).toBe(end === 'leave' ? 1 : 2);
     }
   });
@@ -305,7 +305,7 @@ describe('the journal of a session', () => {
           const writer = createWriter(room);
           let acknowledged = 0;
           let refused = false;
-          /** All earlier data is on disk or acknowledged, as long as none was refused. */
+          /** Unless data was refused, all data must be acknowledged or on disk after each step. */
           for (const step of actions) {
             if (step === 'note') writer.journal.note();
             else if ('write' in step) refused = !writer.write(`[${'1'.repeat(step.write)}]\n`);
@@ -356,7 +356,7 @@ describe('the journal of a session that is kept as frames', () => {
     for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
       expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
       writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
-      // as after a crash, with or without later records
+      // reads the files as after a crash; sometimes without a note after the acknowledgement
       if (count % 9 === 0) writer.journal.note();
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, lineBytes, preamble } = left!.rest;
@@ -383,7 +383,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(damaged).toEqual([]);
     expect([rest.offset, rest.lineBytes]).toEqual([0, 0]);
     full = false;
-    // no data follows refused data until all of it is acknowledged
+    // after the failed write, data is refused until all earlier data is acknowledged
     expect(writer.write(block(1))).toBe(false);
     writer.acknowledge(writer.places.at(-1)!);
     expect(writer.write(block(2))).toBe(true);

@@ -47,7 +47,7 @@ async function createSite(): Promise<
       rigs.push(rig);
       return rig;
     },
-    /** Resolves when every claim is older than a lease. */
+    /** Resolves when enough time has passed for every claim to be older than a lease. */
     async rounds() {
       const goal = listings + 12;
       await until(async () => (listings >= goal ? true : undefined));

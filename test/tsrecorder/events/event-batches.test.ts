@@ -133,7 +133,7 @@ describe('batches of events', () => {
     const batches = await bench.open({ store: { ...bench.store, putDocument }, maxBatchBytes: 10 });
     await batches.append(time(1), '{"first":1}');
     await expect.poll(bench.failures).toBeGreaterThan(0);
-    // the folder of the second batch becomes durable late: the file exists and is empty
+    // delays the sync of the folder, so the file of the second batch exists and is empty
     const handle = await open(bench.directory);
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
     await handle.close();

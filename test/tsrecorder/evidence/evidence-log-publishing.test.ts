@@ -141,7 +141,7 @@ describe('an evidence log', () => {
     await copyFile(path, `${path}.before`);
     await first.publish();
     await first.close();
-    // restores the state before the response of the store was saved
+    // restores the earlier journal, without the store's response
     await copyFile(`${path}.before`, path);
     const again = await bench.open('a');
     await expect.poll(() => again.unpublished).toBe(0);

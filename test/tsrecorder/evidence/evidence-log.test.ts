@@ -37,7 +37,7 @@ it('is closed at once, with all that it has in the store, while the end of it wa
   const shown = async (): Promise<true | undefined> =>
     (await store.readDocument(tailName(log.id))) === undefined ? undefined : true;
   await until(shown);
-  // this log entry is due in an hour
+  // the log would publish this entry in an hour; `close` publishes it now
   await append(2);
   await log.close();
   const names = await store.listDocuments('.evidence/logs/');

@@ -8,7 +8,10 @@ import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts
 
 const KEY = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:50.123456789Z' };
 
-/** Creates a store with one recording of another writer. `beforeRead` is called before the recording is read. */
+/**
+ * Creates a store with one recording that another program wrote. `beforeRead` is called before each read of the
+ * recording.
+ */
 async function storeOfOne(): Promise<{
   readonly store: RecordingStore;
   readonly hooks: { beforeRead: () => void };

@@ -41,7 +41,7 @@ interface Made {
   readonly kind: 'exec' | 'attach';
   readonly seconds: number | undefined;
   readonly state: 'completed' | 'interrupted' | 'damaged';
-  /** Session of the upload; `none` for a session with only this upload. */
+  /** Session of the upload. `none`: the upload names no session. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
   /** State of the index entry: current, missing, outdated, or a leftover of a removed session. */
   readonly indexed: 'now' | 'not' | 'before' | 'gone';
@@ -77,8 +77,8 @@ const made: fc.Arbitrary<Made> = fc.record({
   where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
 });
 /**
- * A case that found a defect: a damaged first upload, hidden from viewers with rules, hid the second upload in the
- * index.
+ * Two uploads of one session, of which the first one is damaged and hidden from restricted viewers. It once hid the
+ * second one in the index.
  */
 const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((state, at) => ({
   nodeId: 'nA',

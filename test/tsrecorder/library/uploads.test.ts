@@ -1,4 +1,7 @@
-/** Compares pages with sorting, joining and cutting all uploads, for random names, sessions and pages. */
+/**
+ * Compares pages of a list with a simple implementation, which sorts and joins all uploads. Names, sessions and pages
+ * are random.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
@@ -67,7 +70,7 @@ const described = ({ key }: StoredRecording, session: string): DescribedPart => 
   };
 };
 async function* fromNothing(): AsyncGenerator<Uint8Array> {
-  // yields nothing, because the recordings are empty
+  // yields nothing: all recordings are empty
 }
 
 const candidateOf = (stored: StoredRecording): Candidate => {
@@ -94,7 +97,7 @@ describe('the sessions of a page', () => {
         async (all, live, to, from, limit) => {
           const stored = all.toSorted(newestStored);
           const uploads = stored.map(candidateOf);
-          // running sessions; some also have a stored upload, and then the same session mark
+          // running sessions; if a session also has a stored upload, both have the same session mark
           const beside = live.slice(0, 5).map((one) => {
             const id = recordingId(one.key);
             const there = all.find(({ key }) => recordingId(key) === id);

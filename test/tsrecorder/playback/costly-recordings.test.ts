@@ -1,4 +1,7 @@
-/** Recordings that cost too much to render: their indexes are stopped and marked, and other recordings are served. */
+/**
+ * Recordings that cost too much to render. The recorder stops building their indexes and marks the indexes as
+ * incomplete. It continues to serve other recordings.
+ */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +12,7 @@ import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/cost
 import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
 
 const COSTLY = costlyCast(
-  // this program is costly even for an emulator that limits parameters
+  // costly although the emulator limits the parameters of control sequences
   COSTLY_PROGRAMS.find(([name]) => name === 'overwrites a long line')?.[1] ?? '',
   withLargeScreen(HEADER),
 );

@@ -419,7 +419,7 @@ describe('the play indexes of a process', () => {
     const last = index.frames.length - 1;
     const screen = (await all.indexes.frame(running, last)).toString();
     expect(screen).toContain(`second ${index.frames[last]!.at}`);
-    // keyframes of the old part are valid without an index of the new part
+    // keyframes of the indexed part remain valid before the rest of the recording is indexed
     expect((await all.indexes.frame(entryOf(undefined, 2 * bytes.length), last)).toString()).toBe(screen);
     expect((await all.indexes.frame(entryOf('whole'), last)).toString()).toBe(screen);
     const whole = await made(all.indexes, entryOf('whole'));

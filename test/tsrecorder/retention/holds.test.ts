@@ -22,7 +22,7 @@ import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, holdSigner, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
-/** Ten days later every recording is too old. */
+/** Options of a recorder that removes all recordings: its clock is ten days ahead, and the maximum age is one day. */
 function expiring(registry: Registry): Partial<RecorderOptions> {
   return {
     clock: { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() },
@@ -211,7 +211,7 @@ describe('a hold', () => {
     await store.removeDocument(`.holds/${held}`);
     const registry = new Registry();
     const spoolDirectory = `${rig.directory}.spool2`;
-    // The second recorder restarts, so that its log is not new when retention runs.
+    // The second recorder restarts before retention runs, so that its log is not new then.
     const second = await createRig({ spoolDirectory }, rig.directory);
     await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
     const again = await second.restart({ ...expiring(registry), spoolDirectory });

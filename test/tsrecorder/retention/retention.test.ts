@@ -38,7 +38,7 @@ const NO_EVIDENCE: RetentionOptions['evidence'] = {
   holds: new Map(),
 };
 
-/** Plans for recordings whose user is the part of the id before `-`. */
+/** Plans retention. The user of a recording is the part of its id after `-`. */
 const plan = (
   recordings: readonly KeptRecording[],
   holds: ReadonlySet<string>,
@@ -154,7 +154,7 @@ describe('a retention plan', () => {
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
     expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
     expect(ids((await proven(99)).remove)).toEqual(['forged0', 'forged1', 'forged2', '0-alice']);
-    // a hold or the minimum age also protects unverified recordings, and no other recording is removed in their place
+    // a hold or the minimum age also protects unverified recordings; no other recording is removed instead
     expect(await proven(100, ['forged1'])).toMatchObject({
       remove: [{ id: 'forged0' }, { id: 'forged2' }],
       held: [{ id: 'forged1', reason: 'unverified' }],
@@ -185,7 +185,7 @@ describe('a retention plan', () => {
         }
         for (const { id, bytes } of recordings) {
           if (!gone.has(id)) continue;
-          // a removed recording belongs to the user with the most bytes at that time
+          // each removed recording must belong to the user who has the most bytes at that time
           const last = recordings.findLast(
             (other) => gone.has(other.id) && other.id.endsWith(`-${id.split('-')[1]}`),
           );

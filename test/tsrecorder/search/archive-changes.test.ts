@@ -1,6 +1,6 @@
 /**
- * Changes in the store: holds, removals, replacements, damage. Search results follow, and removed recordings disappear
- * immediately.
+ * Changes in the store: holds, removals, replacements and damage. Search results must reflect them. Removed recordings
+ * must disappear immediately.
  */
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -80,7 +80,7 @@ it('what is held stays found, and what retention removes is found no more from t
   const before = await bytesOfIndex(rig);
   for (const word of ['heldcanary', 'gonecanary']) expect(before, word).toContain(word);
   now = startedAt + 7_200_000;
-  // after the response to a removal, the next query does not find it
+  // as soon as the list omits the removed recording, search must omit it as well
   await until(async () => ((await rig.list()).length < 2 ? true : undefined));
   expect(await search(rig, 'gonecanary')).toEqual([]);
   expect((await search(rig, 'needle'))?.map(({ recording }) => recording.id)).toEqual([held]);

@@ -104,7 +104,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   const namespaces = ({ sessions }: Answered): readonly string[] =>
     sessions.map(({ recording }) => recording.kubernetes.namespace);
   expect(namespaces((await search(rig, 'needle', cursor))!)).toEqual(['prod', 'dev', 'prod']);
-  // the next page of the same query, after the viewer's node lost a tag, got a tag, or lost its user
+  // requests the next page of the same query after the viewer's node has lost or got a tag, or has lost its user
   const asSeen = async (at: Rig, seen: Viewer): Promise<Answered> => {
     viewer = seen;
     return (await search(at, 'needle', cursor))!;

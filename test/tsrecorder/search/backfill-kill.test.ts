@@ -1,6 +1,6 @@
 /**
- * The process that writes the index is killed repeatedly while it reads an archive. Written sessions must stay in the
- * index, and the others must be read again.
+ * The process that writes the index is killed repeatedly while it reads an archive. Sessions that are written to the
+ * index must stay there, and all other sessions must be read again.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,7 +15,10 @@ import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 import { query } from './engine-suite.ts';
 
 const RECORDINGS = 1500;
-/** Number of requests for one batch of writes, with a margin. A batch has 256 recordings with two requests each. */
+/**
+ * Number of requests to the index process after which the first batch is certainly written. A batch has 256 recordings
+ * with two requests each.
+ */
 const WRITTEN = 530;
 /**
  * Numbers of requests after which the process is killed: fifteen kills before the first write, and five kills after it.

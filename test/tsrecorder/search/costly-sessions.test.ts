@@ -1,4 +1,7 @@
-/** Sessions that are costly to render do not delay the others, and the index reports where it stopped reading them. */
+/**
+ * Sessions that are costly to render. They must not delay other sessions, and the index reports where it stopped
+ * reading them.
+ */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -36,7 +39,7 @@ async function openIndex(directory: string): Promise<{
   readonly find: (text: string) => Promise<Found>;
   /** Work units until now. */
   readonly work: () => number;
-  /** Finished sessions, with the work units up to that time. */
+  /** For each finished session: the number of work units that were spent before it finished. */
   readonly finished: ReadonlyMap<string, number>;
 }> {
   const handlers = createIndexHandlers();
@@ -131,7 +134,7 @@ describe('an index', () => {
     for (const each of ids) indexer.stored(each, HOSTILE);
     indexer.stored(id, HOSTILE);
     await expect.poll(() => index.finished.has(id), { timeout: 60_000 }).toBe(true);
-    // costly sessions may take a tenth more
+    // 10 % more work than the budgets of the costly sessions is allowed
     expect(index.finished.get(id)).toBeLessThan(1.1 * (COSTLY + 1) * QUICK_WORK + 1e8);
   });
 

@@ -704,7 +704,7 @@ function indexTests(): readonly IndexTest[] {
       };
       await index.put({ ...doc(`n_${at}`, given), listing }, [], false);
     }
-    // adds a running session without a listing
+    // adds a running session; the index has no listing for it
     await index.put(doc('n_9', { user: 'alice@example.com', durationSeconds: 99 }), [], false);
     const all = async (ask: Parameters<TestedIndex['list']>[0]): Promise<readonly string[]> => {
       const ids: string[] = [];

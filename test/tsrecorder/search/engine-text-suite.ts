@@ -1,6 +1,6 @@
 /**
  * Text in many scripts that every search engine must find. The engines must not interpret text in queries and names as
- * query syntax. The row journal reads the screens, as it does for recordings.
+ * query syntax. The row journal converts output to text, as for recordings.
  */
 import { expect, it } from 'vitest';
 import { QueryError } from '../../../src/search/query.ts';

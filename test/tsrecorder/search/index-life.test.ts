@@ -1,4 +1,6 @@
-/** Lifetime of an index: two recorders, late parts, lost or damaged files, and search results afterwards. */
+/**
+ * Life of an index: two recorders, late parts, and lost or damaged files. Search results must be complete afterwards.
+ */
 import { copyFile, mkdir, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -57,7 +59,7 @@ function withoutTrust(name: string, value: unknown): unknown {
   return name === 'trust' || name === 'trustReason' ? undefined : value;
 }
 
-/** Returns the responses to all queries, byte for byte, without the size of the index. */
+/** Returns the exact responses to all queries, without the size of the index. */
 async function answers(rig: Rig): Promise<readonly string[]> {
   const all: string[] = [];
   const ask = async (path: string): Promise<string> => {
@@ -209,7 +211,7 @@ describe('an index whose files are not what they were', () => {
     await rig.recorder.close();
     await spoil(join(rig.spool, 'search', LAYOUT, '2026-01.db'));
     const current = await createRig(SEARCHING, rig.directory);
-    // the first query of the old month fails with a message, and `found` repeats it
+    // the first query that reads the old month fails with a message, and `found` repeats the query
     expect((await found(current, 'needle', 6)).sessions.at(-1)?.hits).toHaveLength(1);
     await current.recorder.close();
   });

@@ -123,7 +123,7 @@ describe('an index below which something is wrong', () => {
         const word = `w${sessions}x1`;
         await uploadWhole(recorder, cast([1, `needle ${wordsOf(sessions)}`]));
         sessions += 1;
-        // later sessions must fit on the disk without the ballast
+        // index each session before the next one, so that later sessions fit after the ballast is removed
         await until(async () =>
           problem !== undefined || (await found(recorder, word)) === 1 ? true : undefined,
         );
@@ -210,7 +210,7 @@ describe('an index below which something is wrong', () => {
     const rig = await createRig({ searchText: 'all' });
     onTestFinished(() => rig[Symbol.asyncDispose]());
     const wide = HEADER.replace('"width":80', '"width":1000');
-    // one character changes one of a thousand rows
+    // each event changes a few characters of a row with a thousand columns
     const bomb = Array.from({ length: 4000 }, (_, at) => `[${at},"o","\\rw${at}"]\n`).join('');
     const filled = JSON.stringify([0, 'o', `${'f'.repeat(900)} \r\n${'y'.repeat(990)}`]);
     const running = openUpload(rig.recorder);

@@ -1,4 +1,4 @@
-/** Operations of an index with a few sessions. A repetition after a kill gives the same index as one run. */
+/** Writes a few sessions to an index. If a kill interrupts this and it is repeated, the index must be the same. */
 import type { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, moment, names } from './engine-suite.ts';
 

@@ -53,7 +53,7 @@ class FakeIndex {
     return this.asked.filter(([name]) => name === operation).map(([, ask]) => ask);
   }
 
-  /** Started recordings in order. */
+  /** Ids of the recordings that the indexer started to index, in order. */
   begun(): readonly string[] {
     return this.of('begin').map(({ doc }) => (doc as { names: { id: string } }).names.id);
   }
@@ -362,7 +362,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
-    // data that arrives later also counts as delayed, from its arrival on
+    // a later change also counts as delayed, from the time of the change
     stuck.resolve([]);
     await expect.poll(lag).toBe(0);
     ill.answers.set('remove', () => removing.promise);

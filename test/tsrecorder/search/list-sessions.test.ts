@@ -1,4 +1,7 @@
-/** Cost of a list that is selected by names and by a text: the number of sessions in which the text is searched. */
+/**
+ * Cost of a list with a condition on names and a condition on text. The cost is the number of sessions whose text is
+ * searched.
+ */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +16,7 @@ import { doc, names, query } from './engine-suite.ts';
 const SESSIONS = 2001;
 /** Every 300th session belongs to bob, seven sessions in total. */
 const BOB_EVERY = 300;
-/** Number of the first sessions, which also contain a rare text. */
+/** Number of sessions that also contain a rare text. They are the first sessions. */
 const RARE = 5;
 
 it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {

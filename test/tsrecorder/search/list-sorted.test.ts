@@ -1,6 +1,6 @@
 /**
- * Sorted lists with more sessions than the recorder sorts in memory: read from the indexes of lengths and sizes, with
- * the same result.
+ * Sorted lists with more sessions than the recorder sorts in memory. The recorder reads them from the database indexes
+ * of lengths and sizes. The result must be the same.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ it('are read from the index of the value, a page at a time', async () => {
   writer.putAll(
     Array.from({ length: SESSIONS }, (_, at) => {
       const startedAtMs = Date.parse('2026-02-01T00:00:00Z') + Math.floor(at / IN_ONE);
-      // within a millisecond, the order of the times differs from the order in which sessions are numbered
+      // within a millisecond, the order of the start times differs from the order of the sessions' numbers
       const within = String((at * 7919) % 1_000_000).padStart(6, '0');
       const order = `${new Date(startedAtMs).toISOString().slice(0, -1)}${within}Z n`;
       const bytes = at % 11;

@@ -1,6 +1,6 @@
 /**
- * SQLite's plans for queries of lists and searches: no query scans a table that grows with the sessions, except in the
- * order of its results.
+ * SQLite's query plans for lists and searches. No query may scan a table that grows with the number of sessions, except
+ * in the order of its results.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

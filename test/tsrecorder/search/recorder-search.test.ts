@@ -142,7 +142,7 @@ describe('a recorder with an index', () => {
     await uploadWhole(rig.recorder, cast('needle open', 'bob@example.com', 'dev'));
     await ready(rig, 2);
     viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
-    // the identity of a viewer does not change on a connection, so each request has its own
+    // a viewer's identity is fixed for a connection, so each request uses a new connection
     for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', 'NOT open']) {
       const { sessions } = await search(rig, query);
       expect(JSON.stringify(sessions), query).not.toContain('"prod"');

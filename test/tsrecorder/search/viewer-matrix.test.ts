@@ -1,6 +1,6 @@
 /**
- * All kinds of rules and queries: a hidden session is not found by any field, not counted, not shown around a word,
- * not on the page of another viewer's cursor, and no webhook reports it.
+ * All kinds of viewer rules and queries. A hidden session must not be found by any field, not be counted, and not
+ * appear in snippets, on pages of another viewer's cursor, or in webhooks.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { AlertSettings } from '../../../src/tsrecorder/search/alerts/alerts.ts';

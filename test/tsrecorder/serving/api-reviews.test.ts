@@ -1,4 +1,6 @@
-/** Requests that read and write reviews: right `review`, other sites, gateways, events. */
+/**
+ * Requests that read and write reviews: the right `review`, cross-site requests, requests through gateways, and events.
+ */
 import { describe, expect, it } from 'vitest';
 import { parseQuery, type Query, type Term } from '../../../src/search/query.ts';
 import type { Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';

@@ -1,4 +1,7 @@
-/** Saved searches of a recorder: personal and shared ones, rights, other sites, events, and forged documents. */
+/**
+ * Saved searches of a recorder: personal and shared searches, rights, cross-site requests, events, and forged
+ * documents.
+ */
 import { describe, expect, it } from 'vitest';
 import type { Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SavedSearches } from '../../../src/wire/recorder-api/saved-search.ts';

@@ -1,6 +1,6 @@
 /**
  * Queries that restricted viewers send to the index, and their response times. The catalogue check (`catalog.shown`)
- * allows everything in this test, because the index must not return hidden sessions.
+ * allows almost everything in this test, because the index itself must not return hidden sessions.
  */
 import { NO_REVIEW } from '../../../src/wire/recorder-api/review.ts';
 import { mkdtemp } from 'node:fs/promises';
@@ -128,7 +128,7 @@ const QUESTIONS = [
 ];
 
 it('an answer says how far the index was when it was asked, and no more', async () => {
-  // the index was completed in the meantime
+  // the index becomes complete after the first request for its state
   const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
   for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
     await using api = openApi(ROOT, () => 1, isAsked);
@@ -205,7 +205,7 @@ describe('a search of somebody who may not see everything', () => {
   });
 
   it('answers a word of others and a word of nobody byte for byte alike, after the same time', async () => {
-    // the index needs sixty times as long for one as for the other
+    // the index needs 60 times as long for the word that matches hidden sessions
     await using asAlice = openApi(ALICE, (asked) => (asked.includes('secretword') ? 60 : 1));
     for (const path of ['search?q=', 'search/facets?q=', 'recordings/n_7/search?q=', 'search?limit=1&q=']) {
       const [forbidden, absent] = [

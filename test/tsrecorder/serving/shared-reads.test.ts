@@ -21,7 +21,7 @@ async function listen(): Promise<Server & AsyncDisposable> {
   });
 }
 
-/** A connection that is taken over after it has sent `first`. */
+/** Opens a connection, and passes its socket to `shareReads` after the client has sent `first`. */
 async function pair(server: Server, first = ''): Promise<Pair> {
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
   client.on('error', () => undefined);

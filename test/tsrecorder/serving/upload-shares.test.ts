@@ -146,7 +146,7 @@ describe('events', () => {
       limits: { maxTotalEventBytes: 1000, maxEventBytes: 1000 },
     });
     const hostile = Array.from({ length: 4 }, () => openEvent(rig, '127.0.0.2', 240));
-    // 240 + 240 bytes are its share
+    // two uploads of 240 bytes exhaust the share of this node
     expect(await Promise.race(hostile.map(({ answer }) => answer))).toBe(503);
     const innocent = await request(rig.recorder, {
       path: '/v2/event',

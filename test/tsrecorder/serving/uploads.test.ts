@@ -78,8 +78,8 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
       await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
       took.push(performance.now() - begun);
     }
-    // the minimum counts, because a busy machine delays some acknowledgements, while a delay in the recorder would
-    // affect all
+    // checks the minimum: a busy machine delays only some acknowledgements, but a delay in the recorder would affect
+    // all
     expect(Math.min(...took)).toBeLessThan(200);
     upload.write('[0.6,"o","half');
     upload.write(' and half"]\n');
@@ -264,7 +264,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     upload.write(HEADER);
     for (let count = 0; count < 3000; count += 1) {
       if (!upload.stream.write(chunk)) await once(upload.stream, 'drain');
-      // The number of written bytes is read first. Bytes that are written meanwhile then do not reduce the difference.
+      // Read the number of written bytes first, so that bytes written later do not reduce the difference.
       const onDisk = written();
       peak = Math.max(peak, (await received()) - onDisk);
     }
@@ -273,8 +273,8 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(upload.acks.at(-1)).toEqual({ ack: total });
     expect(upload.acks.length).toBeGreaterThan(20);
     expect(peak).toBeGreaterThan(0);
-    // Unwritten bytes are the current commit, the next commit, and the windows of the transport: a few MiB. A slow disk
-    // of the evidence log, which delays acknowledgements, must not increase them.
+    // Unwritten bytes are those of the current commit, of the next commit, and in transport windows: a few MiB. A slow
+    // evidence log delays acknowledgements, but must not increase this number.
     expect(peak).toBeLessThan(total / 10);
     const [recording] = await rig.list();
     expect(recording?.bytes).toBe(STORED_HEADER.length + chunk.length * 3000);

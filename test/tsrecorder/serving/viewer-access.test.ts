@@ -5,7 +5,7 @@ import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry
 const ENTRY = { recording: { id: 'nX_2026-01-02T03:04:05.000000000Z' } } as CatalogEntry;
 const LIST = '/api/v1/recordings';
 
-/** Number of access events for these requests of one viewer, in this order. */
+/** Returns the number of access events for these requests of one viewer. */
 async function recordedOf(
   action: AccessAction,
   paths: readonly string[],
@@ -25,7 +25,7 @@ async function recordedOf(
 }
 
 it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
-  // each is a download
+  // each request is a download
   ['download', ['/x', '/x'], ENTRY, 2],
   ['events', ['/api/v1/events', '/api/v1/events'], undefined, 2],
   // one viewing
@@ -34,7 +34,7 @@ it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
   ['list', [LIST, LIST], undefined, 1],
   ['list', [`${LIST}?limit=5`, `${LIST}?cursor=abc&limit=5`, `${LIST}?limit=5`], undefined, 1],
   ['list', [LIST, `${LIST}?user=a`], undefined, 2],
-  // each search is an event, unless the page repeats it
+  // each search is an event, unless the page repeats it for the same view
   ['search', ['/s?q=a', '/s?q=a'], undefined, 2],
   ['search', ['/s?q=a&view=1', '/s?q=a&view=1'], undefined, 1],
   ['search', ['/s?q=a&view=1', '/s?q=b&view=1'], ENTRY, 2],

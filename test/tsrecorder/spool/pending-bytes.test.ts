@@ -22,7 +22,7 @@ describe('bytes that wait for the disk', () => {
           const chunk = Buffer.alloc(bytes, value);
           files[file]!.pending.append(chunk);
           files[file]!.expected.push(Buffer.from(chunk));
-          // the caller may overwrite its buffer afterwards
+          // the caller overwrites its buffer after the call
           chunk.fill(0xee);
           if (now) flush(files[file]!);
         }

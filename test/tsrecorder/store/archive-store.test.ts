@@ -333,7 +333,7 @@ describe('a sealed archive', () => {
       code: 'ARCHIVE_DAMAGED',
     });
 
-    // a seek table that was created without the key, as an attacker with write access could do
+    // forges a seek table without the key, as an attacker with write access could
     const head = whole.subarray(0, 88);
     const table = whole.subarray(-(8 + 5 * 8 + 9));
     const lengths = [1, 2, 3].map((entry) => table.readUInt32LE(8 + entry * 8));

@@ -1,4 +1,4 @@
-/** Lists of stores: complete, the same array if nothing changed, and without blocking the event loop. */
+/** Lists of stores. A list must be complete, be the same array if nothing has changed, and not block the event loop. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -33,7 +33,7 @@ const TIMES = [
 const NODES = ['n1', 'n1_2', 'n%C3%A4', 'n ot', '.hidden'];
 const MARKS = ['a', 'b'].map((digit) => digit.repeat(32));
 
-/** Names in a store: of recordings, of their marks, and others. */
+/** Names in a store: node and time of a recording. */
 const name = fc.oneof(
   { weight: 6, arbitrary: fc.tuple(fc.constantFrom(...NODES), fc.constantFrom(...TIMES)) },
   { weight: 1, arbitrary: fc.constant(['n1', '2026-07-29T11:50:50Zz'] as const) },
@@ -89,7 +89,7 @@ async function listed(store: RecordingStore): Promise<readonly unknown[]> {
 }
 
 const isUnique = (names: readonly string[]): readonly string[] =>
-  // one session mark per recording, because recorders write only one
+  // keeps one session mark per recording, because recorders write only one
   names.filter((one, at) => names.findIndex((other) => other.split('~')[0] === one.split('~')[0]) === at);
 
 describe('a store that changes', () => {

@@ -1,4 +1,4 @@
-/** An in-memory bucket that behaves like S3, for tests of its users. */
+/** An in-memory bucket that behaves like S3, for tests of code that uses buckets. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { TailcastError } from '../../../src/errors.ts';
@@ -7,7 +7,9 @@ import type { ObjectStat } from '../../../src/tsrecorder/store/store.ts';
 
 export interface MemoryBucket extends Bucket {
   readonly objects: Map<string, { content: Buffer; modifiedAtMs: number }>;
-  /** Called before every request with its name; the caller gets the error that it throws. */
+  /**
+   * Called before every request. If it throws, the request fails with that error. @param request name of the operation
+   */
   before: (request: string, name: string) => void;
 }
 

@@ -1,4 +1,4 @@
-/** The client of a bucket with a server on loopback that returns responses that real stores rarely send. */
+/** The bucket client against a loopback server with responses that real stores rarely send. */
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';

@@ -34,7 +34,7 @@ describe('the digest of content that comes in parts', () => {
     expect(says({ crc32: whole.crc32OfParts })).toBe(true);
     expect(says({ crc32: 'AAAAAA==' })).toBe(false);
     expect(says({ crc32: 'AAAAAA==-2' })).toBe(false);
-    // a checksum counts before an ETag of unknown kind
+    // a checksum has precedence over an ETag of unknown kind
     expect(says({ crc32: 'AAAAAA==', etag: `"${whole.md5}"` })).toBe(false);
     expect(says({ etag: `"${whole.md5}"` })).toBe(true);
     expect(says({ etag: `"${whole.md5OfParts}"` })).toBe(true);

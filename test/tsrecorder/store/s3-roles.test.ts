@@ -1,4 +1,4 @@
-/** Credentials of a role: of a service account (IRSA), and of EKS Pod Identity, with the protocols of AWS. */
+/** Credentials of an AWS role, from a service account (IRSA) and from EKS Pod Identity. */
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

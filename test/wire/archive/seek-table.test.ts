@@ -79,7 +79,7 @@ describe('the seek table', () => {
 
   it('is refused when a byte of it or of its guard is another one', () => {
     const whole = encodeSeekTable([FULL], crc32);
-    // the guard does not delay data that a reader of only the table would miss
+    // every change of the table is detected
     for (let at = 0; at < whole.length - FOOTER_BYTES; at += 1) {
       const index = whole.slice();
       index[at]! ^= 1;

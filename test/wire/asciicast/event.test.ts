@@ -82,7 +82,7 @@ describe('encoding a cast event', () => {
           const event = parseCastEvent(line);
           expect(event).toMatchObject({ code, data });
           expect(Math.abs(event.seconds - seconds)).toBeLessThanOrEqual(0.000_000_6);
-          // what is written to a file and read again is the same text
+          // the line contains no lone surrogate, so UTF-8 does not change it
           expect(Buffer.from(line, 'utf8').toString('utf8')).toBe(line);
         },
       ),

@@ -37,7 +37,7 @@ describe('cast headers of the reference', () => {
     (_name, cast) => {
       const header = parseCastHeader(cast.headerLine);
       const line = encodeCastHeader({ ...header, version: 2 });
-      // Go escapes < > & in JSON where it need not; otherwise every byte is the same
+      // Go escapes < > & in JSON, and tailcast does not; all other bytes are equal
       expect(line).toBe(`${cast.headerLine.replaceAll('\\u003e', '>').replaceAll('\\u0026', '&')}\n`);
       expect(header.kubernetes).toMatchObject({ Namespace: 'default' });
       expect(header.extra.size).toBe(0);

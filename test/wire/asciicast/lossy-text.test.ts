@@ -4,7 +4,7 @@ import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../../../src/
 
 const oracle = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** Text at the recorder: the inside of the JSON string. */
+/** Encodes bytes as the content of a JSON string, as the recorder does. */
 function encoded(bytes: Uint8Array): Buffer {
   const target = Buffer.alloc(MAX_ESCAPED_BYTES * bytes.length + LOSSY_SLACK_BYTES + 1, 0xaa);
   const end = encodeLossy(bytes, target, 1);

@@ -13,8 +13,8 @@ interface PlayerModule {
 }
 
 /**
- * asciinema-player's own parser as an oracle. The package does not export it; its core resolves a parser by name and
- * puts the function into the source object it is given.
+ * Parses a recording with asciinema-player's own parser, for comparison. The package does not export the parser, so
+ * this function gets it from the player's core: the core resolves a parser by name and stores it in its source object.
  */
 export async function parseLikePlayer(text: string): Promise<PlayerRecording> {
   const folder = fileURLToPath(new URL('../../../node_modules/asciinema-player/dist/', import.meta.url));

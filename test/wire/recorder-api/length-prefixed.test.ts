@@ -10,7 +10,7 @@ import {
 } from '../../../src/wire/recorder-api/length-prefixed.ts';
 import { concat, cut, cuts, hex, list, thrownBy, utf8 } from '../bytes.ts';
 
-/** Content of records, and whether they ended. */
+/** Parses records. @returns their joined content, and true if the last record was read */
 function read(pieces: readonly Uint8Array[], maxBytes = 1000): { content: Uint8Array; ended: boolean } {
   const content: Uint8Array[] = [];
   const reader = createRecordReader(maxBytes, (piece) => void content.push(piece.slice()));

@@ -13,7 +13,7 @@ type Read =
   | { readonly seconds: number; readonly output: readonly number[]; readonly form: string }
   | { readonly whole: number };
 
-/** Parses pieces; partial lines are joined, and ends are counted from the beginning. */
+/** Parses frames in pieces. Partial lines are joined, and positions count from the start of the first piece. */
 function read(pieces: readonly Uint8Array[]): readonly Read[] {
   const reader = new FrameReader();
   const found: Read[] = [];

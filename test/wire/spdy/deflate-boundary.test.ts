@@ -25,7 +25,7 @@ function inflate(bytes: Uint8Array): Uint8Array | undefined {
   }
 }
 
-/** Detects with zlib whether stored blocks after these bytes are decoded unchanged, and nothing else. */
+/** Returns true if zlib decodes stored blocks after these bytes to exactly their content. */
 function continues(bytes: Uint8Array): boolean {
   const whole = inflate(bytes);
   return (

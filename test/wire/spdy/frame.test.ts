@@ -10,7 +10,7 @@ import {
 import { WireError } from '../../../src/wire/wire-error.ts';
 import { concat, cut, cuts, hex, list, thrownBy } from '../bytes.ts';
 
-/** Events with joined DATA pieces; checks the marks of each piece. */
+/** Joins the DATA pieces of events, and checks the marks of each piece. */
 function merge(events: readonly SpdyEvent[]): readonly unknown[] {
   const merged: unknown[] = [];
   let open: { payload: Uint8Array; length: number } | undefined;

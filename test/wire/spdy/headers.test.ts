@@ -17,7 +17,7 @@ import { createZlibPeer, DEFLATES, headerText, PREAMBLE, uint32 } from './zlib-p
 
 const inflater = (limits = {}): HeaderInflater => createHeaderInflater(inflateSpdyBlock, limits);
 
-/** A separate stored block, as the first of a direction. */
+/** Encodes a text as a stored block, as in the first header block of a direction. */
 function stored(text: Uint8Array): Uint8Array {
   const size = hex(Buffer.from([text.length & 255, text.length >> 8]).toString('hex'));
   return concat(

@@ -18,7 +18,10 @@ export const DEFLATES: readonly Deflate[] = [
   { level: 6, strategy: constants.Z_RLE },
 ];
 
-/** One direction of a real peer: one zlib history, each text ended by a sync flush, the preamble on the first. */
+/**
+ * Compresses texts as one direction of a real peer does: with a shared zlib history, a sync flush after each text, and
+ * the preamble before the first text.
+ */
 export function createZlibPeer({ level, strategy }: Deflate): { write(text: Uint8Array): Uint8Array } {
   let history = SPDY_DICTIONARY;
   let first = true;

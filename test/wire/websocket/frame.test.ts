@@ -442,7 +442,7 @@ interface Verdict {
   readonly failed: boolean;
 }
 
-/** Messages and control frames as `ws` parses them, and whether it fails. */
+/** Parses frames with `ws`. @returns messages and control frames, and whether `ws` failed */
 async function receive(bytes: Uint8Array, isServer: boolean): Promise<Verdict> {
   const seen: unknown[] = [];
   let failed = false;
@@ -458,7 +458,7 @@ async function receive(bytes: Uint8Array, isServer: boolean): Promise<Verdict> {
   return { seen, failed };
 }
 
-/** The same from tailcast's scanner. RSV bits are a failure here: nothing was negotiated. */
+/** Parses frames with tailcast's scanner. RSV bits are an error, because no extension was negotiated. */
 function scan(bytes: Uint8Array, expectMask: boolean): Verdict {
   const scanner = createWebSocketScanner({ expectMask, maxFrameBytes: 1 << 20 });
   const pieces: WebSocketPiece[] = [];

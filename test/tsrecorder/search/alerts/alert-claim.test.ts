@@ -290,7 +290,10 @@ interface Process {
 /** Recorders whose requests run in a chosen order, and that are killed at chosen steps. */
 class Site {
   readonly #store = inBucket();
-  /** Recorders that wait until the test lets them continue: before a request, before a response, or until a time. */
+  /**
+   * Recorders that wait for the test: before a request, before a response, or until a time. The function lets one
+   * continue.
+   */
   readonly #gates = new Map<Process, () => void>();
   readonly #idle = new Map<Process, () => void>();
   readonly #running = new Set<Process>();
@@ -303,7 +306,7 @@ class Site {
     this.#choices = choices.values();
   }
 
-  /** Runs until all recorders know that the alert was delivered. */
+  /** Runs the recorders until each of them knows that the alert was delivered. */
   async run(recorders: number, deaths: number): Promise<void> {
     for (let at = 0; at < recorders; at += 1) this.#start(`${at}${at}`, this.#choose() % 3);
     for (let steps = 0, died = 0; this.#running.size > 0; steps += 1) {
@@ -328,7 +331,7 @@ class Site {
     void this.#send(process).then(() => this.#running.delete(process));
   }
 
-  /** It restarts with the same name, or after it has lost its disk. */
+  /** Kills a recorder. It restarts with the same name, or without its disk and with a new name. */
   async #kill(process: Process): Promise<void> {
     process.isDead = true;
     this.#running.delete(process);
@@ -409,6 +412,6 @@ it('an alert is told, and more than once only where one died that had told it, i
     ),
     { numRuns: 300 },
   );
-  // if this were 0, no kill would have happened at a critical step
+  // some alerts must be sent twice, otherwise no kill happened at a critical step
   expect(twice).toBeGreaterThan(0);
 });

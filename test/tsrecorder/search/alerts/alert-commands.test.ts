@@ -1,4 +1,4 @@
-/** `tailcast alerts test`, and messages about errors in its file. */
+/** `tailcast alerts test`, and its messages about errors in the file of rules. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

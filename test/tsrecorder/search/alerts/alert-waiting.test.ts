@@ -139,7 +139,7 @@ describe('a webhook', () => {
     const { alerts, clock, sentAt, failed, match } = await openWith(alertsFor(receiver.url));
     await match(recordingOf('one'));
     await until(async () => (failed() === 1 ? true : undefined));
-    // each new alert wakes the sender, and is stored while the first one waits
+    // a new alert is stored and wakes the sender, but must not send the waiting alert early
     await match(recordingOf('two'));
     clock.seconds = wait - 1;
     await match(recordingOf('three'));
@@ -207,7 +207,7 @@ describe('a webhook', () => {
     expect([store.claims, sentAt]).toEqual([3, []]);
     clock.seconds = 60;
     await until(async () => (alerts.status().waiting === 0 ? true : undefined));
-    // the long delay does not apply to later alerts
+    // the long delay of the first alert does not apply to later alerts
     await match(recordingOf('two'));
     await until(async () => {
       // advances the test clock, because it determines when waiting alerts are due

@@ -12,9 +12,9 @@ interface Recorder {
   readonly child: ChildProcess;
   readonly url: string;
   readonly steps: readonly string[];
-  /** Resolves when this step was reached that many times, or the process has exited. */
+  /** Resolves when the process has reached this step `times` times, or has exited. */
   reached(step: string, times: number): Promise<void>;
-  /** Resolves when the process and its index processes have exited, at the end of their shared standard error. */
+  /** Resolves when the process and its index processes have exited, because their shared standard error has ended. */
   readonly over: Promise<unknown>;
 }
 
@@ -96,7 +96,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         started.push(next);
         const delivered = step === 'settled' ? 0 : 1;
         await next.reached('settled', delivered);
-        // a later session is alerted later
+        // the recorder also sends an alert about a later session
         const other = openUpload(next);
         other.write(`${HEADER}[1.5,"o","another needle\\r\\n"]\n`);
         other.end();
@@ -106,7 +106,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         const sessions = Map.groupBy(receiver.received, ({ data }) => data.recording['id']);
         expect(sessions.size).toBe(2);
         for (const all of sessions.values()) expect(new Set(all.map(({ id }) => id)).size).toBe(1);
-        // twice if the result of the first delivery is unknown
+        // the first alert is sent twice if the recorder was killed before it knew the result
         expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
       } finally {
         for (const recorder of started) await end(recorder);
@@ -138,7 +138,7 @@ describe('a recorder that is killed while it tells an alert', () => {
         const other = (await start(directory, receiver.url, -1, 'two'))!;
         started.push(other);
         await other.reached('settled', 1);
-        // it polled the claim until it had been unchanged for long enough
+        // if the first recorder was killed with a claim, the other one polls the claim until it has expired
         const looks = other.steps.filter((step) => step === 'claiming').length;
         expect(looks > 1).toBe(kill < 5);
         expect(receiver.received).toHaveLength(delivered);

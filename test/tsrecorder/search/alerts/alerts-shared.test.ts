@@ -96,7 +96,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     expect(new Set(receiver.received.map(({ id }) => id)).size).toBe(3);
     const marks = await site.store.listDocuments('.alerts/');
     expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told', '.told']);
-    // commands without knowledge of alerts ignore the folder
+    // `verify` ignores the folder of the alerts
     const { findings } = await verifyStore({
       store: site.store,
       keys: [],
@@ -122,7 +122,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     await using two = await site.open('two', { registry });
     await uploadWhole(two.recorder, needle('another'));
     await indexed(two, 2);
-    // its rule is newer than the first session, by less than the maximum clock difference
+    // the recorder's rule is newer than the first session, but the difference may be due to different clocks
     await settled([registry], 2);
     expect(receiver.received).toHaveLength(2);
     await settled([first], 2);

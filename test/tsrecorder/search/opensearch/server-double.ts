@@ -12,7 +12,7 @@ export interface KeptDocument {
 export interface Fault {
   readonly status: number;
   readonly type?: string;
-  /** Applies only to documents for which this returns true. */
+  /** Returns true for documents that get this error. Default: all documents. */
   readonly of?: (id: string) => boolean;
 }
 

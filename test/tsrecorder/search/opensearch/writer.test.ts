@@ -1,4 +1,4 @@
-/** The writer with an OpenSearch without space, or one that rejects some documents, or is changed by another writer. */
+/** The writer with an OpenSearch whose disk is full, that rejects some documents, or that another writer changes. */
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSearchServer } from '../../../../src/tsrecorder/search/opensearch/client.ts';
 import type { ServerIndex } from '../../../../src/tsrecorder/search/opensearch/server-index.ts';
@@ -51,7 +51,7 @@ describe('the writer of an index at OpenSearch', () => {
     double.faults.push(
       { status: 429 },
       { status: 503 },
-      // every second document of the next ones
+      // an error for every second document
       { status: 429, of: () => (odd = !odd) },
       { status: 429, of: (id) => id === 'n_2#1' },
     );
