@@ -6,7 +6,7 @@ afterEach(() => void vi.useRealTimers());
 
 const LIMIT_MS = 30_000;
 
-/** Drains a gateway that has no connections except these in-flight requests. */
+/** Drains a gateway whose only load is these in-flight requests. */
 function drain(load: { inFlight: number }): ReturnType<typeof drainConnections> {
   return drainConnections({
     plain: new Set(),
