@@ -198,7 +198,7 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** Like {@link errorText}, but without the file or address. For messages that already contain it. */
+/** Like {@link errorText}, but without the file or address. Use it if the message already contains them. */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }

@@ -55,7 +55,7 @@ export async function checkFormat(directory: string, { kind, format }: FolderFor
   return true;
 }
 
-/** Checks the mark, and writes one if it is missing. @throws also a system error */
+/** Checks the mark, and writes one if it is missing. @throws as `checkFormat`, or a system error */
 export async function markFormat(directory: string, format: FolderFormat): Promise<void> {
   if (await checkFormat(directory, format)) return;
   const mark: Mark = { ...format, version: VERSION };

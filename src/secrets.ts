@@ -66,9 +66,9 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
 });
 
 /**
- * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at
- * many positions of a word would read the word many times. A pattern that reaches from a command to its
- * options would do the same.
+ * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at many
+ * positions of a word would read the word many times. A pattern that contains a command, its options and everything
+ * between them would also do this.
  */
 const RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },

@@ -5,13 +5,13 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Methods of requests that may be retried after a lost connection. RFC 9110 §9.2.1 "safe". */
+/** Methods of requests that may be retried after their connection was lost. RFC 9110 §9.2.1 "safe". */
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * Maximum time between sending a request and the loss of its connection, in milliseconds, after which the
- * request may be retried. Within this time, the peer had probably closed the connection before the request
- * arrived. Later, the peer may have processed the request.
+ * A request may be retried if its connection is lost within this time after it was sent, in milliseconds. Within this
+ * time, the peer had probably closed the connection before the request arrived. Later, the peer may have processed the
+ * request.
  */
 export const STALE_MS = 50;
 

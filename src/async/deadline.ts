@@ -5,15 +5,15 @@ export interface Deadline {
   readonly clear: () => void;
 }
 
-/** A timer that fires later than this shows that the process was paused, in milliseconds. */
+/** Minimum delay of a timer that shows that the process was paused, in milliseconds. */
 const PAUSED_MS = 500;
-/** Time to read what arrived during a pause, in milliseconds. */
+/** Additional time to read data that arrived during a pause, in milliseconds. */
 const CATCH_UP_MS = 1000;
 
 /**
  * Calls `expire` after `ms` since the start or the last `extend`. If the timer fires late, the process was paused
  * (suspended, throttled or busy). Node then runs timers before it reads the data that arrived meanwhile, so `expire`
- * waits one more second. Otherwise a peer that answered in time would be called late.
+ * waits one more second. Otherwise a peer that answered in time would count as unresponsive.
  *
  * @param keepsAlive true if the deadline keeps the process alive
  */

@@ -1,5 +1,5 @@
 /**
- * A queue that several owners share. The next item is always one of the owner whose items have cost least.
+ * A queue that several owners share. The next item always belongs to the owner with the lowest total cost.
  */
 
 interface Share<T> {
@@ -8,7 +8,7 @@ interface Share<T> {
   cost: number;
 }
 
-/** Maximum number of owners without items whose costs are kept. */
+/** Maximum number of owners without items for which the queue keeps the costs. */
 const MAX_IDLE = 10_000;
 
 /** The queue keeps the order of the items of one owner. An item can be in the queue only once. */

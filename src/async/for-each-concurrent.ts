@@ -1,5 +1,5 @@
 /**
- * Calls `step` for each item and its index, in the order of the items and with at most `limit` calls in progress.
+ * Calls `step` with each item and its index, in the order of the items. At most `limit` calls are in progress.
  *
  * @throws the first error of a call. Other calls may then still be in progress
  */

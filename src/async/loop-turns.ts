@@ -68,7 +68,7 @@ export async function sortInTurns<T extends Sortable>(
   return sorted;
 }
 
-/** @returns the same items, with each range that ends at an index in `ends` sorted */
+/** @returns the items in sorted ranges; `ends` contains the end of each range */
 async function sortRuns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -80,7 +80,7 @@ async function sortRuns<T extends Sortable>(
     const { end, isDown } = await findRun(items, start, compare, turns);
     if (end - start < SLICE) {
       sorted.push(...items.slice(start, start + SLICE).sort(compare));
-      // each item counts several times, because it was compared several times
+      // yields after each piece without counting items, because a sort compares each item several times
       await turns.turn();
     } else {
       const run = items.slice(start, end);

@@ -1,5 +1,6 @@
 /**
- * Reads a stream of byte chunks to its end. If it is too long, throws, and destroys a stream of Node.
+ * Reads a stream of byte chunks to its end. If the stream is too long, stops reading, which destroys a Node stream, and
+ * throws.
  *
  * @param tooLong returns the error for more than `maxBytes` bytes
  */

@@ -1,10 +1,10 @@
-/** Delays results to time steps. A client then learns only the number of steps and not the exact duration. */
+/** Delays results to time steps. A client can then measure only the number of steps and not the exact duration. */
 import { pause } from './pause.ts';
 
 export interface TimeSteps {
   /**
-   * Calls `act`. Returns its result, or throws its error, when the time since the call is a multiple of the
-   * step.
+   * Calls `act`, and waits until the time since the call is a multiple of the step. Then returns the result of `act` or
+   * throws its error.
    */
   run<T>(act: () => Promise<T>): Promise<T>;
 }
@@ -16,7 +16,7 @@ export interface TimeStepsOptions {
   readonly wait?: (delayMs: number) => Promise<void>;
 }
 
-/** The result has no state, so one instance can serve all callers. */
+/** The returned object has no state, so one instance can serve all callers. */
 export function createTimeSteps({
   stepMs,
   now = () => performance.now(),

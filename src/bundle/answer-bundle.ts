@@ -39,7 +39,7 @@ export function answerBundle(bundle: BundleReader): AnswerBundle {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // Short recordings are ready after these turns. Long ones return undefined, and the response contains the progress.
+    // A short recording is ready after these turns. For a long one, the response contains only the progress.
     await Promise.race([derived, turns()]);
     return made;
   }

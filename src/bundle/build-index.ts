@@ -48,7 +48,10 @@ const FRAME_WORK = 64;
 /** Bytes until the next keyframe attempt after a failed one; doubled after each consecutive failure. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
-/** Maximum number of marks of each kind. Marks that the output prints cannot displace those of missing output. */
+/**
+ * Maximum number of marks of each kind. Output that prints many marks of one kind cannot displace the marks of missing
+ * output.
+ */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Work units per cell of a thumbnail. */

@@ -63,7 +63,7 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
  * Matches sessions and recordings by the gateway's session id: the audit id, the audit extra, and `connectionID` of the
  * recording. An audit id proves little, because the API server accepts audit ids from clients. The recording must
  * therefore also have the same target and, if the gateway set the user, the same user. A recording covers only the
- * first session with its id: a client that repeats the id can do so only later. Pure.
+ * first session with its id, because a client can repeat an id only in a later session. Pure.
  */
 export function compareCoverage(
   sessions: Iterable<AuditedSession>,

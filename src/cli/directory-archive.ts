@@ -135,7 +135,7 @@ function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuer
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
 }
 
-/** Merges the sessions of several sources. If several sources have a session, the first one determines its facts. */
+/** Merges the sessions of several sources. The facts of a session are those in its first source. */
 async function mergeRemotes(
   sources: readonly (() => Promise<readonly RemoteRecording[]>)[],
 ): Promise<readonly RemoteRecording[]> {

@@ -60,9 +60,9 @@ export interface Table {
   /** Returns the SGR code for the colour of a cell, for example 31, or undefined. Default: no colours. */
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
   /**
-   * Width of the terminal, in columns. If the table is wider, cells are truncated: first the last column down to 30 %
-   * of the width, then the widest other columns down to their minimum, and finally the last column again. Default: no
-   * limit.
+   * Width of the terminal, in columns. If the table is wider, the last column is truncated first, down to 30 % of the
+   * width. Then the widest other columns are truncated down to their minimum. The last step truncates the last column
+   * further. Default: no limit.
    */
   readonly width?: number | undefined;
   /** Indexes of the columns that may be truncated. */

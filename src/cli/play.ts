@@ -37,8 +37,7 @@ export async function playRecording(
   const keyed = await openKeyed(id, found, options, context);
   if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
   else await playTimed(id, found, from, options, context);
-  // The notices are printed again, because the keyboard player clears the screen, and because the session may have
-  // stopped meanwhile.
+  // Prints the notices again: the keyboard player has cleared the screen, and the session may have stopped meanwhile.
   if (found === undefined || (keyed === undefined && options['follow'] !== true)) return;
   if (!context.signal.aborted) await printNotices(await found.archive.find(found.recording.id), context);
 }
@@ -61,7 +60,7 @@ async function findStored(
   return { archive, recording: await archive.find(id) };
 }
 
-/** Prints missing parts and problems of a recording. For a local file, both are unknown. */
+/** Prints missing parts and problems of a recording. Prints nothing for a local file, whose status is unknown. */
 async function printNotices(
   recording: ListedRecording | undefined,
   { stderr }: CommandContext,

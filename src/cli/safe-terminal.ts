@@ -13,7 +13,9 @@ import { ControlFilter } from '../terminal/control-filter.ts';
 
 /** Final bytes of control sequences that only move the cursor, erase, set colours or scroll. */
 const SAFE_CSI_FINALS = new Set('@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu');
-/** Harmless escapes: save and restore the cursor, index, keypad modes, and charsets (with one more byte). */
+/**
+ * Final bytes of harmless escapes: save and restore the cursor, move it by a line, set tab stops, keypad modes, reset.
+ */
 const SAFE_ESCAPES = new Set('78DEMH=>c');
 const CHARSET_ESCAPES = new Set('()*+-./');
 /**

@@ -19,7 +19,8 @@ const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   resume: 'resume a paused session',
 };
 /**
- * Start time after the end of every session, in seconds. All output that is already recorded then appears immediately.
+ * Start position in seconds; it is larger than the duration of any session. All output that is already recorded then
+ * appears immediately.
  */
 const NOW = '3600000';
 
@@ -86,7 +87,7 @@ async function openOrders(
 ): Promise<{
   readonly id: string;
   readonly orders: () => Promise<{ readonly isModerated: boolean }>;
-  /** Sends an order. Resolves after the gateway has confirmed it. */
+  /** Sends an order. Resolves after the gateway has confirmed the order. */
   readonly post: (action: OrderAction, query?: Readonly<Record<string, string>>) => Promise<void>;
 }> {
   const { recorderOrContextAddress } = await import('./open-archive.ts');

@@ -112,7 +112,7 @@ function carry(client: Socket, target: Duplex, onEnd: (outcome: ForwardOutcome) 
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
-    // A target that must wait because its client reads slowly is not silent.
+    // While the client reads slowly, the target must wait and does not count as silent.
     linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), LINGER_MS);
   };
   target.on('data', () => {

@@ -1,13 +1,12 @@
 /**
- * Pool of reusable memory blocks for pending data of connections, disks and recorders. Pending data lives
- * longer than V8's young generation. V8 would free separate buffers only when it marks the complete heap,
- * about every 20 MB. For relayed bulk output, marking took half of the CPU time. After data is copied into a
- * block, its original buffer can be freed early, see `stream-garbage`.
+ * Pool of reusable memory blocks for pending data of connections, disks and recorders. Pending data lives longer than
+ * V8's young generation. V8 would free separate buffers only in a mark phase of the complete heap, about every 20 MB.
+ * For relayed bulk output, these mark phases took half of the CPU time. After data is copied into a block, its original
+ * buffer can be freed early, see `stream-garbage`.
  *
- * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. For every 64 MB of counted memory
- * outside the heap, V8 would mark the heap, for recorded bulk output 22 times instead of once. Because V8
- * does not count the blocks, the pool counts dropped blocks itself and starts a collection after a number of
- * them.
+ * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. V8 marks the heap for every 64 MB of counted
+ * memory outside the heap: with counted blocks, 22 times in a test with recorded bulk output, instead of once. Because
+ * V8 does not count the blocks, the pool counts dropped blocks itself and starts a collection after a number of them.
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */
@@ -28,7 +27,7 @@ const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 
 const free: Buffer[] = [];
 const lent = new WeakMap<ArrayBufferLike, { readonly block: Buffer; readonly bytes: number }>();
-/** Minimum number of free blocks since the last tidy-up. */
+/** Lowest number of free blocks since the last tidy-up. */
 let least = 0;
 /** Number of dropped bytes since the last garbage collection. */
 let droppedBytes = 0;
@@ -44,7 +43,7 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Returns a view of `bytes`, at most one block. The receiver of the view can take over the block with
+ * Returns a view of the first `bytes` bytes of a new block. The receiver of the view can take over the block with
  * `adoptBlock`. Otherwise the garbage collector frees the block.
  */
 export function lendBlock(bytes: number): Buffer {

@@ -25,7 +25,7 @@ export interface Capacity {
 
 /** Memory of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
 const REQUEST_BYTES = 200 * 1024;
-/** Part of the memory for requests. The other half is for the process, sessions and pending output. */
+/** Fraction of the memory that requests may use. The rest is for the process, sessions and pending output. */
 const SHARE_FOR_REQUESTS = 1 / 2;
 const MAX_REQUESTS = 20_000;
 const MIN_REQUESTS = 300;
@@ -38,8 +38,8 @@ const SHARE_OF_BYTES = 1 / 16;
  */
 const SHARE_FOR_HEADS = 1 / 16;
 /**
- * Further output goes to disk, which may be slow if a recorder on the same machine syncs its files. While the
- * disk is slow, the API server must wait. If it closes its connection in that time, unread output is lost.
+ * Further output goes to disk, which may be slow if a recorder on the same machine syncs its files. While the disk is
+ * slow, the API server must wait. If the API server closes its connection during this wait, unread output is lost.
  */
 const SHARE_FOR_OUTPUT = 1 / 4;
 const SESSIONS = 8;

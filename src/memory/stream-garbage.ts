@@ -16,9 +16,9 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * Number of bytes that are read between two collections. Copies of these bytes may need the same amount of
- * memory again. With twice this limit, one of four recorders marked its heap continuously and needed 1.7
- * times the CPU time for bulk output. With this limit, none of ten recorders did.
+ * Number of bytes that are read between two collections. Copies of these bytes may need the same amount of memory
+ * again. With twice this limit, one of four recorders marked its heap continuously and needed 1.7 times the CPU time
+ * for bulk output. With this limit, none of ten recorders marked its heap continuously.
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 

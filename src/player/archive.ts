@@ -75,7 +75,7 @@ export const EMPTY_FILTER: Filter = {
   from: '',
   to: '',
 };
-/** The first page is small and fast; later pages are larger. */
+/** Number of recordings in the first page of the list. Later pages are larger. */
 const PAGE_SIZE = 50;
 const NEXT_SIZE = 200;
 

@@ -6,7 +6,7 @@ export interface KeyAction {
   /** Values of `event.key`, as shown in the help. */
   readonly keys: readonly string[];
   readonly does: string;
-  /** True if the key works only while the terminal has the focus. Elsewhere the browser scrolls with it. */
+  /** True if the key works only while the terminal has the focus. Without this focus, the key scrolls the page. */
   readonly isForTerminal?: boolean;
   readonly run: (key: string) => void;
 }

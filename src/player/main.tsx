@@ -9,7 +9,7 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  // A request records its place in the script. During the evaluation of the script, V8 would parse all of it again.
+  // A request needs its position in the script, for which V8 would parse the script again during its evaluation.
   queueMicrotask(() => {
     root.replaceChildren();
     render(

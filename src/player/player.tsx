@@ -36,7 +36,7 @@ const NO_MARKS: readonly TimelineMark[] = [];
 export interface PlayerProps {
   readonly recording: ListedRecording;
   readonly startAt: number | undefined;
-  /** Text to find in the transcript; empty for none. */
+  /** Text to find in the transcript; may be empty. */
   readonly find: string;
   /** Query that found the recording; the player marks the matches of the query. Empty for none. */
   readonly query: string;
@@ -57,7 +57,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  // a link to a position opens paused, unless it is a link to a match or a look-back in a running session
+  // a link to a position opens the player paused, except for a link to a match and a look-back in a running session
   const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
   const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;

@@ -321,7 +321,7 @@ function Chunk(props: ChunkProps): JSX.Element {
   );
 }
 
-/** Pads a chunk to its maximum size. The rows are the dependencies of a hook, and their number must not change. */
+/** Pads a chunk to its maximum size. The rows are the dependencies of a hook, so their number must be constant. */
 function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
   return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }

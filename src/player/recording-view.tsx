@@ -27,7 +27,7 @@ interface LookBack {
   readonly from: number;
 }
 
-/** Look-back that a link to a match in a running session opens; undefined for a finished session. */
+/** Returns the look-back for a link to a match in a running session; undefined for a finished session. */
 function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
   return state === 'running' && hit !== undefined
     ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }
@@ -56,7 +56,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
    */
   const [back, setBack] = useState<LookBack>();
   const lookBack = (end: number): void => setBack({ end, from: Math.max(0, end - LOOK_BACK_SECONDS) });
-  /** True if the viewer saw the session live. When the session stops, the view then stays at the end. */
+  /** True if the viewer saw the session live. The view then stays at the end when the session stops. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {

@@ -9,8 +9,8 @@ import type { Emulator } from '../screen/terminal.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 
 /**
- * Size of the text: the complete screen fits (`whole`), the same but not below a readable size (`auto`), the screen
- * fills the width or the height, or a size in pixels.
+ * Size of the text, in pixels or as a rule. `whole`: the complete screen fits. `auto`: like `whole`, but never smaller
+ * than a readable size. `width` and `height`: the screen fills the available width or height.
  */
 export type ScreenFit = 'whole' | 'auto' | 'width' | 'height' | number;
 
@@ -136,8 +136,8 @@ function setSizes(element: HTMLElement, font: number, columns: number): void {
   const shown = Math.floor(font * 20) / 20;
   element.style.setProperty('--font', `${shown}px`);
   const natural = measureCell(element, shown);
-  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a row of single
-  // characters
+  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a screen row of
+  // single characters
   const cell = Math.floor(natural * 64) / 64;
   element.style.setProperty('--cell', `${cell}px`);
   element.style.setProperty('--spacing', `${cell - natural}px`);
@@ -162,7 +162,7 @@ function createHighlights(): Highlight | undefined {
   return created;
 }
 
-/** Ranges at which the texts occur in a row. A range may cover several elements. */
+/** Returns the ranges of a screen row that contain one of the texts. A range may cover several elements. */
 function rangesOf(row: HTMLElement, texts: readonly string[]): readonly Range[] {
   const content = row.textContent.toLowerCase();
   if (texts.length === 0 || content.length !== row.textContent.length) return [];
@@ -184,7 +184,7 @@ function rangesOf(row: HTMLElement, texts: readonly string[]): readonly Range[] 
   return ranges;
 }
 
-/** Returns the text node and the offset of a character in a row. */
+/** Returns the text node and the offset of a character in a screen row. */
 function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined, offset: number] {
   let before = 0;
   for (const run of row.children) {
@@ -270,7 +270,7 @@ function isPlain(text: string): boolean {
 const CLASSES = { bold: 'bold', dim: 'dim', italic: 'italic', hidden: 'hidden', cursor: 'cursor' } as const;
 const LINES = { underline: 'underline', strike: 'line-through', overline: 'overline' } as const;
 
-/** Names of the flags that are set. */
+/** Returns the names of the flags in `set`. */
 function namesOf(set: object, names: Readonly<Record<string, string>>): string {
   return Object.entries(names)
     .filter(([key]) => Reflect.get(set, key) === true)

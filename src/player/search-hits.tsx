@@ -10,7 +10,7 @@ import { Recorder } from './recorder-context.ts';
 import { searchAddress } from './route.ts';
 import type { TimelineMark } from './timeline.tsx';
 
-/** Time after a match at which its row is visible on the screen, in seconds. */
+/** Delay between a match and the moment at which the screen shows its row, in seconds. */
 const AFTER_SECONDS = 0.05;
 const NO_HITS: readonly TimelineMark[] = [];
 
@@ -34,7 +34,7 @@ function matchedTexts(hits: readonly Hit[]): readonly string[] {
   return [...texts];
 }
 
-/** @param query empty for none */
+/** @param query may be empty */
 export function useSearchHits(id: string, query: string): SearchHits {
   const { ask } = useContext(Recorder);
   const [found, setFound] = useState(NOTHING_FOUND);

@@ -36,7 +36,7 @@ export function Choice({
 }: {
   readonly name: PreferenceName;
   readonly legend: string;
-  /** Values in the order of the display. Default: the default value first. */
+  /** Values in the order of the display. By default, the default value is the first one. */
   readonly options?: readonly Preference<PreferenceName>[];
 }): JSX.Element {
   const [value, choose] = usePreference(name);

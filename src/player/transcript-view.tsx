@@ -46,7 +46,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
   const loaded = useTranscript(id);
   const [current, setCurrent] = useState(-1);
   const scroller = useRef<HTMLDivElement>(null);
-  /** Direction of an Enter that came before the matches. */
+  /** Direction of the search if the user pressed Enter before the matches were known. */
   const waiting = useRef<1 | -1 | undefined>(undefined);
   const rows = rowsOf(loaded, isHidden);
   const hits = useMemo(() => findRows(rows, find), [rows, find]);

@@ -33,7 +33,7 @@ export interface ListState {
   /** Time of the last response, in milliseconds since the epoch. */
   readonly seenAt: number | undefined;
   readonly loading: boolean;
-  /** Cursor that the search has reached without a match so far. */
+  /** Cursor up to which the search has found no match. */
   readonly searchedTo: string | undefined;
   /** State of the index in the newest response; undefined if the response is not from a search. */
   readonly index: SearchIndexState | undefined;
@@ -91,7 +91,7 @@ export function useRecordings(source: Source | undefined): Recordings {
     if (source === undefined) return undefined;
     // without an index, the list view uses a filter instead of the search
     if ('query' in source && current.current.canSearch === false) return undefined;
-    // the position is stored on each scroll, because the page has no height any more at unmount
+    // the position is stored on each scroll, because at unmount the page has already lost its height
     let scroll = before?.scroll ?? 0;
     const onScroll = (): void => {
       scroll = scrollY;

@@ -36,7 +36,7 @@ export interface AccessDeps {
   readonly clusters?: (() => Iterable<GatedCluster>) | undefined;
 }
 
-/** @param methods all methods that the front passes */
+/** @param methods all methods of requests that the front passes to the portal */
 export function registerAccess(
   app: FastifyInstance,
   { access, clusters }: AccessDeps,

@@ -1,5 +1,5 @@
 /**
- * The Fastify application of the portal. The application has only these routes below `/-/recordings`:
+ * The Fastify application of the portal. Its only routes are these:
  *
  * ```
  * /-/recordings                              redirect to /-/recordings/
@@ -107,8 +107,8 @@ async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Pr
   portal.caller = await gate.recognise(inbound, isPage, signal);
   account.recognised(portal.caller);
   if (is404 || target.rawQuery.length > MAX_QUERY_LENGTH) throw new TailcastError('NOT_FOUND');
-  // the router and `canonical-target` must agree on the path, because the path at the recorder is built from
-  // the latter
+  // the router and `canonical-target` must agree on the path, because the path at the recorder is built from the result
+  // of `canonical-target`
   const params: readonly unknown[] = Object.values(request.params ?? {});
   if (!params.every((value) => typeof value === 'string' && target.segments.includes(value)))
     throw new TailcastError('INTERNAL', 'the target is ambiguous');

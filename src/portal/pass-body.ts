@@ -4,7 +4,7 @@ import { errorText } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
 
 /**
- * Relays a body at the speed of the client. Breaks off a body that makes no progress.
+ * Relays a body at the speed of the client. Aborts a body that makes no progress.
  * @throws Error if the body is incomplete; `sink` is destroyed
  */
 export async function passBody(

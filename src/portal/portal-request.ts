@@ -28,7 +28,7 @@ export class PortalRequest {
   /** True if the request has a body. The portal does not read bodies. */
   readonly hasBody: boolean;
   readonly upgrade: UpgradeSocket | undefined;
-  /** True while a request is relayed to a recorder. The relay then closes the access-log entry. */
+  /** True while a request is relayed to a recorder. In this time, the relay is responsible for the access-log entry. */
   isRelayed = false;
   /** The result of the gate. */
   caller: Caller | undefined;
@@ -104,7 +104,9 @@ export class PortalRequest {
     return response;
   }
 
-  /** Sends a page or a `Status`. Cuts a response that has started, so that the client sees an incomplete response. */
+  /**
+   * Sends a page or a `Status`. Aborts a response that has already started, so that the client sees it as incomplete.
+   */
   refuse(error: unknown): void {
     const { account, inbound } = this;
     const response = this.#response;

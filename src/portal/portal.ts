@@ -79,7 +79,7 @@ export function createPortal(deps: PortalDeps): OwnService {
     upgrade(request, socket, head, peer) {
       prepareSocket(socket);
       socket.on('error', () => {}); // the 'close' event follows
-      // Node creates no response for an upgrade; this one is only used for refusals
+      // used only for refusals, because Node creates no response object for an upgrade
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(request.socket);

@@ -22,7 +22,7 @@ export interface CallLimits {
   readonly dialTimeoutMs: number;
   /** Timeout from the request to the head of the response. */
   readonly answerTimeoutMs: number;
-  /** Shorter timeout for recorders that failed recently, and time for which it applies after a failure. */
+  /** Shorter timeout for recorders that failed recently, and the time after a failure in which this timeout applies. */
   readonly suspectTimeoutMs: number;
   readonly suspectMs: number;
   /** Timeout of all attempts for one request. */

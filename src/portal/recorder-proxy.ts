@@ -47,7 +47,7 @@ const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
 ]);
 /** Maximum size of the head of a recorder's response, in bytes. */
 const MAX_HEAD_BYTES = 16 * 1024;
-/** Upstream address of a request for which no connection is open. It cannot be resolved. */
+/** Upstream address of a request for which no connection is open. No DNS server resolves this name. */
 const NOWHERE = 'http://nowhere.invalid';
 
 /**

@@ -22,7 +22,9 @@ export interface RefusedRequest {
   readonly viewer: string | undefined;
 }
 
-/** A refusal with 403 contains the name of the viewer, like that of a recorder. */
+/**
+ * Returns the refusal for an error. A refusal with 403 contains the name of the viewer, as in refusals of recorders.
+ */
 export function refusalOf(error: unknown, request: RefusedRequest): Refusal {
   const { httpStatus, body, retryAfterSeconds } = statusOf(error, request.viewer);
   const accepted = headerLines(request.rawHeaders, 'accept');

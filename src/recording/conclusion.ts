@@ -8,7 +8,7 @@ export class Conclusion {
   #from: number | undefined;
   #bytes = 0;
 
-  /** Number of bytes from the start of the conclusion on. 0 without a conclusion and after `free`. */
+  /** Number of bytes since the start of the conclusion; 0 if no conclusion has started, and after `free`. */
   get bytes(): number {
     return this.#bytes;
   }

@@ -11,8 +11,8 @@
  * With every policy, writers wait while more than `bytes` bytes are unacknowledged. `bytes` therefore limits
  * the memory of an upload.
  *
- * With the policy `window`, a *burst* (long output) is not written to the journal if the recorder
- * acknowledges it in time. The client sees the burst only after the acknowledgement:
+ * With the policy `window`, a *burst* (long output) is not written to the journal if the recorder acknowledges it in
+ * time. The client then sees the burst after the acknowledgement. States:
  *
  * ```
  *          large write                     everything is acknowledged
@@ -21,9 +21,9 @@
  *     └──── pause ◄──────────┴──► the burst is written to the journal
  * ```
  *
- * Interactive output is always written to the journal immediately, because it is small and the disk is faster
- * than the recorder. More output can join a burst until it is saved (`acceptsMore`). Acknowledged output of a
- * burst is shown.
+ * Interactive output is always written to the journal immediately, because it is small and the disk is faster than the
+ * recorder. More output can join a burst until it is saved (`acceptsMore`). The client sees the acknowledged part of a
+ * burst.
  */
 import { createDeadline } from '../async/deadline.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
@@ -37,8 +37,8 @@ export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
  */
 const LEAST_BURST_BYTES = 64 * 1024;
 /**
- * Maximum unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions. They
- * are in memory twice.
+ * Maximum unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions. Each unsaved
+ * byte is in memory twice.
  */
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
@@ -111,8 +111,8 @@ export class DeliveryWindow {
   }
 
   /**
-   * True if a writer may write more while it waits. The promise of its last write then covers all earlier
-   * writes.
+   * True if a writer may write again before the promise of its last write resolves. The newest promise covers all
+   * earlier writes.
    */
   get acceptsMore(): boolean {
     const { bytes } = this.#budget;
@@ -121,7 +121,7 @@ export class DeliveryWindow {
 
   /**
    * Adds bytes that the upload has just retained.
-   * @param pieces the bytes from `offset` on
+   * @param pieces the bytes that start at `offset`
    * @returns a promise if the client must not see the bytes yet. It rejects with the reason of `lost`
    */
   admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
@@ -129,7 +129,7 @@ export class DeliveryWindow {
     return this.whenShown();
   }
 
-  /** Returns a promise like that of `admit` for the last bytes, if the client must still not see them. */
+  /** Returns a promise as `admit` does, but for the last bytes, if the client must still not see them. */
   whenShown(): void | Promise<void> {
     const { end } = this.#options.retained;
     if (end <= this.#safeEnd) return undefined;

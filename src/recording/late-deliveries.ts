@@ -180,7 +180,7 @@ export class LateDeliveries {
   }
 
   #refusal({ resumable }: UploadRest): string | undefined {
-    // Without this check, a new upload would store bytes twice that the lost recorder already has.
+    // Without this check, another recorder would store bytes that the lost recorder already has.
     if (!resumable) return 'its recorder cannot continue a session';
     return this.#closing.signal.aborted ? ENDED : undefined;
   }

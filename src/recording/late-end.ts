@@ -1,6 +1,6 @@
 /**
- * Types of the unacknowledged tail (the last bytes) of a recording. After the upload lost its recorder, the
- * tail is delivered to another recorder.
+ * Data types for the unacknowledged tail (the last bytes) of a recording. After the upload lost its recorder, the tail
+ * is delivered to another recorder.
  */
 import type { Preamble } from './preamble.ts';
 
@@ -21,7 +21,7 @@ export interface UploadRest {
   readonly recorder?: string;
 }
 
-/** The journal files of an undelivered end. */
+/** The journal files of an undelivered tail. */
 export interface EndJournal {
   /** True if another process delivers the tail. */
   readonly taken: boolean;
@@ -32,7 +32,7 @@ export interface EndJournal {
 }
 
 /**
- * Callbacks for the tail of one recording. `left` is called first, once. Then exactly one of the others is
+ * Callbacks for the tail of one recording. First, `left` is called once. Then exactly one of the other callbacks is
  * called.
  */
 export interface LateEvents {

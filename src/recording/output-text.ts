@@ -7,8 +7,8 @@
 export type EmitText = (bytes: Uint8Array) => void;
 
 /**
- * Size of a chunk, in bytes, from which on a split character before it gets its own event. Joining the
- * character with such a chunk would copy the chunk.
+ * Minimum size of a long chunk, in bytes. A character that is split between two chunks gets its own event if the second
+ * chunk is long, because joining it with the chunk would copy the chunk.
  */
 const MUCH_BYTES = 4 * 1024;
 

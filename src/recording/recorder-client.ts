@@ -1,6 +1,5 @@
 /**
- * Opens uploads: at a recorder for a new session, at another recorder if that one is lost, and at a recorder
- * for a late delivery.
+ * Opens uploads: for a new session, for a session that has lost its recorder, and for a late delivery.
  *
  * `recorder-candidates.ts` determines the order of the recorders. `recorder-open.ts` opens an upload at one
  * recorder. The default limits follow section 1.3 of the reference recorder protocol.

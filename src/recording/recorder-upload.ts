@@ -333,7 +333,7 @@ class Upload implements RecorderUpload {
   }
 
   #giveUp(cause: Error): void {
-    // In state `finishing`, the last lines are already written. In other states, `leave` adds them later.
+    // In state `finishing`, the last lines are already written. In other states, `leave` adds the last lines later.
     const left = this.#state === 'finishing' && this.#leave();
     if (left) this.#done.resolve('left');
     this.#close('lost', new TailcastError('RECORDER_LOST', errorText(cause), { cause }));

@@ -12,7 +12,7 @@ const NOTHING = new Uint8Array(0);
 export interface RedactedBody {
   /** JSON, or empty. */
   readonly body: Uint8Array;
-  /** Reason why the body is omitted, or why words of a command are missing in it. */
+  /** Reason why the body, or words of a command in the body, are omitted. */
   readonly unread?: string;
 }
 
@@ -143,8 +143,8 @@ function keepOperation(operation: unknown, shape: Shape): unknown {
 const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
 
 /**
- * Returns true if an operation of a JSON patch may write a value that it does not contain to a field that
- * events contain. Such a value is in the stored object, or in a redacted part of the patch.
+ * Returns true if an operation of a JSON patch may copy an unknown value to a field that events contain. The value is
+ * unknown if it is in the stored object, or in a redacted part of the patch.
  */
 function hidesValue(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;
@@ -154,7 +154,7 @@ function hidesValue(operation: unknown, shape: Shape): boolean {
 }
 
 /**
- * Returns true if an operation of a JSON patch writes a single word of a command that the event must omit.
+ * Returns true if an operation of a JSON patch writes a single word of a command, and the event must omit this word.
  */
 function hidesWord(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;

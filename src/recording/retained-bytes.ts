@@ -49,8 +49,7 @@ export class RetainedBytes {
 
   /**
    * Forgets the bytes before `offset`.
-   * @param written offset before which the connection no longer reads the memory. Only that memory is reused
-   * now
+   * @param written the connection no longer reads the memory before this offset, so only that memory is reused now
    */
   release(offset: number, written: number): void {
     while (this.#start < offset) {
@@ -86,7 +85,7 @@ export class RetainedBytes {
     return all;
   }
 
-  /** Returns views of all bytes from `offset` on, in order. */
+  /** Returns views of all bytes that start at `offset`, in order. */
   pieces(offset = this.#start): readonly Uint8Array[] {
     let skip = offset - this.#start;
     if (skip <= 0) return this.#queue.views();

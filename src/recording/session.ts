@@ -13,9 +13,9 @@
  * if recording is enforced. Otherwise they only count the missing bytes. `abandon` ends a recording whose
  * sink is lost.
  *
- * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if
- * the client must not see the output yet. Output in state `awaitingSize` must wait, too, unless the policy of
- * the sink is `bestEffort`.
+ * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if the client
+ * must not see the output yet. Output in state `awaitingSize` must also wait, unless the policy of the sink is
+ * `bestEffort`.
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
@@ -37,11 +37,11 @@ export type SessionEnd = EndAnnotation['outcome'];
 
 /** Options of a recorded session. */
 export interface SessionOptions {
-  /** True for a terminal. The header then contains the first terminal size, and the recording later sizes. */
+  /** True for a terminal. The header then contains the first terminal size, and events contain later sizes. */
   readonly tty: boolean;
   /**
-   * True if recording is enforced: calls then throw after the recorder was lost. Otherwise they count the
-   * missing bytes.
+   * True if recording is enforced: after the recorder was lost, calls throw. If false, they only count the missing
+   * bytes.
    */
   readonly enforce: boolean;
   /** Returns the header of the recording. */
@@ -391,7 +391,7 @@ export class RecordingSession {
  */
 function isText(bytes: Uint8Array): boolean {
   let head = Math.min(bytes.length, PROBED_BYTES);
-  // Move back to the start of a character. A character has at most three continuation bytes.
+  // Moves back to the start of a character, which has at most three continuation bytes.
   while (head < bytes.length && head > PROBED_BYTES - 4 && ((bytes[head] ?? 0) & 0xc0) === 0x80) head -= 1;
   return isUtf8(bytes.subarray(0, head)) && (head === bytes.length || isUtf8(bytes));
 }
@@ -408,7 +408,7 @@ function exitAnnotation(status: ExitStatus): Annotation {
 }
 
 /**
- * Flushes pending output now, because its memory is not valid later. Called before a violation is reported.
+ * Flushes pending output. Call it before reporting a violation, because the memory of the output is not valid later.
  */
 export function handOver(session: Pick<RecordingSession, 'flush'>): void {
   try {

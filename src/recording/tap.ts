@@ -1,7 +1,7 @@
 /**
- * Adapter of one session protocol. A tap parses the bytes of a session before the relay delivers them. It
- * tells the relay everything that depends on the protocol: heartbeats, terminal sizes, the proof of a
- * complete end, and the message that ends a session. A tap never changes bytes.
+ * Adapter of one session protocol. A tap parses the bytes of a session before the relay delivers them. It provides
+ * everything that depends on the protocol: heartbeats, terminal sizes, the proof of a complete end, and the message
+ * that ends a session. A tap never changes bytes.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -57,8 +57,8 @@ export interface OutputMark {
    */
   readonly heldBytes: number;
   /**
-   * Like `heldBytes`, if the gateway had stopped reading from the server. More exit statuses are unproved in
-   * this case.
+   * Value to use instead of `heldBytes` if the gateway had stopped reading from the server. Fewer exit statuses are
+   * proved in this case.
    */
   readonly heldBytesBackpressured: number;
   /**
@@ -91,7 +91,7 @@ export interface ClientInput {
   readonly atBoundary: boolean;
   /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
-  /** Promise of the recorder. `bytes` must not be forwarded before it has resolved. */
+  /** Resolves when `bytes` may be forwarded, because the recorder has acknowledged the events before them. */
   readonly recorded?: Promise<void> | undefined;
 }
 

@@ -12,7 +12,7 @@ export interface UploadAnswer {
   attach(events: ConnectionEvents): void;
   /** Reads bytes of acknowledgements. */
   push(chunk: Uint8Array): void;
-  /** Reports that the upload was sent completely. Only after that may the recorder end its response. */
+  /** Reports that the upload was sent completely. The recorder must not end its response before this call. */
   finishing(): void;
   /** Reports the end of the response. */
   end(): void;

@@ -39,8 +39,7 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    // the first piece ends at the end of the piece with the header, because this range was already read and may be
-    // cached
+    // the first read ends where the read of the header ended, because that range may be cached
     at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
     // `next` reports the error; without this handler, an error of an unused piece would be unhandled

@@ -18,7 +18,7 @@ export interface ClipOptions {
 
 /** Maximum length of a clip, in seconds. */
 const MAX_CLIP_SECONDS = 600;
-/** Minimum time between two frames, in seconds. The next constant is the maximum number of frames. */
+/** Minimum time between two frames, in seconds. */
 const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
 /** Maximum characters of all distinct rows. */

@@ -1,6 +1,6 @@
 /** Recording times as text. Pure. */
 
-/** Formats seconds as `1:02:03.4`; for durations without tenths. */
+/** Formats seconds as `1:02:03` or, with tenths, as `1:02:03.4`. */
 export function clockText(seconds: number, withTenths = false): string {
   const tenths = Math.floor(Math.max(0, seconds) * 10 + 1e-6);
   const whole = Math.floor(tenths / 10);

@@ -67,7 +67,10 @@ interface Inner {
     readonly decPrivateModes: { readonly origin: boolean; readonly wraparound: boolean };
   };
   readonly _charsetService: {
-    /** The active charset. After a cursor was restored, it may differ from the charset of the current level. */
+    /**
+     * The active charset. After the cursor was restored, it may differ from the charset that the current level
+     * designates.
+     */
     readonly charset: Charset;
     readonly glevel: number;
     readonly _charsets: readonly Charset[];

@@ -22,8 +22,8 @@ export interface PlayTerminal {
   /** True if the output so far does not end inside a sequence. The screen then shows all of it. */
   readonly isComplete: boolean;
   /**
-   * Writes output. Resolves when the screen shows it, or when the budget is exhausted. Callers must wait for each write
-   * before the next one.
+   * Writes output. Resolves when the screen shows the output, or when the budget is exhausted. Callers must wait for
+   * each write before the next one.
    */
   write(text: string): Promise<void>;
   /** Shows an incomplete control string as text at the end of the session. */

@@ -52,7 +52,7 @@ export class CastText {
     return this.#stoppedAt;
   }
 
-  /** True if neither rows of the screen nor written text are read any more. */
+  /** True if reading has stopped, both for rows of the screen and for written text. */
   get isExhausted(): boolean {
     return this.#journal?.isExhausted === true;
   }

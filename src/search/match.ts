@@ -21,7 +21,7 @@ export interface WatchedRule {
    * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.
    */
   readonly sinceMs: number;
-  /** Pattern that a line of the session must also match. A rule with a pattern has no words in its query. */
+  /** Pattern that a line of the session must also match. The query of a rule with a pattern contains no words. */
   readonly pattern?: RulePattern;
 }
 

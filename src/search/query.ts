@@ -2,8 +2,9 @@
  * The query language of the page, the command line and the API. Pure.
  *
  * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; with
- * `OR` between two terms, one of them is enough. `NOT` or `!` before a term excludes it, and so does `-` before a
- * key. A dash before other characters is text, because command lines contain many dashes: `rm -rf` finds the command.
+ * `OR` between two terms, one of them is enough. `NOT` or `!` before a term excludes it. A dash before a key has the
+ * same effect. A dash before other characters is text, because command lines contain many dashes: `rm -rf` finds the
+ * command.
  */
 import {
   isRecordingResult,

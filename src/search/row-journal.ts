@@ -25,7 +25,8 @@ const CHARACTER_WORK = 2;
 /** Work units per character of an emitted row. Secret filters and the index read each row several times. */
 const ROW_CHARACTER_WORK = 4;
 /**
- * Time in seconds after which text counts as seen. A row with seen text is emitted even if only a part of it is lost.
+ * Time in seconds after which text counts as seen. A row with seen text is emitted even if the row loses only a part of
+ * its text.
  */
 const SEEN_SECONDS = 0.1;
 /** Controls after which a combining mark does not join the previous character. */
@@ -39,7 +40,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #allowance: TextAllowance;
   readonly screen: Screen;
   #seconds = 0;
-  /** Time at which the next row will have been unchanged for {@link SETTLE_SECONDS}. */
+  /** Earliest time at which a row is emitted because it did not change for {@link SETTLE_SECONDS}. */
   #settledAt = Infinity;
   /** Width of the previous character, if a mark can join it; otherwise 0. */
   #lastWidth = 0;
@@ -389,7 +390,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         screen.x = screen.columns - 1;
         this.#clip(code, width);
         if (width === 2) {
-          // A wide character does not fit into the last cell, so the next character is written into that cell.
+          // The cursor stays at the last cell, because a wide character does not fit into it.
           this.#lastWidth = 0;
           this.#mayHalve = true;
           return;
@@ -484,7 +485,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // Real line drawings do not use the letters of control symbols, or three other letters in a row.
+    // Real line drawings contain no letters for control symbols, and never three consecutive letters other than `a`,
+    // `q` and `x`.
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

@@ -153,7 +153,7 @@ export interface FoundSession {
   readonly hits: readonly Hit[];
   /** True if there are more hits. */
   readonly more: boolean;
-  /** True if only a part of its text is in the index. */
+  /** True if only a part of the session's text is in the index. */
   readonly partial: boolean;
   /** Second at which reading stopped because the session costs too much to render. */
   readonly stoppedAt?: number;

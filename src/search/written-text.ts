@@ -74,7 +74,7 @@ const MIN_STRING = 4;
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
 /** Prefix of an OSC string, before its text. */
 const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
-/** Maximum length of a control string that is compared with the visible line, and of the compared end of the line. */
+/** Maximum length of a control string that is compared with the end of the visible line, and of that end. */
 const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of window titles in the current line. */
 const MAX_TITLES = 16;
@@ -139,7 +139,7 @@ export class WrittenText {
   #spaced = '';
   readonly #budget: WorkBudget | undefined;
 
-  /** @param budget budget of the screen; undefined if each line is read elsewhere */
+  /** @param budget budget of the screen; undefined if other code reads each line */
   constructor(onRow: ((row: WrittenRow) => void) | undefined, budget: WorkBudget | undefined) {
     this.#onRow = onRow;
     this.#budget = budget;
@@ -258,7 +258,7 @@ export class WrittenText {
     const text = kind === 'osc' ? payload.replace(OSC_BEGIN, '') : payload;
     const characters = printableLength(text);
     if (characters < MIN_STRING) {
-      // A short title that each line repeats is not part of a spelled text.
+      // Programs spell a text with different short strings, so a short title that each line repeats does not count.
       const isRepeated = payload === this.#fragmentBefore;
       if (characters > 0) this.#fragment = payload;
       this.#fragmentBefore = '';
@@ -315,7 +315,7 @@ export class WrittenText {
     this.draw(seconds, top, text);
   }
 
-  /** Adds text that a control sequence draws in a row, although no view shows it. */
+  /** Adds text that a control sequence draws in a screen row, although no view shows this text. */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#addFragment(seconds, ' ', 0);
     this.#drawnRow = row;

@@ -62,8 +62,8 @@ export const CLUSTER = { none: 0, character: 1, emoji: 2, joined: 3, flag: 4 } a
 export type Cluster = (typeof CLUSTER)[keyof typeof CLUSTER];
 
 /**
- * Adds a character to the last cell, or starts a new cell. The characters of an extended grapheme cluster (UAX #29)
- * share a cell in the cases in which terminals do so.
+ * Adds a character to the last cell, or starts a new cell. Characters of one extended grapheme cluster (UAX #29) share
+ * a cell if they also share a cell in terminals.
  *
  * @returns the new state, and whether the character shares the last cell.
  */

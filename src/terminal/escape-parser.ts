@@ -22,7 +22,7 @@ export interface TerminalActions {
    * A control sequence.
    *
    * @param name private prefix, intermediates and final byte, e.g. `?h`.
-   * @param parameters limited to the size of the screen; 0 for an empty parameter, without subparameters.
+   * @param parameters values without their subparameters, limited to the size of the screen; 0 for an empty parameter.
    * @param text the same parameters as text, with subparameters.
    */
   csi(name: string, parameters: readonly number[], text: string): void;

@@ -14,7 +14,7 @@ export interface JsonObject {
   readonly [key: string]: JsonValue;
 }
 
-/** Maximum nesting depth. Far more than the formats need, and far less than the stack allows. */
+/** Maximum nesting depth: far more than the formats need, and far less than the stack allows. */
 const MAX_DEPTH = 64;
 
 /** @throws WireError `malformed` unless the text is one JSON value; `limit` for nesting over 64. */

@@ -78,7 +78,7 @@ export function createHttp2Server(): Http2Server {
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,
     maxSessionRejectedStreams: MAX_REJECTED_STREAMS,
-    // against rapid resets: clients may reset 1000 streams at once and then 100 per second; more cause a
+    // against rapid resets: clients may reset 1000 streams at once and then 100 per second; further resets cause a
     // GOAWAY
     streamResetBurst: 1000,
     streamResetRate: 100,

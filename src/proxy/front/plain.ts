@@ -27,9 +27,9 @@ import type { RequestFraming } from '../upstream/upstream.ts';
 /** Maximum requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server.
- * Node's default (64 KiB) is one read of a fast API server, so every read would pause and resume. Doubling it
- * saved 12 % of the CPU of a large list.
+ * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server. Node's
+ * default (64 KiB) is one read of a fast API server, so every read would pause and resume. Twice that value saved 12 %
+ * of the CPU time of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
 /**
@@ -208,8 +208,8 @@ export class PlainConnection {
   }
 
   /**
-   * Reserves a turn for a response that the portal writes instead of the pump. Returns false if the
-   * connection was closed instead.
+   * Adds a response of the portal to the response queue of the connection. Returns false if the connection was closed
+   * instead.
    */
   occupy(response: RelayResponse): boolean {
     this.#used = true;

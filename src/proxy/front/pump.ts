@@ -108,8 +108,8 @@ export interface ClientSide {
   /** True if the client needs the body without the chunk framing of the API server. */
   readonly needsPayload: boolean;
   /**
-   * True after a part of the response was sent. The client then notices a later error only because `cut`
-   * breaks the response off.
+   * True after a part of the response was sent. The only way to report a later error is then `cut`, which breaks the
+   * response off.
    */
   readonly begun: boolean;
   /** Pending bytes of the response. */
@@ -361,7 +361,7 @@ export class Pump implements ExchangeOwner {
     const repeatable = isPureRead(admission.info, admission.requestClass);
     const exchange = startExchange({ method, target, headers, framing, repeatable }, this, pool);
     this.#exchange = exchange;
-    // every request is watched, because its class does not tell how long the response takes
+    // watches every request, because the class of a request does not determine how long its response takes
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
       this.#revoke(error),
     );

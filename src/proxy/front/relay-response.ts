@@ -25,8 +25,8 @@ export class RelayResponse<
   relayed = false;
 
   /**
-   * Lets the caller write the response to `socket`, which must not be null. `headersSent` is true from now
-   * on, and `end()` gives the turn to the next response.
+   * Lets the caller write the response to `socket`, which must not be null. After this call, `headersSent` is true, and
+   * `end()` lets the next response start.
    */
   takeOver(): void {
     this._header = 'relayed';

@@ -50,7 +50,7 @@ import type { SessionRegistry } from '../session/session-registry.ts';
 export interface OwnService {
   /** Prefix of the raw targets of the service. */
   readonly prefix: string;
-  /** Serves a request. HTTP/2 requests use the objects of Node's compatibility API. Must not throw. */
+  /** Serves a request. An HTTP/2 request is an object of Node's compatibility API. Must not throw. */
   request(
     request: IncomingMessage | Http2ServerRequest,
     response: ServerResponse | Http2ServerResponse,
@@ -75,7 +75,7 @@ export interface ProxyServerOptions {
   readonly limits?: Partial<ServerLimits>;
   /** Limits per user. Default: none. */
   readonly users?: UserLimits | undefined;
-  /** Number of connections to API servers. Default: that of the pool. */
+  /** Returns the number of connections to API servers. Default: the size of the pool. */
   readonly upstreamSize?: (() => UpstreamPool['size']) | undefined;
 }
 
@@ -111,7 +111,7 @@ const DEFAULT_LIMITS: ServerLimits = {
  */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
 export interface ProxyServer {
-  /** Takes over a connection; `onConnection` of `tailnet/listener` matches. */
+  /** Takes over a connection; can be used as `onConnection` of `tailnet/listener`. */
   serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
   /** In-flight requests, without sessions. */
   readonly inFlight: number;

@@ -38,7 +38,7 @@ export interface HeadPlace {
 /** The limits of one request. */
 export interface RequestPlace {
   /**
-   * Like `hold`, but throws if the user has too many pending bytes. For bytes that the gateway may refuse to
+   * Like `hold`, but throws if the user has too many pending bytes. Use it for bytes that the gateway may refuse to
    * read.
    * @throws TailcastError `OVERLOADED` if the user has too many bytes in memory
    */

@@ -18,15 +18,16 @@ export interface AccountReview {
   readonly marks: boolean;
 }
 
-/** Sends a request as `caller` that the API server itself serves, never an aggregated API server or a pod. */
+/**
+ * Sends a request as `caller`. Only the API server itself serves this request, not an aggregated API server or a pod.
+ */
 export type AskAccountRefusal = (caller: ImpersonationTarget, signal: AbortSignal) => Promise<AccountReview>;
 
 export interface AccountRefusals {
   /**
-   * Returns undefined if a response cannot be a refusal of the gateway's account. Otherwise resolves with
-   * `UPSTREAM_REFUSED_ACCOUNT` if the API server refuses the account, or refused it only until its RBAC rules
-   * were loaded. Resolves with undefined if there is no proof of either. Returns undefined also if too many
-   * checks are in flight. Never rejects.
+   * Returns undefined if a response cannot be a refusal of the gateway's account, or if too many checks are in flight.
+   * Otherwise resolves with `UPSTREAM_REFUSED_ACCOUNT` if a check proves that the API server refuses the account, or
+   * refused it before its RBAC rules were loaded. Resolves with undefined without such a proof. Never rejects.
    *
    * @param headers of the response, flat list
    */

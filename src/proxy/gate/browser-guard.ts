@@ -48,8 +48,8 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 }
 
 /**
- * True if the user followed a link: the browser shows the response in its own tab, and the linking page cannot
- * read it. Frames do not count. `Origin` is not checked, because links have none.
+ * True if the user followed a link: the browser shows the response in its own tab, and the linking page cannot read it.
+ * Frames do not count. `Origin` is not checked, because browsers omit it when a user follows a link.
  *
  * @param rawHeaders flat, as received
  */

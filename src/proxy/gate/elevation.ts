@@ -2,9 +2,9 @@
  * Access on request in the gate: determines which additional access a request needs, and admits the request
  * with this access if it is granted.
  *
- * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named
- * groups. Each must be a group of the caller or one that a rule allows. A rule about writes applies to
- * requests without `--as` and `--as-group`.
+ * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named groups.
+ * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to requests without
+ * `--as` and `--as-group`.
  */
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation } from '../../impersonation/apply.ts';
@@ -240,8 +240,7 @@ const READ_CLASSES: ReadonlySet<RequestClass> = new Set([
   'streamUpgrade',
 ]);
 /**
- * Resources for reviews of the caller's own rights. They are created, but change nothing, and kubectl sends
- * them.
+ * Resources for reviews of the caller's own rights. Their `create` requests, which kubectl sends, change nothing.
  */
 const SELF_REVIEW = /^selfsubject(?:accessreviews|rulesreviews|reviews)$/;
 

@@ -352,8 +352,8 @@ function requireToken(token: string | undefined, { rawHeaders }: InboundRequest)
 }
 
 /**
- * Evaluates the grants of each identity once. Throws like `assess`, and for groups that `claimableGroups`
- * does not allow.
+ * Evaluates the grants of each identity once. Throws like `assess`. Also throws for groups that `claimableGroups` does
+ * not allow.
  */
 function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding {
   const standings = new WeakMap<Identity, CallerStanding>();
@@ -538,8 +538,8 @@ function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
 }
 
 /**
- * Returns the headers with an audit id, if the gateway chooses it. In `auth` mode the headers already contain
- * one.
+ * Returns the headers with an audit id, if the gateway chooses the id. In `auth` mode the headers already contain an
+ * audit id.
  */
 function auditNames(
   headers: readonly string[],

@@ -233,8 +233,8 @@ export interface Decision {
 }
 
 /**
- * Returns the action for a class. Callers with enforced recording get the `enforced` section. Unknown
- * upgrades may be a shell, so that section applies to them for all callers whose grants name a recorder.
+ * Returns the action for a class. The section `enforced` applies to callers with enforced recording. It also applies to
+ * unknown upgrades of all callers whose grants name a recorder, because these upgrades may be a shell.
  */
 export function decide(
   policy: Policy,

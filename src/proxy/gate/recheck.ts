@@ -52,9 +52,9 @@ function isTemporary(code: ErrorCode): code is TemporaryFailure {
 }
 
 /**
- * These values end the request of a caller without access within 15 s, even if tailscaled does not respond.
- * `tailnet/whois` may use a cached response for 5 s. Then the tolerance of 9 s applies, and the next sweep
- * ends the request up to 1 s later.
+ * With these values, the request of a caller without access ends within 15 s, even if tailscaled does not respond.
+ * `tailnet/whois` may use a cached response for 5 s. Then the tolerance of 9 s applies, and the next sweep ends the
+ * request up to 1 s later.
  */
 const RECHECK_EVERY_MS = 4_000;
 const RECHECK_TOLERANCE_MS = 9_000;

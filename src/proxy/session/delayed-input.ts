@@ -1,12 +1,12 @@
 /**
  * Delays heartbeats and terminal sizes of the client, so that the API server does not lose output.
  *
- * When the command has exited, the API server closes its connection, but output may still be in flight to the
- * gateway. If the server then receives one more byte, its kernel discards that output. The gateway therefore
- * answers heartbeats itself. It forwards a heartbeat only if all output is delivered, and if the server has
- * sent nothing since the previous heartbeat and for `silentMs`. The gateway sends a terminal size when all
- * output is delivered, with the next urgent input, or after a timeout. The timeout is longer while the server
- * waits for the client, because output is then certainly in flight.
+ * When the command has exited, the API server closes its connection, but output may still be in flight to the gateway.
+ * If the server receives one more byte after that, its kernel discards this output. The gateway therefore answers
+ * heartbeats itself. It forwards a heartbeat only if all output is delivered, and if the server has sent nothing since
+ * the previous heartbeat and for `silentMs`. The gateway sends a terminal size when all output is delivered, with the
+ * next urgent input, or after a timeout. The timeout is longer while the server waits for the client, because output is
+ * then certainly in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientInput, Tap } from '../../recording/tap.ts';
@@ -63,7 +63,7 @@ export class DelayedInput {
     this.#kept = NO_BYTES;
   }
 
-  /** Parses a chunk; `route` follows when its promise has resolved. @throws TailcastError as `Tap.input` */
+  /** Parses a chunk. The caller calls `route` after the promise has resolved. @throws TailcastError as `Tap.input` */
   parse(chunk: Uint8Array): Promise<void> | undefined {
     const input = this.#options.tap.input(chunk, this.#kept);
     this.#input = input;

@@ -48,7 +48,7 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** Unread body. The caller must read the body or destroy it. Either closes the connection. */
+      /** Unread body. The caller must read or destroy the body, which also closes the connection. */
       readonly body: Readable;
     };
 

@@ -9,11 +9,11 @@
  *                 ◄── status and close frame, once both are proved
  * ```
  *
- * The gateway opens the SPDY streams one after another and waits for each SYN_REPLY. It sends early bytes of
- * the client together with the last SYN_STREAM: the process starts when that frame arrives, and a short
- * process could exit before it gets a terminal size that is sent later. The gateway holds the exit status
- * back until the end of the output is proved (`recording/spdy-server-reader.ts`). Then it sends the exit
- * status and a close frame. Without proof it sends no close frame, and the taps report an unproved end.
+ * The gateway opens the SPDY streams one after another and waits for each SYN_REPLY. It sends early bytes of the client
+ * together with the last SYN_STREAM, because the process starts when that frame arrives. If the gateway sent a terminal
+ * size later, a short process could exit before it gets the size. The gateway holds the exit status back until the end
+ * of the output is proved (`recording/spdy-server-reader.ts`). Then it sends the exit status and a close frame. Without
+ * proof it sends no close frame, and the taps report an unproved end.
  *
  * In addition to the stream buffers, a session holds the output of one turn of the event loop (at most
  * `MAX_TOGETHER_BYTES` plus one chunk) and one chunk of the client. If the client or the API server violates
@@ -374,7 +374,7 @@ export class ExecOverSpdy extends Duplex {
 
   #serverEnded(): void {
     if (this.#over) return;
-    // The reader knows that up to version 3 an empty error stream means success.
+    // Up to version 3, the reader treats an empty error stream as success.
     const proved = this.#ready && this.#parser.atBoundary && this.#reader.incompleteReason() === undefined;
     if (proved) return this.#conclude();
     this.#over = true;

@@ -134,8 +134,8 @@ function waitText(rules: readonly ModerationRule[], owner: Identity): string {
 }
 
 /**
- * Chooses the version as the API server does: the first offered version that it knows. Over SPDY it knows no
- * version 5.
+ * Chooses the version as the API server does: the first offered version that it supports. Version 5 does not exist over
+ * SPDY.
  */
 function spdyHandshake({ subprotocol }: UpgradeDial): EarlyHandshake | undefined {
   for (const name of subprotocol?.offered ?? []) {

@@ -30,9 +30,9 @@ const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum bytes that are taken from the buffer at once. If output is shown only when it is durable, `cat` of
- * text is relayed at 21 MB/s with single pieces, at 42 MB/s with 64 KiB and at 58 MB/s with this value.
- * Without a limit it is 90 MB/s with three times the memory, because blocks above 256 KiB are not pooled.
+ * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file whose output is shown only
+ * when it is durable: 21 MB/s with single pieces, 42 MB/s with 64 KiB, 58 MB/s with this value. Without a limit, the
+ * relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
@@ -43,14 +43,14 @@ const MAX_TURN_BYTES = 256 * 1024;
 /** Maximum bytes in the write queue of the sink before the tap stops reading. */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**
- * Limits for bytes that the tap holds. More bytes are delivered anyway, and so are bytes that are held for
- * this time without a new chunk.
+ * Limits for bytes that the tap holds. The relay delivers further bytes anyway. It also delivers bytes that were held
+ * for this time without a new chunk.
  */
 const MAX_HELD_BYTES = 128 * 1024;
 const MAX_HELD_MS = 1_000;
 /**
- * Silence after which a source that had to wait is considered to have no output in flight. The process behind
- * the source had to wait, too, so it may need some time to continue.
+ * If a source that had to wait is silent for this time, the gateway assumes that no output is in flight. The time is
+ * long, because the process behind the source also had to wait and may continue late.
  */
 const SETTLED_MS = 2_000;
 /** Interval of the check whether the client has read enough output. */
@@ -194,7 +194,7 @@ export class Direction {
     source.pause();
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
-    // When the sink closes its side, it answers no more pings.
+    // After the sink has closed its side, it answers no pings.
     if (this.#pace !== undefined) sink.once('end', () => this.probeAnswered(Infinity));
     if (head.length > 0 || this.#insertOutput !== undefined) this.#arrive(head);
     this.#readOn();
@@ -444,7 +444,7 @@ export class Direction {
   }
 
   /**
-   * Reports an error of the tap. Ignores it if the sink is closed, because the chunk would be dropped anyway.
+   * Reports an error of the tap. Ignores the error if the sink is closed, because the chunk would be dropped anyway.
    */
   readonly #refuse = (error: unknown): void => {
     if (!this.#stillParses) this.#options.refuse(error);
@@ -554,8 +554,8 @@ export class Direction {
   }
 
   /**
-   * Reads all bytes at once that arrived while a chunk waited, so that they wait for the recorder only once.
-   * Used without a buffer.
+   * Reads all bytes that arrived while a chunk waited as one chunk, so that they wait for the recorder only once. Used
+   * without a buffer.
    */
   #takeWaiting(): void {
     const { source } = this.#options;

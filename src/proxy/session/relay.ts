@@ -9,11 +9,11 @@
  * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. It
  * always reads the output of the API server if there is a buffer.
  *
- * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the
- * gateway must still send the reason to its client. The relay forwards a half-close. When one end closes, the
- * relay writes all remaining bytes to the other end and then closes it. A client that pipes the output into a
- * pager may delay this for hours. `lingerMs` starts after the last byte was written. The relay treats a
- * broken connection like a closed one, because the bytes before the break must still be delivered.
+ * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the gateway must
+ * still send the reason to its client. The relay forwards a half-close. When one end closes, the relay writes all
+ * remaining bytes to the other end and then closes it. Writing may take hours, for example if a client pipes the output
+ * into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a closed one,
+ * because the bytes before the break must still be delivered.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';

@@ -19,14 +19,17 @@ import { type UpgradeRequest } from './upgrade-http.ts';
 /** An unrecorded connection. */
 export interface Tunnel {
   readonly tap: Tap;
-  /** Returns the ports that a port-forward has opened so far. Absent if the gateway cannot see them. */
+  /**
+   * Returns the ports that a port-forward has opened so far. Absent if the gateway cannot read them from the
+   * connection.
+   */
   readonly ports?: () => readonly number[];
 }
 
 /**
- * Checks the protocol of a watch or log upgrade. Such connections are not recorded, because clients only
- * receive data on them. An aggregated API server might accept input on such a connection. If recording is
- * enforced, the gateway therefore rejects input, which is possible only over WebSocket.
+ * Checks the protocol of a watch or log upgrade. Such connections are not recorded, because clients only receive data
+ * on them. An aggregated API server might accept input, so the gateway must reject input if recording is enforced. It
+ * can do this only over WebSocket, and therefore refuses other protocols.
  *
  * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */

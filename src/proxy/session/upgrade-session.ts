@@ -223,7 +223,7 @@ function judgeRelay(end: RelayEnd, live: LiveSession, backpressured: boolean): E
 
 function judgeClosed(first: 'client' | 'upstream', live: LiveSession, incomplete: string | undefined): End {
   if (first === 'upstream' && incomplete !== undefined) return { outcome: 'interrupted', reason: incomplete };
-  // only the exit status proves that the command ended, because a killed client closes its connection, too
+  // only the exit status proves that the command ended, because a killed client also closes its connection
   const clientLeft = first === 'client' || live.carried.tap.hasClientLeft();
   if (clientLeft && recordingOf(live) !== undefined && !hasExited(live))
     return { outcome: 'client-disconnected', reason: CLIENT_LEFT };

@@ -6,10 +6,9 @@
  * └──────── each of these may refuse with a Kubernetes Status ────────┘
  * ```
  *
- * The recorder accepts the session before the API server gets the request. The gateway can therefore still
- * refuse the session with an HTTP response, and no session that must be recorded runs without a recording.
- * The recorder gets the first bytes after the 101 response of the API server, so a refused session leaves no
- * recording.
+ * The recorder accepts the session before the API server gets the request. The gateway can therefore still refuse the
+ * session with an HTTP response, and no session that must be recorded runs without a recording. The gateway sends
+ * nothing of the recording before the 101 response of the API server, so a refused session leaves no recording.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -212,8 +211,8 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
 }
 
 /**
- * Handles the request up to the 101 response. Resolves with the running session, or with undefined if the API
- * server refused it.
+ * Handles the request up to the 101 response. Resolves with the running session, or with undefined if the API server
+ * refused the request.
  */
 async function open(
   attempt: Attempt,
@@ -262,7 +261,7 @@ async function tunnel(
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
-/** Relays a connection and records it. Refuses it if it cannot be recorded and recording is enforced. */
+/** Relays and records a connection. If recording is enforced, refuses a connection that cannot be recorded. */
 async function record(
   attempt: Attempt,
   upgrade: UpgradeRequest,
@@ -352,7 +351,7 @@ async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial
   if (translation === undefined) return ask(attempt, admission, dial);
   const answer = await ask(attempt, admission, translation.dial);
   if (answer.kind === 'refused') return answer;
-  // This check comes before the translation, which opens the streams and so starts the command.
+  // This check comes before the translation, because the translation opens the streams, which starts the command.
   if (attempt.signal.aborted) answer.socket.destroy();
   attempt.signal.throwIfAborted();
   return translation.answer(answer);

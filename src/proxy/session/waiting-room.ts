@@ -9,8 +9,8 @@
  *          ◄── side.filter, without the replies that it sent ◄────┘
  * ```
  *
- * The streams must not reach the API server during the wait, because it starts the command when it gets them.
- * When the kept input reaches its limit, the gateway stops reading from the client.
+ * The streams must not reach the API server during the wait, because the API server would start the command. When the
+ * kept input reaches its limit, the gateway stops reading from the client.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
@@ -71,8 +71,7 @@ interface Side {
   /** Returns a frame that shows text of the gateway to the client. */
   say(stream: 'stdout' | 'stderr', text: Uint8Array): Uint8Array;
   /**
-   * Returns the bytes of the API server that the client must get: without replies that the client already
-   * got.
+   * Removes replies that the client already got from the bytes of the API server.
    */
   filter(chunk: Uint8Array): Uint8Array;
 }
@@ -109,8 +108,8 @@ export class WaitingRoom extends Duplex {
   }
 
   /**
-   * Ends the wait and relays to this connection to the API server. Called once. @param head bytes that
-   * arrived with the 101 response
+   * Ends the wait, and relays between the client and this connection to the API server. Called once. @param head bytes
+   * that arrived with the 101 response
    */
   enter(inner: Duplex, head: Uint8Array): void {
     if (this.destroyed || this.writableEnded) {

@@ -49,7 +49,10 @@ export function createChunkedScanner(): ChunkedScanner {
 class Scanner implements ChunkedScanner {
   #state: number = SIZE;
   #digits = 0;
-  /** While the size line is parsed: the size so far. Then the remaining payload bytes of the chunk. */
+  /**
+   * While the size line is parsed, the part of the size that was read. After that, the remaining payload bytes of the
+   * chunk.
+   */
   #remaining = 0;
   #extension = 0;
   #trailerText = '';

@@ -16,7 +16,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { SHARED_READ_BUFFER } from '../../memory/read-buffers.ts';
 import { UpstreamStream } from './upstream-stream.ts';
 
-/** Address and TLS settings of the API server; `ApiServer` of `kube/api-server` matches. */
+/** Address and TLS settings of the API server. `ApiServer` of `kube/api-server` has all these fields. */
 export interface UpstreamEndpoint {
   readonly host: string;
   readonly port: number;

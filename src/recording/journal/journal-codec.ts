@@ -3,19 +3,18 @@
  * consists of a plain prefix and sealed (encrypted) records.
  *
  * ```
- *   file    prefix record…                          written once, to its end
- *   file    prefix record… 0 (u32) what stood there written over another one that was not needed any more
- *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another;
- *                                                    of a recording that is frames "tcjrnl3\n" and "tcjrnl4\n"
+ *   file    prefix record…                          new file
+ *   file    prefix record… 0 (u32)  old content     file that was written over an older one
+ *   prefix  "tcjrnl1\n"  key id (8)  salt (32)       lines, new file; "tcjrnl2\n": lines, over an older file
+ *                                                   "tcjrnl3\n" and "tcjrnl4\n": the same for frames
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
  *
- * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in
- * the file. The length of the record is authenticated, too, and so is the prefix in files of frames. A reader
- * therefore detects records that were changed, moved, omitted or copied from another file. It cannot detect
- * that the last records of a file are missing, as after a crash. The first record is the head. The second is
- * `part`, without content.
+ * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in the file.
+ * The authenticated data contains the length of the record and, in files of frames, the prefix. A reader therefore
+ * detects records that were changed, moved, omitted or copied from another file. It cannot detect that the last records
+ * of a file are missing, as after a crash. The first record is the head. The second is `part`, without content.
  *
  * A file may be written over the content of an older file. The old content was sealed with another key, so it
  * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
@@ -49,10 +48,10 @@ const ALGORITHM = 'aes-256-gcm';
 
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
- * Kinds of records. The field `at` of a record is an offset in the recording. For `part` it is the number of
- * an upload, and for `head` it is 0. `lines` contains bytes of the recording, as lines or frames. If the
- * recording consists of frames, `acknowledged` contains the number of bytes of lines before `at`, in eight
- * bytes.
+ * Kinds of records. The field `at` of a record is an offset in the recording. For `part` it is the number of an upload,
+ * and for `head` it is 0. `lines` contains bytes of the recording, as lines or frames. If the recording consists of
+ * frames, a record `acknowledged` contains eight bytes: the length of the lines that correspond to the frames before
+ * `at`.
  */
 export type RecordKind = (typeof KINDS)[number];
 
@@ -109,7 +108,7 @@ export class JournalError extends Error {
 
 export interface JournalSealer {
   readonly prefix: Uint8Array;
-  /** Returns the next record of the file, in as many pieces as `content` has, or more. */
+  /** Returns the next record of the file, as a list of at least as many pieces as `content` has. */
   seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 

@@ -44,7 +44,7 @@ const TAKEN = 'taken-';
 const MAX_DEPTH = 8;
 
 interface Owner {
-  /** Boot id and process-id namespace of the process. Process ids are comparable only if both are equal. */
+  /** Boot id and process-id namespace of the process. Two process ids are comparable only if these values are equal. */
   readonly place: string;
   readonly process: string;
   /** Id of the key, hexadecimal. */

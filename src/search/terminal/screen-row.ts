@@ -151,8 +151,8 @@ export class ScreenRow {
   }
 
   /**
-   * Writes characters `[start, end)` of a text into cells from `column` on, like {@link set}. Stops at the end of the
-   * row, at a character that is not {@link isPlain}, and at a cell whose character was not emitted.
+   * Writes characters `[start, end)` of a text into cells, starting at `column`, like {@link set}. Stops at the end of
+   * the row, at a character that is not {@link isPlain}, and at a cell whose character was not emitted.
    *
    * @returns number of written characters
    */

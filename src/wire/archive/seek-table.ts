@@ -27,7 +27,7 @@
 export const FRAME_BYTES = 256 * 1024;
 /** Maximum compressed size of a frame, which limits allocations. */
 export const MAX_COMPRESSED_BYTES = 2 * FRAME_BYTES;
-/** Maximum number of frames: 1 TiB, the largest possible recording. */
+/** Maximum number of frames, enough for the largest possible recording (1 TiB). */
 export const MAX_FRAMES = 4_194_304;
 
 const ZSTD_MAGIC = [0x28, 0xb5, 0x2f, 0xfd] as const;
@@ -158,7 +158,7 @@ export function parseSealedFrame(frame: Uint8Array): Uint8Array {
   return cipher;
 }
 
-/** True if the first and last bytes of a file or object look like those of an archive. Text never does. */
+/** True if a file or object with these first and last bytes looks like an archive. Text never does. */
 export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
   const magics = [ZSTD_MAGIC, GUARD_MAGIC, SEAL_MAGIC];
   return magics.some((magic) => beginsWith(head, magic)) || endsSeekable(tail);
@@ -240,7 +240,7 @@ function tableBytes(entries: number): number {
   return HEADER_BYTES + entries * ENTRY_BYTES + FOOTER_BYTES;
 }
 
-/** True if the bytes begin with `magic`. Bytes that are shorter than `magic` must be its beginning. */
+/** True if the bytes begin with `magic` or, if they are shorter, with all of its first bytes. */
 function beginsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   const length = Math.min(bytes.length, magic.length);
   return length > 0 && magic.slice(0, length).every((byte, index) => bytes[index] === byte);

@@ -8,7 +8,7 @@ import { JSON_ESCAPE_MODULE } from './json-escape-module.ts';
 const PIECE_BYTES = 64 * 1024;
 const INPUT = 64 * 1024;
 const OUTPUT = INPUT + PIECE_BYTES;
-/** Size of a table entry, in bytes. The last byte of an entry is the number of used bytes. */
+/** Size of a table entry, in bytes. The last byte of an entry contains the number of used bytes. */
 const ENTRY_BYTES = 8;
 
 const { memory, escape } = load();

@@ -38,7 +38,10 @@ const RANGES = 0b111;
 const RANGE_SHIFT = 3;
 const CONTINUES_SHIFT = 6;
 const FOLLOWING_SHIFT = 7;
-/** Ranges of second bytes for lead bytes that do not allow all. Bits 0–2 stand for 80–8F, 90–9F and A0–BF. */
+/**
+ * Allowed ranges of the second byte, by lead byte. All other lead bytes allow all ranges. Bits 0–2 stand for 80–8F,
+ * 90–9F and A0–BF.
+ */
 const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xe0, 0b100],
   [0xed, 0b011],
@@ -46,8 +49,8 @@ const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xf4, 0b001],
 ]);
 /**
- * Fates of up to four consecutive bytes, with the first byte in the lowest bits. The index consists of the
- * number of bytes that should follow a lead byte and of the following bytes that are valid.
+ * Fates of up to four consecutive bytes, with the first byte in the lowest bits. The index contains how many bytes
+ * should follow the first byte, and one bit for each following byte that is valid.
  */
 const PLANS = new Uint8Array(32);
 fillTables();

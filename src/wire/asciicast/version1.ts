@@ -10,7 +10,7 @@ import { isRecord } from '../is-record.ts';
 /** Maximum length of a version-1 file, because the complete file is read into memory. In bytes. */
 export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
 
-/** True if the beginning of a file is that of a version-1 document. */
+/** True if a file with this beginning is a version-1 document. */
 export function isVersion1(beginning: string): boolean {
   return /^\s*\{/.test(beginning) && /^[^[]*"version"\s*:\s*1\s*[,}]/.test(beginning.slice(0, 4096));
 }

@@ -84,7 +84,7 @@ export function createRecordReader(maxBytes: number, content: (piece: Uint8Array
   let missing = 0;
   let ended = false;
 
-  /** @returns the end of the header in `chunk`, or of the chunk */
+  /** Reads the message header. @returns the offset after it, or the end of the chunk if the header is incomplete */
   function readLead(chunk: Uint8Array, start: number): number {
     let at = start;
     for (; at < chunk.length && leadBytes < LEAD_BYTES; at += 1) {

@@ -1,7 +1,7 @@
 /**
- * Status of a recording: three independent fields, which all views, commands, queries and metrics use.
- * `state` tells whether the recording contains the end of the session. `result` tells how the command ended.
- * `trust` tells whether a trusted recorder signed the recording.
+ * Status of a recording: three independent fields, which all views, commands, queries and metrics use. `state` shows
+ * whether the recording contains the end of the session. `result` shows how the command ended. `trust` shows whether a
+ * trusted recorder signed the recording.
  */
 
 /**

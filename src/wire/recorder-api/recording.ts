@@ -59,15 +59,14 @@ export function podText({ cluster, kubernetes }: Pick<Recording, 'cluster' | 'ku
 
 /** Position of one upload in its session. */
 export interface RecordedPart {
-  /** Id that all parts of the session, and no others, have. */
+  /** Id of the session, which is the same in all parts of the session. */
   readonly session: string;
   /** Number of the upload in the session, from 1. */
   readonly number: number;
   readonly from: number;
   readonly to: number;
   /**
-   * Length of the header line in the cast, and the position in the session of the first byte after the header
-   * line.
+   * Length of the header line in the cast. The first byte after it has this position in the session.
    */
   readonly headerBytes: number;
   readonly headerEnd: number;

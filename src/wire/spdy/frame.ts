@@ -88,7 +88,7 @@ export interface SpdyParser {
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly SpdyEvent[];
-  /** True between frames. Only there can another frame be inserted. */
+  /** True between frames. Another frame can be inserted only at such a position. */
   readonly atBoundary: boolean;
   /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
