@@ -118,8 +118,8 @@ export function createCopies(options: CopiesOptions): Copies {
       const running = new Set(live.map(({ key }) => recordingId(key)));
       for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        // Keep the copies that have an earlier name of this recorder. They are the only copies until the new ones are
-        // signed. `takeover.ts` removes the old copies afterwards.
+        // Keep the copies that have an earlier name of this recorder. Until the new copies are signed, no other copies
+        // exist. `takeover.ts` removes the old copies afterwards.
         if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }

@@ -27,7 +27,7 @@ import { RECORDERS_FOLDER } from './segments.ts';
 
 export interface LeaseOptions {
   readonly bucket: Bucket;
-  /** Directory of the file with the name. A restarted recorder keeps its name. */
+  /** Directory of the file that contains the name of this recorder. A restarted recorder keeps its name. */
   readonly spoolDirectory: string;
   readonly leaseMs: number;
   /** The evidence log of this recorder: name and signing key. */

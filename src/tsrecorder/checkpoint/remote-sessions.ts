@@ -1,6 +1,6 @@
 /**
  * Lists open sessions of other recorders that use the same bucket. Sessions without a valid signed statement are
- * unverified. Their parts are never joined with parts of other sessions.
+ * unverified. Parts of such sessions are never joined with parts of other sessions.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
@@ -41,7 +41,7 @@ const STILL_RUNNING =
 const decoder = new TextDecoder();
 
 interface Beginning {
-  /** Changes if the start or the statement was rewritten. */
+  /** A text that changes if the start or the statement is rewritten. */
   readonly version: string;
   readonly meta: SpoolMeta;
   readonly head: CastHead;

@@ -1,6 +1,7 @@
 /**
  * Batches of events: documents with one event per line. A batch stays durable in the spool until it is signed and
- * stored. A batch ends after `periodMs`, or when it is large enough. Its name starts with the time of its first event.
+ * stored. A batch ends after `periodMs`, or when it is large enough. The name of a batch starts with the time of its
+ * first event.
  *
  * ```
  * events/2026-07-29/2026-07-29T11:45:08.133861649Z_<recorder>.ndjson

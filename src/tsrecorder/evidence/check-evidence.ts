@@ -64,7 +64,7 @@ export interface DescribedEvidence {
   readonly parts: number;
 }
 
-/** Describes and checks a recording. This reads the complete recording. */
+/** Describes and checks a recording. The check reads the complete recording. */
 export async function describeEvidence(
   entry: CatalogEntry,
   options: CheckOptions,

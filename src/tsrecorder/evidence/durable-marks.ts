@@ -11,14 +11,17 @@ export interface DurableMarksOptions {
   readonly log: Logger;
   /** Interval between entries for sessions with new durable bytes, in milliseconds. */
   readonly markMs: number;
-  /** Interval between entries for all open sessions, in milliseconds. They show that idle sessions are still open. */
+  /**
+   * Interval between entries for all open sessions, in milliseconds. These entries show that idle sessions are still
+   * open.
+   */
   readonly markAllMs: number;
 }
 
 export interface DurableMarks {
   /**
    * Called when `bytes` body bytes of a logged session are durable.
-   * @returns a promise that the acknowledgement must await, or undefined
+   * @returns a promise that must resolve before the acknowledgement, or undefined
    */
   grew(recording: string, bytes: number): Promise<void> | undefined;
   /** Called when a logged session is open and its spool is readable. */

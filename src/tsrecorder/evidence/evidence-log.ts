@@ -207,7 +207,7 @@ export class EvidenceLog {
     const { store, key, tailMs } = this.#options;
     while (this.#tailWanted) {
       const waitMs = this.#tailedAtMs + tailMs - performance.now();
-      // Wait at least one turn of the event loop. The copy then includes the entries of this turn.
+      // Wait at least one turn of the event loop. The copy then includes the entries of the current turn.
       if (!(await pause(Math.max(0, waitMs), this.#closing.signal))) return;
       this.#tailWanted = false;
       this.#tailedAtMs = performance.now();

@@ -35,7 +35,7 @@ export type FindingCode =
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
-  /** No log has this batch of events. This is only a notice if a trusted key signed the batch. */
+  /** No log has this batch of events. Severity: a notice if a trusted key signed the batch, otherwise a fault. */
   | 'document-unknown'
   /** The document of a hold is missing or replaced. */
   | 'hold-missing'
@@ -44,8 +44,8 @@ export type FindingCode =
   /** A document was not read, because it is larger than recorders write. */
   | 'document-oversized'
   /**
-   * None of the stores has the part of the session that precedes this part. This is only a notice if a single store was
-   * checked.
+   * None of the stores has the part of the session that precedes this part. Severity: a notice if a single store was
+   * checked, otherwise a fault.
    */
   | 'part-missing'
   /** Acknowledged bytes are lost. */

@@ -295,7 +295,7 @@ export function createLoggedHolds(
   };
 }
 
-/** Updates the last statements with those in signed entries. */
+/** Updates the last statements with statements from signed entries. */
 function addHolds(last: Map<string, HoldChange>, entries: readonly LogEntry[]): void {
   for (const { event } of entries)
     if (event.kind === 'held' || event.kind === 'released')

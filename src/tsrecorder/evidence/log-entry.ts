@@ -50,8 +50,8 @@ export type LogEvent =
   /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
   | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
   /**
-   * The spool has fewer bytes of a session than the log, so acknowledged bytes are lost. `found` is the number of bytes
-   * in the spool.
+   * The spool has fewer bytes of a session than the log states, so acknowledged bytes are lost. `found` is the number
+   * of bytes in the spool.
    */
   | {
       readonly kind: 'lost';

@@ -119,8 +119,8 @@ function follow(
 /**
  * Adds an entry to the index.
  *
- * @param signed true if a trusted key signed the entry. An unsigned entry can prove that an object must exist, but
- *   never that its absence is correct
+ * @param signed true if a trusted key signed the entry. An unsigned entry can prove that an object must exist, but it
+ *   can never excuse a missing object
  */
 function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): void {
   switch (event.kind) {

@@ -41,7 +41,7 @@ const baseSchema = z.strictObject({
     /** Number of the next entry, and hash of the previous one. */
     n: number,
     hash,
-    /** Open sessions: number of the entry, recording, header and durable bytes. */
+    /** Open sessions: number of the start entry, recording, hash of the header line, and number of durable bytes. */
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
     /** Last hold or release of each recording: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),

@@ -1,6 +1,6 @@
 /**
- * Compares the spool with the evidence log after a restart. Missing acknowledged bytes are reported in the evidence log
- * and in the process log.
+ * After a restart, compares the spool with the evidence log. Missing acknowledged bytes are reported in the evidence
+ * log and in the process log.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '../../observe/logger.ts';

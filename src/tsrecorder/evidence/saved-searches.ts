@@ -40,7 +40,7 @@ export const SEARCH_CHANGE: z.ZodType<SearchChange> = z.discriminatedUnion('kind
 ]);
 
 export interface SearchStore {
-  /** Returns the searches of an owner and the shared ones, by name. @throws TailcastError `STORE_FAILED` */
+  /** Returns the searches of an owner and the shared searches, sorted by name. @throws TailcastError `STORE_FAILED` */
   of(owner: string): Promise<Pick<SavedSearches, 'personal' | 'shared'>>;
   /**
    * Saves or removes a search.

@@ -58,7 +58,7 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
   /**
    * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
-   * possible, in the store. The recorder must not acknowledge bytes of the session earlier.
+   * possible, in the store. Until then, the recorder must not acknowledge bytes of the session.
    */
   started(start: SessionStart): Promise<void>;
   /**
@@ -66,7 +66,10 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
    * @returns a sentence about missing bytes; undefined if all durable bytes are in the spool
    */
   adopted(session: SessionStart): string | undefined;
-  /** Called when more bytes are in the spool. @returns a promise that the acknowledgement must await, or undefined */
+  /**
+   * Called when more bytes are in the spool.
+   * @returns a promise that must resolve before the acknowledgement, or undefined
+   */
   grew(recording: string, durable: number): Promise<void> | undefined;
   /** Adds evidence and a signature to a sidecar. Adds the start entry to the log if it is missing. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;

@@ -313,8 +313,8 @@ class RecordingCheck {
     end: LoggedEnd | undefined,
     where: { readonly log: string; readonly entry: number },
   ): Promise<void> {
-    // If another recording already had the id in the store, the stored recording has a different id than its start
-    // entry.
+    // The id of the stored recording differs from the id in its start entry if the store already had a recording with
+    // that id.
     const isIts =
       event.kind === 'start' &&
       (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));

@@ -24,7 +24,7 @@ export interface VerifyOptions {
   readonly checkpoint: readonly LogHead[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
-  /** True if a recording without evidence is a fault, and also a store without logs. Default: false. */
+  /** True if missing evidence is a fault: a recording without evidence, or a store without logs. Default: false. */
   readonly requireEvidence?: boolean;
   /** Maximum time since the last log entry about an open session, in milliseconds. Default: {@link UNFINISHED_MS}. */
   readonly unfinishedMs?: number;
@@ -49,7 +49,7 @@ export interface VerifyReport {
   readonly verdict: StoreVerdict;
   /** True if the verdict is `verified`. */
   readonly ok: boolean;
-  /** True if a key of the verifier signed a log here. */
+  /** True if a key of the verifier signed a log in this store. */
   readonly isOurs: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
   /** Number of started sessions without an end in the log and without a recording in the store. */

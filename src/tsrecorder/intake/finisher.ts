@@ -64,8 +64,8 @@ export interface Finisher {
 /** Number of uploads that are stored in parallel. */
 const CONCURRENCY = 4;
 /**
- * Number of bytes that are read and hashed in one step. This blocks the event loop for less than a millisecond; half
- * the size costs 8 % more CPU.
+ * Number of bytes that are read and hashed in one step. One step blocks the event loop for less than a millisecond;
+ * half the size costs 8 % more CPU.
  */
 const SEAL_READ_BYTES = 512 * 1024;
 

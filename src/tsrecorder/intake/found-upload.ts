@@ -38,7 +38,7 @@ export async function cutSpool(spool: RecoveredSpool): Promise<void> {
   await cutFile(spool.paths.notes, spool.notesBytes);
 }
 
-/** Reads the header line of a spool. Returns undefined if it is invalid. */
+/** Reads the header line of a spool. Returns undefined if the header line is invalid. */
 export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefined> {
   const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
   return parseHead(new TextDecoder().decode(line));

@@ -34,7 +34,10 @@ export interface GroupCommitOptions {
   readonly onCycle?: (durationMs: number, members: number) => void;
 }
 
-/** Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle, up to the window. */
+/**
+ * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The window is the
+ * upper limit.
+ */
 const MIN_IDLE_RATIO = 4;
 /**
  * Minimum time between the starts of two cycles, as a fraction of the window. Within this time, sessions share a cycle,

@@ -14,8 +14,8 @@ export interface IngestOptions {
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /**
-     * Maximum number of sessions in the spool: open ones, interrupted ones that can be continued, and finished ones.
-     * One node may use at most half of the slots that other nodes leave free.
+     * Maximum number of sessions in the spool: open sessions, interrupted sessions that can be continued, and finished
+     * sessions. One node may use at most half of the slots that other nodes leave free.
      */
     readonly maxSessions: number;
     /** Maximum pending bytes of all sessions. */

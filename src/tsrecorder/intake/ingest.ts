@@ -175,8 +175,8 @@ export class Ingest {
   }
 
   /**
-   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool. The recorder tries
-   * once to store each other session.
+   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool. The recorder makes one
+   * attempt to store each of the other sessions.
    */
   async close(): Promise<void> {
     this.#closing = true;
@@ -300,7 +300,7 @@ export class Ingest {
   }
 
   /**
-   * Moves a session to a new connection. This is one step, so concurrent connections wait for each other.
+   * Moves a session to a new connection. The move is a single step, so concurrent connections wait for each other.
    *
    * @returns undefined if the session has ended, or if the connection starts after the durable bytes of this recorder.
    *   In the second case this session ends. The connection then starts another part

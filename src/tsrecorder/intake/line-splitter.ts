@@ -3,7 +3,7 @@
  *
  * A line that starts with `{` is an object (the header or an annotation). The splitter returns complete objects. All
  * other lines are cast text, which the splitter returns in chunks without buffering, so that long lines need no memory.
- * It neither parses JSON nor copies: `bytes` of a cast piece is a view of the input chunk.
+ * The splitter neither parses JSON nor copies bytes: `bytes` of a cast piece is a view of the input chunk.
  */
 import { TailcastError } from '../../errors.ts';
 

@@ -1,6 +1,6 @@
 /**
  * Recognises annotations with exact output bytes in the form that gateways and `LineBatch` write. Binary output causes
- * one long annotation per line. Parsing each one as JSON would be slow.
+ * one long annotation per line. Parsing each annotation as JSON would be slow.
  */
 
 const START = Buffer.from('{"kind":"raw","base64":"', 'latin1');

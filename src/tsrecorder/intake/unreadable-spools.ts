@@ -1,6 +1,7 @@
 /**
- * Handles spools that are unreadable because of a failing disk or a damaged file. They may contain acknowledged bytes,
- * so they are never removed. Lists show them as damaged, and the recorder retries them forever.
+ * Handles spools that are unreadable because of a failing disk or a damaged file. Unreadable spools may contain
+ * acknowledged bytes, so they are never removed. Lists show unreadable spools as damaged, and the recorder retries them
+ * forever.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';

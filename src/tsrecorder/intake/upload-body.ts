@@ -1,7 +1,8 @@
 /**
  * The body of an upload, as lines or as frames. The recorder converts frames to lines and counts the durable bytes of
  * lines. A gateway can continue an upload of frames only at the end of a frame. The acknowledgements of such an upload
- * therefore refer only to ends of frames. They contain the number of line bytes and the number of frame bytes.
+ * therefore refer only to ends of frames. An acknowledgement contains the number of line bytes and the number of frame
+ * bytes.
  */
 import { isUtf8 } from 'node:buffer';
 import { TailcastError } from '../../errors.ts';

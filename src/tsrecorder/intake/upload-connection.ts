@@ -1,4 +1,4 @@
-/** One connection of an upload. It passes data between a transport and a session. */
+/** One connection of an upload. The connection passes data between a transport and a session. */
 import { createDeadline } from '../../async/deadline.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';

@@ -1,6 +1,6 @@
 /**
  * An upload of one session, from its header to the last durable byte. The class handles lines, offsets and the spool.
- * It is independent of HTTP and the store.
+ * The class is independent of HTTP and the store.
  *
  * ```
  * awaitingHeader ── header line ──► attached ◄── resume ── suspended
@@ -146,7 +146,7 @@ export class UploadSession implements Committable {
     this.#splitter = this.#createSplitter();
   }
 
-  /** Restores a session of an earlier process. It can continue after its last complete line. */
+  /** Restores a session of an earlier process. The session can continue after its last complete line. */
   static recovered(
     started: StartedUpload,
     position: SpoolPosition,

@@ -145,7 +145,7 @@ async function* notesIn(
   }
 }
 
-/** Annotations with exact bytes. They are matched without a JSON parser, because they are long. */
+/** Annotations with exact bytes. Such annotations are long, so they are matched without a JSON parser. */
 const RAW = /^\{"kind":"raw","base64":"([A-Za-z0-9+/=]*)"\}$/;
 
 function annotationOf(text: string | undefined): Annotation | undefined {

@@ -140,15 +140,15 @@ function namely(addresses: readonly string[]): string {
 }
 
 /**
- * Returns the offset of session byte `bodyOffset` in the cast of a part. Both offsets are starts of lines, because
- * recorders acknowledge and keep only complete lines.
+ * Returns the offset of session byte `bodyOffset` in the cast of a part. Both offsets are at the start of a line,
+ * because recorders acknowledge and keep only complete lines.
  */
 async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promise<number> {
   const { headerBytes, headerEnd } = described.part;
   if (bodyOffset <= headerEnd) return headerBytes;
   /**
-   * Number of session bytes before the offset that are not in the cast. These are the notes. The extra bytes of the
-   * stored header line are subtracted.
+   * Number of session bytes before the offset that are not in the cast. These bytes are the notes. The extra bytes of
+   * the stored header line are subtracted.
    */
   let elsewhere = headerEnd - headerBytes;
   for await (const lines of readPlaced(described)) {

@@ -65,7 +65,7 @@ export interface ScopeIndex<T extends Marked> {
 }
 
 /**
- * Creates an index by access mark. It reads the marks of each recording only once, because they never change.
+ * Creates an index by access mark. The marks of a recording never change, so the index reads them only once.
  *
  * @param describe returns the recording, or undefined for a missing or unreadable one. Restricted viewers do not see
  *   such a recording
@@ -109,7 +109,7 @@ export function createScopes<T extends Marked>(
   };
 }
 
-/** Merges lists without duplicates. @param lists each newest first */
+/** Merges lists without duplicates. @param lists lists that are each sorted newest first */
 async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promise<readonly T[]> {
   const [only = [], ...more] = lists.filter(({ length }) => length > 0);
   if (more.length === 0) return only;

@@ -1,7 +1,7 @@
 /**
- * The JSON document next to a stored cast. It contains facts that asciicast cannot express, and all fields of lists, so
- * that lists do not read casts. Without a sidecar (recordings of the reference, or copied ones), the facts come from
- * the cast.
+ * The JSON document next to a stored cast. A sidecar contains facts that asciicast cannot express, and all fields of
+ * lists, so that lists do not read casts. If the sidecar is missing (recordings of the reference, or copied
+ * recordings), the facts come from the cast.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';

@@ -32,7 +32,7 @@ export type ThreadAnswer =
   | { readonly kind: 'done' }
   | { readonly kind: 'failed'; readonly reason: string };
 
-/** A stored index. It contains the offsets of the keyframes in the file of keyframes. */
+/** A stored index, and the position of each keyframe in the file of keyframes. */
 export interface StoredIndex {
   readonly index: unknown;
   /** Offset of each keyframe's line, and the end of the last line. */

@@ -1,7 +1,7 @@
 /**
  * Play indexes of a recorder. An index is built when a viewer first opens the recording, or when a long session has
  * ended. Indexes are kept in a folder of the spool. If the indexes exceed the size limit, the least recently used
- * indexes are removed. They are built again on demand. Play indexes are not evidence.
+ * indexes are removed. Removed indexes are built again on demand. Play indexes are not evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
@@ -126,7 +126,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     async frame(entry, index) {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
       // Search shorter indexes too, because the viewer may have loaded a shorter index. Its keyframes also occur in
-      // longer ones.
+      // longer indexes.
       for (const { name } of [...whole, ...growingOf(entry)]) {
         const known = await readStored(name);
         const start = known?.frameOffsets[index];
@@ -369,8 +369,8 @@ async function removeLeftovers(directory: string): Promise<void> {
 }
 
 /**
- * Creates a function that removes the least recently used indexes, except `kept`. It reads the directory only when the
- * indexes since the last call may exceed the limit.
+ * Creates a function that removes the least recently used indexes, except `kept`. The function reads the directory only
+ * if the indexes written since the last call may exceed the limit.
  */
 function createTrim(directory: string, maxBytes: number): (kept: string) => Promise<void> {
   let total = Number.POSITIVE_INFINITY;

@@ -9,7 +9,7 @@ import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** Maximum number of concurrent builds. With two, one user cannot block all others. */
+/** Maximum number of concurrent builds. With two builds, one user cannot block all others. */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 

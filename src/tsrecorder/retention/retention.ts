@@ -22,7 +22,7 @@ export interface KeptRecording {
   readonly id: string;
   /** Milliseconds since the epoch. */
   readonly startedAtMs: number;
-  /** Time of the storage, in milliseconds since the epoch. */
+  /** Time when the recording was stored, in milliseconds since the epoch. */
   readonly storedAtMs: number;
   /** Size of cast, notes and sidecar. */
   readonly bytes: number;

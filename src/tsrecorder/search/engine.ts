@@ -24,14 +24,16 @@ export interface CompleteSession {
   readonly partial: boolean;
 }
 
-/** Writing part of a search engine. */
+/** The part of a search engine that writes the index. */
 export interface WritingEngine {
   /**
    * Returns the indexed version of a session, or undefined. Called before the session is read. If two recorders write
    * the session, the recorder that called `version` later wins.
    */
   version(id: string): Answered<string | undefined>;
-  /** Adds a session. The next flush writes it and removes its older version. Add each session once per flush. */
+  /**
+   * Adds a session. The next flush writes the session and removes its older version. Add each session once per flush.
+   */
   add(session: CompleteSession): Answered<void>;
   /** Writes the added sessions. @returns their number */
   flush(): Answered<number>;
@@ -52,7 +54,7 @@ export interface WritingEngine {
   check(): Answered<void>;
 }
 
-/** Reading part of a search engine. */
+/** The part of a search engine that executes queries. */
 export interface ReadingEngine {
   find(query: Query, may: ViewerTerms, page: Page): Answered<Found>;
   within(

@@ -16,7 +16,7 @@ export interface ReadingJob {
   readonly id: string;
   readonly key: number;
   readonly entry: CatalogEntry;
-  /** Size of its cast; 0 if no text is indexed. */
+  /** Size of the cast; 0 if no text is indexed. */
   readonly bytes: number;
   readonly effort: Effort;
   /** Called before the process gets the end of the recording. */

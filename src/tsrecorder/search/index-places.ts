@@ -10,6 +10,6 @@ export interface IndexPlaces {
   prepare(): Promise<'building' | 'ready'>;
   /** Replaces the current index by the next one. Both indexes must be closed. */
   swap(): Promise<void>;
-  /** Deletes an unusable index. @returns false if the error does not mean that it is unusable */
+  /** Deletes an unusable index. @returns true if the index was unusable and is deleted */
   discard(place: IndexPlace, error: unknown): Promise<boolean>;
 }

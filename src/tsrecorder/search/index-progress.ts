@@ -18,7 +18,7 @@ export interface IndexerOptions {
   readonly live: () => readonly LiveRecording[];
   readonly text: IndexedText;
   readonly trusted?: string;
-  /** Starts the writer process, until `signal` aborts. @throws Error with a sentence */
+  /** Starts the writer process. The process stops when `signal` aborts. @throws Error with a sentence */
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
   /** Called with the matching alert rules before a session is marked as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
@@ -45,7 +45,10 @@ export interface IndexProgress extends IndexStatus {
 }
 
 export interface Indexer {
-  /** Reports a new recording or part in the store. `owner`: from `recordedOwner`; default: the uploading node. */
+  /**
+   * Reports a new recording or part in the store. `owner` is the result of `recordedOwner`. Default: the uploading
+   * node.
+   */
   stored(id: string, owner?: string): void;
   /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
   pending(): PendingIds | undefined;

@@ -1,7 +1,8 @@
 /**
- * Keeps the index up to date with the store. It indexes new recordings when they are stored, running sessions with a
- * delay of one second, and all other recordings newest first. It erases removed recordings from the index. There is no
- * persistent queue: pending work is the difference between store and index. Recording never waits for the indexer.
+ * Keeps the index up to date with the store. The indexer indexes new recordings when they are stored, running sessions
+ * with a delay of one second, and all other recordings newest first. The indexer erases removed recordings from the
+ * index. There is no persistent queue: pending work is the difference between store and index. Recording never waits
+ * for the indexer.
  */
 import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/with-timeout.ts';
@@ -35,7 +36,7 @@ const MAX_LIVE = 500;
 const GROWING_TICKS = 10;
 /** Interval at which an idle indexer checks that its index was not replaced. */
 const CHECK_MS = 10_000;
-/** Maximum time for the current step when the indexer closes; then its process is killed. */
+/** Maximum time for the current step when the indexer closes. After this time, its process is killed. */
 const CLOSE_MS = 2000;
 /** Limits per flush: number of recordings, and total size of their casts in bytes. */
 const MAX_READ = 256;
@@ -55,7 +56,7 @@ export function startIndexer(options: IndexerOptions): Indexer {
 
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
-  /** New recordings. They are indexed before the recordings that the last comparison found. */
+  /** New recordings, which are indexed before the recordings that the last comparison found. */
   readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
@@ -408,7 +409,7 @@ class StoreIndexer implements Indexer {
     };
     const rest = text === 'off' ? undefined : await feedGrowth(index, known, end, charge);
     known.fed = end;
-    // Use start and id of the session even if the recording is a later part.
+    // Use the start time and the id of the session even if the recording is a later part.
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
     const names = sessionNames(session);

@@ -12,7 +12,7 @@ export interface Followed {
   fed: number;
   /** True if the remaining bytes are indexed only after the session has ended. */
   isDone: boolean;
-  /** Time at which the oldest unindexed byte was seen. */
+  /** Time when the indexer first saw the oldest unindexed byte. */
   waitingSince: number | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Recordings that are too long or too costly for a quick reading. The index reads them in pieces. */
+/** Recordings that are too long or too costly for a quick reading. The index reads such recordings in pieces. */
 import { FairQueue } from '../../async/fair-queue.ts';
 
 /** Result of reading a recording. `later`: the recording cannot be read now. */

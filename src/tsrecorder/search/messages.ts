@@ -59,8 +59,8 @@ export interface IndexOperations {
     readonly bytes?: Uint8Array;
   }): WorkDone & { readonly matches: readonly RuleMatch[] };
   /**
-   * Ends a recording, after the bytes in this request, if any. The next flush writes it and removes its older version.
-   * A recording that is too costly for a quick reading is dropped.
+   * Adds the bytes in this request, if any, and ends the recording. The next flush writes the recording and removes its
+   * older version. A recording that is too costly for a quick reading is dropped.
    *
    * @returns matching rules
    */

@@ -62,7 +62,10 @@ export interface RecorderSearchOptions {
   readonly log: Logger;
 }
 
-/** Limits of lists. Lists are fast and have many viewers, so more of them may run and wait than searches. */
+/**
+ * Limits of lists. Lists are fast and have many viewers, so the limits for lists are higher than the limits for
+ * searches.
+ */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
 /** Interval at which running sessions are read if a rule can end them. */
 const URGENT_MS = 200;

@@ -50,7 +50,7 @@ const listQuery = z.strictObject({
   sort: z.enum(LIST_SORTS).exactOptional(),
 }) satisfies z.ZodType<CatalogQuery>;
 
-/** Limits of event searches. They are low because each search reads batches from the store. */
+/** Limits of event searches. The limits are low because each search reads batches from the store. */
 const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
 
 const eventQuery = z.strictObject({

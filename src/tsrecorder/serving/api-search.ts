@@ -1,8 +1,8 @@
 /**
  * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
- * index. Restricted viewers get only the state of the index. Hidden sessions do not change this state. Their responses
- * are delayed to fixed time steps: otherwise the response time would show whether hidden sessions contain a word (ADR
- * 38).
+ * index. Restricted viewers get only the state of the index. Hidden sessions do not change this state. Responses to
+ * restricted viewers are delayed to fixed time steps. Otherwise the response time would show whether hidden sessions
+ * contain a word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -45,7 +45,7 @@ export interface SearchApiOptions {
 }
 
 const STEP_MS = 100;
-/** Above this number of pending recordings the index is incomplete for all viewers with a rule. */
+/** If more recordings are pending, the index counts as incomplete for all viewers with a rule. */
 const MAX_CHECKED = 1000;
 
 /** The part of the progress of the index that the viewer may see. */

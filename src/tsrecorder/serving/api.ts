@@ -126,7 +126,7 @@ const RETRY_AFTER_SECONDS = 1;
 
 const parameters = z.object({ id: z.string() });
 
-/** Adds the health checks of a listener. They report whether the process is alive and the store is usable. */
+/** Adds the health checks of a listener. The checks report whether the process is alive and the store is usable. */
 export function addHealth(
   app: FastifyInstance,
   { freeBytes, log }: Pick<ApiOptions, 'freeBytes' | 'log'>,

@@ -1,6 +1,4 @@
-/**
- * Cursors of lists. They are encrypted (AES-256-GCM), so that clients can neither read nor forge them.
- */
+/** Cursors of lists. Cursors are encrypted (AES-256-GCM), so that clients can neither read nor forge them. */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 
 /** Codec for cursors. */

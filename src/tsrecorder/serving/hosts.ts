@@ -9,7 +9,7 @@ export interface Hosts {
   /**
    * Returns true if a request may be served.
    * @param host `Host` header
-   * @param localAddress local address of the connection. It is also accepted as a host name
+   * @param localAddress local address of the connection. This address is also accepted as a host name
    */
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
   /**

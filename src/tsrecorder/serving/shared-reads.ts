@@ -11,8 +11,8 @@ import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /**
- * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes. The buffer fits into a CPU cache
- * together with the results.
+ * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes than this. The buffer fits into a CPU
+ * cache together with the results.
  */
 const READ_BYTES = 128 * 1024;
 
@@ -27,8 +27,9 @@ export interface SharedReads {
 }
 
 /**
- * Takes over the connection of `accepted`. Afterwards, `accepted` neither reads nor writes. Closing one socket also
- * closes the other. If `accepted` is not a connected socket, it stays unchanged, and its data events are used instead.
+ * Takes over the connection of `accepted`. After the takeover, `accepted` neither reads nor writes. Closing one socket
+ * also closes the other. If `accepted` is not a connected socket, it stays unchanged, and its data events are used
+ * instead.
  *
  * @param take called for each chunk. The chunk is valid only during the call. The first call is in the next turn of the
  *   event loop or later

@@ -112,7 +112,7 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
       if (socket !== asked) socket.on('drain', () => whenDrained());
       socket.once('close', () => events.closed());
       // If the client closes the connection before the end of the records, the upload is interrupted. If the client
-      // closes it later, the client does not wait for the confirmation.
+      // closes the connection later, it does not wait for the confirmation.
       socket.once('end', () => socket.destroy());
       // Pass on the bytes that arrived early, in the same way as later chunks.
       for (const early of [head, reads.early]) if (early.length > 0) read(early);

@@ -11,7 +11,7 @@
  * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
  *
  * The recorder identifies the uploader first. The recorder rejects requests with status codes, so that the uploader
- * tries its next recorder. After the 200 or 101 response of `/v2/record`, the recorder sends error frames instead.
+ * tries its next recorder. After the 200 or 101 response of `/v2/record`, the recorder reports errors in error frames.
  *
  * The first line of an upload must be an asciicast header of at most 4 MiB. Further lines have at most `maxLineBytes`,
  * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the resulting lines. Other
@@ -49,7 +49,7 @@ export interface UploaderAddress {
   readonly port: number;
 }
 
-/** Identity of an uploader. It comes from the tailnet, and never from the upload. */
+/** Identity of an uploader. The identity comes from the tailnet, and never from the upload. */
 export type UploaderIdentity =
   | { readonly kind: 'accepted'; readonly nodeId: string; readonly nodeName: string }
   | { readonly kind: 'refused'; readonly reason: string };

@@ -1,6 +1,6 @@
 /**
- * The adoption file of a session that this recorder rebuilt from a shared bucket. It names the recorder that started
- * the session. The file is stored next to the spool.
+ * The adoption file of a session that this recorder rebuilt from a shared bucket. The file names the recorder that
+ * started the session. The file is stored next to the spool.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -21,9 +21,7 @@ export function adoptionPath({ cast }: { readonly cast: string }): string {
   return cast.replace(/\.cast$/, '.adopted');
 }
 
-/**
- * Replaces the file. Writes the file. It is durable after the caller has synced the directory. @throws a system error
- */
+/** Writes or replaces the file. The caller must sync the directory. @throws a system error */
 export async function writeAdoption(path: string, adoption: StoredAdoption): Promise<void> {
   await removeFile(path);
   await writeDurableFile(path, [Buffer.from(`${JSON.stringify(adoption)}\n`)]);

@@ -33,7 +33,7 @@ export interface SpoolFile {
   readonly notesBytes: number;
   /** Number of appended bytes that are not durable. */
   readonly pendingBytes: number;
-  /** Makes all bytes durable that were already appended. The first call creates the files. Calls must not overlap. */
+  /** Makes all appended bytes durable. The first call creates the files. Calls must not overlap. */
   commit(): Promise<void>;
   close(): Promise<void>;
 }

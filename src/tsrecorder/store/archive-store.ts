@@ -41,7 +41,7 @@ import {
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
 
 /**
- * Size of the read at the end of an object, in bytes. This is enough for the seek table of nearly all archives, and for
+ * Size of the read at the end of an object, in bytes. Such a read contains the seek table of nearly all archives, and
  * complete small casts.
  */
 const TAIL_BYTES = 64 * 1024;
@@ -70,9 +70,9 @@ interface Known {
 
 /**
  * Creates a store that reads archives and plain casts in `store`, and writes new ones in `format`.
- * @param keys keys for sealed archives. Without the right key, the store can only list sealed archives, remove them,
- *   and return their size
- * @throws TailcastError `CONFIG_INVALID` if `sealed` lacks keys
+ * @param keys keys for sealed archives. If the key of a sealed archive is missing, the store can only list the archive,
+ *   remove it, and return its size
+ * @throws TailcastError `CONFIG_INVALID` if `format` is `sealed` and `keys` is missing
  */
 export function createArchiveStore(
   store: RecordingStore,

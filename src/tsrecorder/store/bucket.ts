@@ -16,7 +16,7 @@ export interface BucketPage {
 }
 
 export interface PutOptions {
-  /** True to fail if the name exists, provided that the store supports this check. */
+  /** If true, the write fails if the name exists. Some stores do not support this check. */
   readonly once?: boolean;
   /** True for recordings, which get the configured object-lock retention. */
   readonly retain?: boolean;
@@ -27,7 +27,10 @@ export interface PutOptions {
  * otherwise.
  */
 export interface Bucket {
-  /** Writes an object. With `once` it throws `UPLOAD_CONFLICT` if the name exists; otherwise it replaces the object. */
+  /**
+   * Writes an object. If `once` is set and the name exists, throws `UPLOAD_CONFLICT`. Otherwise replaces an existing
+   * object.
+   */
   put(name: string, content: Uint8Array, options?: PutOptions): Promise<void>;
   /**
    * Uploads the first `bytes` bytes of a file, and verifies size and checksum of the stored object.

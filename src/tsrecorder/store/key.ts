@@ -136,7 +136,7 @@ export function fixedWidth(time: string): string {
   return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
 }
 
-/** Compares the times of two keys. The result is negative if the left one is earlier. */
+/** Compares the times of two keys. The result is negative if the left key is earlier. */
 function compareTimes(left: string, right: string): number {
   const isWide = left.length === FIXED_LENGTH && right.length === FIXED_LENGTH;
   const [earlier, later] = isWide ? [left, right] : [fixedWidth(left), fixedWidth(right)];

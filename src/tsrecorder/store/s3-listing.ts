@@ -25,7 +25,7 @@ export interface S3ListingOptions {
   readonly bucket: Pick<Bucket, 'list'>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Maximum age of recordings that each list reads from the bucket. Older ones are read every `fullListMs`. */
+  /** Maximum age of recordings that each list reads from the bucket. Older recordings are read every `fullListMs`. */
   readonly recentMs: number;
   readonly fullListMs: number;
 }

@@ -18,7 +18,7 @@ import type { ObjectStat } from './store.ts';
 
 /** Maximum number of parts in memory, of all uploads together. */
 const MAX_PARTS = 4;
-/** Maximum number of parts. S3 allows 10 000 parts. Above the maximum, parts become larger. */
+/** Maximum number of parts. S3 allows 10 000 parts. If a file needs more parts, its parts become larger. */
 const MAX_PARTS_PER_UPLOAD = 9000;
 const DAY_MS = 86_400_000;
 
@@ -60,7 +60,7 @@ export class S3Uploader {
     this.#parts = parts;
   }
 
-  /** Writes an object from memory. @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists */
+  /** Writes an object from memory. @throws TailcastError `UPLOAD_CONFLICT` if `once` is set and the name exists */
   async put(name: string, content: Uint8Array, options: PutOptions): Promise<void> {
     if (options.once === true && !this.#knowsConditions && (await this.#parts.head(name)) !== undefined) {
       throw taken(undefined);
@@ -72,8 +72,8 @@ export class S3Uploader {
   }
 
   /**
-   * Writes the first `bytes` bytes of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists
-   * with other content
+   * Writes the first `bytes` bytes of a file. @throws TailcastError `UPLOAD_CONFLICT` if `once` is set and the name
+   * exists with other content
    */
   async putFile(name: string, path: string, bytes: number, options: PutOptions): Promise<void> {
     const file = await open(path, 'r');

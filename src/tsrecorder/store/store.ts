@@ -1,6 +1,6 @@
 /**
- * The store of finished recordings. Catalogue, API and finisher use only this interface. It is implemented for local
- * directories and for buckets.
+ * The store of finished recordings. Catalogue, API and finisher use only this interface. There are implementations for
+ * local directories and for buckets.
  *
  * Objects are written once and never changed. All other data of a recorder can be rebuilt from `list`.
  */
@@ -46,8 +46,8 @@ export interface ObjectStat {
   readonly storedBytes?: number;
   readonly modifiedAtMs: number;
   /**
-   * Identifies the content: differs after every replacement, even if length and time are the same. Undefined if the
-   * store has no such value.
+   * Identifies the content. The value changes with every replacement, even if length and time are the same. Undefined
+   * if the store has no such value.
    */
   readonly identity?: string;
 }

@@ -55,7 +55,7 @@ export interface NamedNotice {
   readonly notice: AccessNotice;
   /** Key that is unique for each step of each request of each gateway. */
   readonly key: string;
-  /** Id in the format of recording ids. Retention removes the marks of the notice by the time in this id. */
+  /** Id in the format of recording ids. Retention uses the time in this id to remove the marks of the notice. */
   readonly session: string;
 }
 

@@ -73,7 +73,7 @@ export class AlertJournal {
     return this.#damaged;
   }
 
-  /** Name of this recorder among the recorders of one store. It never changes while the journal exists. */
+  /** Name of this recorder among the recorders of one store. The name never changes while the journal exists. */
   get recorder(): string {
     return this.#recorder;
   }
@@ -189,7 +189,7 @@ export class AlertJournal {
     const lines = this.#needed();
     const content = encodeLines(lines);
     await replaceFile(this.#path, content);
-    // Forget the old file. It has no name any more, so later lines must not be written to it.
+    // Forget the old file. The old file has no name any more, so later lines must not be written to it.
     const old = this.#file;
     this.#file = undefined;
     await old?.close();

@@ -8,7 +8,7 @@ import { ACCESS_NOTICE, type AccessNotice } from './access-notice.ts';
 
 /** An alert in the journal. Plain data. */
 export interface Alert {
-  /** Id of the alert. It is equal on every recorder that finds the match. */
+  /** Id of the alert. The id is equal on every recorder that finds the match. */
   readonly id: string;
   readonly rule: string;
   /** Query and pattern at the time of the match; empty for a step of an access request. */

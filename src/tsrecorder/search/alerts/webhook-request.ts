@@ -68,7 +68,8 @@ export async function sendToWebhook(
       ? requestHttps(url, { ...options, ...(ca === undefined ? {} : { ca }) })
       : requestHttp(url, options);
     sent.once('response', answered.resolve);
-    // A receiver may respond and close the connection before it has read the complete message. Its response is valid.
+    // A receiver may respond and close the connection before it has read the complete message. Such a response is
+    // valid.
     sent.on('error', answered.reject);
     sent.end(body);
     const response = await answered.promise;

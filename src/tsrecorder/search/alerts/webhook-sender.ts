@@ -224,7 +224,7 @@ export class WebhookSender {
   /**
    * Takes the claim. If the store fails for longer than a lease, the alert is sent without a claim: a duplicate is
    * better than a delay.
-   * @throws the error of the store if the failures have not lasted for a lease
+   * @throws the error of the store if the failures have lasted less than a lease
    */
   async #claim({ alert, claim }: WaitingAlert): Promise<'mine' | 'told' | 'claimed'> {
     const { now, leaseMs, log, name, onStep } = this.#options;

@@ -32,7 +32,7 @@ export interface SearchServer {
   /**
    * Sends a request.
    * @returns the body of a successful response; undefined if it is empty
-   * @throws ServerError if the server refuses; Error with a sentence if there is no valid response in time
+   * @throws ServerError if the server refuses the request; Error with a sentence if there is no valid response in time
    */
   ask(request: ServerRequest): Promise<unknown>;
   /** Closes idle connections. */
@@ -112,7 +112,7 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
     ask: (asked) =>
       withTimeout(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
         const { status, text } = await send(asked, stop).catch((error: unknown) => {
-          // The server may have closed a keep-alive connection. Repeating a request is safe for all requests.
+          // The server may have closed a keep-alive connection. All requests are safe to repeat.
           if (error instanceof StaleConnectionError) return send(asked, stop);
           throw error;
         });

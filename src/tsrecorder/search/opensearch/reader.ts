@@ -29,7 +29,7 @@ import type { ServerIndex } from './server-index.ts';
 import { listIds } from './session-ids.ts';
 
 const HITS_PER_SESSION = 3;
-/** Timeout of a search in the server. It is shorter than the query timeout of the recorder. */
+/** Timeout of a search in the server. The server timeout is shorter than the query timeout of the recorder. */
 const SEARCH_TIMEOUT = '1900ms';
 const SEARCH_MS = 10_000;
 /** Number of sessions per request if this process checks the text of each session. */

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { errorReason } from '../../../errors.ts';
 import type { ServerAccess } from './client.ts';
 
-/** Plain data that is sent to other processes. It contains the file names of secrets, and not the secrets. */
+/** Plain data that is sent to other processes. The data contains the file names of secrets, and not the secrets. */
 export interface ServerIndex {
   readonly url: string;
   /** Prefix of the names of indices and aliases. */

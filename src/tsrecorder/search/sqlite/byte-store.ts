@@ -10,7 +10,7 @@ export interface Stored {
 }
 
 const FIRST_BYTES = 1024 ** 2;
-/** Maximum size of the block that is kept, in bytes. */
+/** Maximum size of the block that is kept for reuse, in bytes. */
 const KEPT_BYTES = 32 * 1024 ** 2;
 
 /** A growing store of bytes. */

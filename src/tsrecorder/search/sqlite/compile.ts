@@ -19,8 +19,8 @@ import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
   /**
-   * FTS5 expression that finds candidates. It contains the words of the query, and words that the conditions imply.
-   * Undefined if all sessions are candidates.
+   * FTS5 expression that finds candidates. The expression contains the words of the query, and words that the
+   * conditions imply. Undefined if all sessions are candidates.
    */
   readonly match: string | undefined;
   /** FTS5 expression with the words of the query only, for a single session whose conditions already match. */

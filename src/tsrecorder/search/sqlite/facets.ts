@@ -86,7 +86,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('result', result);
   add('trust', trust);
   add('id', id);
-  // These values change while a session runs, but its words stay the same.
+  // The following values change while a session runs, but the words of the session stay the same.
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
   if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);

@@ -103,7 +103,7 @@ interface Source {
   readonly values: readonly { readonly sql: string; readonly value: string }[];
 }
 
-/** Returns the sessions to check: those with the names, or those with the text. */
+/** Returns the sessions to check: sessions that match the name filters, or sessions that contain the text. */
 export function sourceOf(
   sessions: DatabaseSync,
   { text = '', may }: ListAsk,

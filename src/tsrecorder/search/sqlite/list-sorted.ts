@@ -151,7 +151,7 @@ function tied({ sql, values }: Condition, order: string, spillMs: number): Condi
   };
 }
 
-/** Returns the condition for sessions after a position of a list by value. */
+/** Returns the condition for sessions that follow a position in a list by duration or size. */
 function afterPosition(column: string, value: number | undefined, order: string): Condition {
   if (value === undefined) return { sql: `(${column} IS NULL AND s.ord < ?)`, values: [order] };
   return {
@@ -160,7 +160,7 @@ function afterPosition(column: string, value: number | undefined, order: string)
   };
 }
 
-/** Returns the conditions on sessions in addition to the lookup. */
+/** Returns the conditions on sessions that the lookup does not check. */
 function conditionsOf({ text = '', from = '', before = '' }: ListAsk, compiled: CompiledQuery): Condition {
   return {
     sql: [

@@ -63,7 +63,7 @@ interface StartedSession {
   readonly n: number;
   /** True if the session is new. */
   readonly isNew: boolean;
-  /** Words of its names, and words for their exact values. */
+  /** Words of the names of the session, and words for the exact values of these names. */
   readonly words: string;
   readonly facets: string;
 }
