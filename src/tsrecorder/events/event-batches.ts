@@ -43,7 +43,7 @@ export interface EventBatches {
   /**
    * Appends an event. Resolves when the event is durable.
    *
-   * @param time receive time, as in a key
+   * @param time receive time, in the format of recording keys
    * @param event JSON text
    * @throws TailcastError `STORE_FAILED`
    */

@@ -375,8 +375,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Adds the newest entries of other trusted recorders' logs to this log, so that `verify` detects a truncation of
-   * those logs.
+   * Adds the newest entries of the logs of other trusted recorders to this log. With these entries, `verify` detects a
+   * truncation of those logs.
    */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;

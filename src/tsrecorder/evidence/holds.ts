@@ -41,8 +41,8 @@ export interface HoldChange {
   readonly kind: 'held' | 'released';
   readonly recording: string;
   /**
-   * Time of the signature, in the format of `Date.toISOString`. Of two statements, the one with the later time is
-   * valid.
+   * Time of the signature, in the format of `Date.toISOString`. If there are two statements, the statement with the
+   * later time is valid.
    */
   readonly at: string;
   readonly reason: string;

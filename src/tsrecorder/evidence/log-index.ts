@@ -161,7 +161,7 @@ function addRemoval(
   if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
 }
 
-/** Signed entries replace unsigned ones. */
+/** Signed entries replace unsigned entries. */
 function addFirst<T>(map: Map<string, T>, name: string, value: T, signed: boolean): void {
   if (signed || !map.has(name)) map.set(name, value);
 }

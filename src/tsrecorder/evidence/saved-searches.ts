@@ -1,6 +1,6 @@
 /**
- * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. A document without
- * a trusted signature is ignored, and also a document whose name does not match its content.
+ * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. Documents without a
+ * trusted signature are ignored. Documents whose name does not match their content are ignored too.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';

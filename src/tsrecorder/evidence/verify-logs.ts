@@ -112,7 +112,7 @@ export async function readLogFrom(
   keys: KeyRing,
 ): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = [];
-  // Read the tail first, as in `readLogs`.
+  // Read the tail first, for the same reason as in `readLogs`.
   const tail = await readText(store, tailName(log), findings);
   const firsts = (await store.listDocuments(segmentPrefix(log)))
     .flatMap((name) => parseSegmentName(name)?.first ?? [])

@@ -26,7 +26,7 @@ export interface GroupCommitOptions {
   readonly windowMs: number;
   /** Number of pending bytes that starts a cycle before the end of the window. */
   readonly maxWaitingBytes: number;
-  /** Number of members that are committed in parallel, so that a slow file does not delay the others. */
+  /** Number of members that are committed in parallel. With several members, a slow file does not delay other files. */
   readonly concurrency: number;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;

@@ -30,7 +30,7 @@ export interface IngestOptions {
   readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** Returns the receive time for a new key. Each result is later than all earlier ones. */
+  /** Returns the receive time for a new key. Each call returns a later time than all earlier calls. */
   readonly issueTime: () => string;
   readonly log: Logger;
   /** Called when an upload ends. */

@@ -8,7 +8,7 @@ import { formatTime } from '../store/key.ts';
  * Creates a function that returns receive times.
  *
  * @param now returns milliseconds since the epoch, with fractions if the clock has them
- * @returns RFC 3339 in UTC with nine fraction digits. Each time is later than all previous ones, even after the clock
+ * @returns RFC 3339 in UTC with nine fraction digits. Each time is later than all previous times, even after the clock
  *   was set back
  */
 export function createReceiveTimes(now: () => number): () => string {

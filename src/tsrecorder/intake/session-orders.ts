@@ -126,7 +126,7 @@ export class SessionOrders implements LiveOrders {
   }
 }
 
-/** Returns the order of an annotation. Returns undefined for other annotations and for malformed ones. */
+/** Returns the order of an annotation. Returns undefined for other annotations and for malformed annotations. */
 function orderIn(line: string): OrderAnnotation | undefined {
   try {
     const annotation = parseAnnotation(line);

@@ -77,7 +77,7 @@ export interface SessionDependencies {
   readonly syncEntries: () => Promise<void>;
   readonly limits: SessionLimits;
   readonly meter: UploadMeter;
-  /** Returns the receive time for a new key. Each result is later than all earlier ones. */
+  /** Returns the receive time for a new key. Each call returns a later time than all earlier calls. */
   readonly issueTime: () => string;
   /** True if all sessions together have too many uncommitted bytes. */
   readonly isFull: () => boolean;

@@ -201,8 +201,8 @@ class StoreCatalog implements Catalog {
   async #indexed(scope: Scope): Promise<IndexedState | undefined> {
     const index = this.#options.index?.();
     if (index === undefined) return undefined;
-    // NOTE: read the live recordings before the listing. A recording that moves into the store meanwhile may appear in
-    // both lists, but is never missing.
+    // NOTE: read the live recordings before the listing. A recording that moves into the store between the two reads
+    // may appear in both lists, but is never missing.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
     return outsideIndex(index, live, listing, scope, this.#index);
@@ -217,8 +217,8 @@ class StoreCatalog implements Catalog {
 
   /** Returns all uploads within the scope. */
   async #uploads(scope: Scope): Promise<MergedUploads> {
-    // NOTE: read the live recordings before the listing. A recording that moves into the store meanwhile may appear in
-    // both lists, but is never missing.
+    // NOTE: read the live recordings before the listing. A recording that moves into the store between the two reads
+    // may appear in both lists, but is never missing.
     const live = this.#live(scope);
     const listing = await this.#listings.recent();
     if (scope === 'everything') return mergeUploads(withoutCopies(live, listing.remote), listing);

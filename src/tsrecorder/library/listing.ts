@@ -59,8 +59,8 @@ export function createListings(options: ListingsOptions): Listings {
 
   /** Lists again. Returns the previous listing if nothing changed. */
   async function listAgain(): Promise<Listing> {
-    // NOTE: list the open sessions before the store. A session that ends meanwhile may appear in both lists, but is
-    // never missing.
+    // NOTE: list the open sessions before the store. A session that ends between the two reads may appear in both
+    // lists, but is never missing.
     const open = (await remote?.()) ?? [];
     const stored = await store.list();
     const isSame = scanned === stored;

@@ -67,7 +67,7 @@ async function* followSpool(
 export interface Presentation {
   readonly rowsFirst: boolean;
   /**
-   * True if the session had no terminal. The recording then has no terminal size, and its lines end without carriage
+   * True if the session had no terminal. Such a recording has no terminal size, and its lines end without carriage
    * returns.
    */
   readonly withoutTerminal: boolean;

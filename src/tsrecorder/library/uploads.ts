@@ -1,5 +1,6 @@
 /**
- * Merges the uploads of all sources into one sorted list: running uploads, stored ones, and those at other recorders.
+ * Merges the uploads of all sources into one sorted list: running uploads, stored uploads, and uploads at other
+ * recorders.
  */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createPartFinder, newestFirst, sessionOf, withoutCopies, type Candidate } from './sessions.ts';
@@ -110,8 +111,8 @@ export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id:
 }
 
 /**
- * Returns the index of the first item for which `isAfter` is true, or the length of the list. `isAfter` must be true
- * for all later items too.
+ * Returns the index of the first item for which `isAfter` returns true. If there is no such item, returns the length of
+ * the list. `isAfter` must be true for all later items too.
  */
 function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
   let low = 0;

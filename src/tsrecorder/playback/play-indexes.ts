@@ -54,7 +54,7 @@ export interface PlayIndexes {
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
   /** Returns the transcript: a {@link TranscriptDocument}, gzip, or the progress of its build. Throws like `find`. */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
-  /** Returns the existing thumbnails by recording, and starts builds for some of the missing ones. */
+  /** Returns the existing thumbnails by recording, and starts builds for some of the missing thumbnails. */
   thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;
   /** Removes the files of removed recordings. */
   forget(ids: readonly string[]): Promise<void>;

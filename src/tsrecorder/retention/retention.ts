@@ -1,4 +1,4 @@
-/** Decides which recordings are removed, and for which reason. Pure functions. */
+/** Decides which recordings are removed, and why. Pure functions. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 
 /** Limits of a store. Without limits, no recordings are removed. */

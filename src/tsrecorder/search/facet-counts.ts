@@ -1,7 +1,7 @@
 /** Counts the values of facets. Pure. */
 import type { Facets, FacetValue } from '../../search/search-index.ts';
 
-/** Maximum number of counted sessions. The newest ones are counted. */
+/** Maximum number of counted sessions. The newest sessions are counted. */
 export const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 
@@ -9,7 +9,7 @@ const MAX_FACETS = 10;
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
 /**
- * Counts matching sessions, newest first. Stops at one session more than the maximum, and marks the counts as
+ * Counts matching sessions, newest first. Stops after one session more than the maximum, and marks the counts as
  * incomplete.
  */
 export function countFacets(sessions: Iterable<Faceted>): Facets {

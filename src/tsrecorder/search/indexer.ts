@@ -62,7 +62,7 @@ class StoreIndexer implements Indexer {
   readonly #long = new LongRecordings();
   /** Work units of running sessions. */
   #followWork = 0;
-  /** All recordings whose current version is not in the index, including unreadable and growing ones. */
+  /** All recordings whose current version is not in the index, including unreadable and growing recordings. */
   readonly #pending = new PendingRecordings();
   /** Recordings that searches find in the index, and that lists read from the store. */
   readonly #apart = new Set<string>();
@@ -456,8 +456,8 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
     const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: read the live recordings before and after the store is listed, because a recording can move into the store
-    // meanwhile.
+    // NOTE: read the live recordings before and after the listing of the store, because a recording can move into the
+    // store during the listing.
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);

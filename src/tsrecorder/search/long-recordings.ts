@@ -21,7 +21,7 @@ export class LongRecordings {
   readonly #queue = new FairQueue<string>();
   /** Jobs by user of the recording. */
   readonly #jobs = new Map<string, Job>();
-  /** Work units that long recordings may use while short ones wait. */
+  /** Work units that long recordings may use while short recordings wait. */
   #credit = 0;
 
   /** True if there are long recordings to read. */
@@ -29,7 +29,7 @@ export class LongRecordings {
     return this.#queue.size > 0 || this.#jobs.size > 0;
   }
 
-  /** True if the next recording to read is a long one, although short ones wait. */
+  /** True if the next recording to read is a long recording, although short recordings wait. */
   get isDue(): boolean {
     return this.hasMore && this.#credit > 0;
   }
@@ -54,7 +54,7 @@ export class LongRecordings {
   }
 
   /**
-   * Reads one piece of a recording. Selects the user with the least work so far.
+   * Reads one piece of a recording. Selects the user whose recordings needed the least work.
    *
    * @param read starts reading a recording
    * @returns the id of the recording if its last piece was read, otherwise undefined

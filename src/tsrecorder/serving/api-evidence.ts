@@ -40,10 +40,7 @@ const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
 /** Time before and after a session, in nanoseconds. API events within this time count as part of the session. */
 const AROUND_NS = 60_000_000_000n;
-/**
- * Maximum duration of a session for which API events are returned. For a longer session, only events of its first hours
- * are returned.
- */
+/** Maximum duration for API events of a session. For a longer session, only events of its first hours are returned. */
 const MAX_SPAN_SECONDS = 4 * 3600;
 
 /** Adds the routes to `app`. */

@@ -45,7 +45,9 @@ export interface SearchApiOptions {
 }
 
 const STEP_MS = 100;
-/** If more recordings are pending, the index counts as incomplete for all viewers with a rule. */
+/**
+ * If the number of pending recordings exceeds this limit, the index counts as incomplete for all viewers with a rule.
+ */
 const MAX_CHECKED = 1000;
 
 /** The part of the progress of the index that the viewer may see. */

@@ -36,7 +36,7 @@ export interface Listeners {
 /**
  * Starts the listeners. Each listener has its own `maxConnections`. All listeners serve the health checks.
  *
- * @throws a system error if an address is unusable; then nothing listens
+ * @throws a system error if an address is unusable. In that case, nothing listens
  */
 export async function openListeners(options: ListenersOptions): Promise<Listeners> {
   const { upload, read, uploads, viewers, freeBytes, metrics, log } = options;

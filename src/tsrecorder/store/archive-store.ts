@@ -69,7 +69,7 @@ interface Known {
 }
 
 /**
- * Creates a store that reads archives and plain casts in `store`, and writes new ones in `format`.
+ * Creates a store that reads archives and plain casts in `store`, and writes new casts in `format`.
  * @param keys keys for sealed archives. If the key of a sealed archive is missing, the store can only list the archive,
  *   remove it, and return its size
  * @throws TailcastError `CONFIG_INVALID` if `format` is `sealed` and `keys` is missing

@@ -37,7 +37,7 @@ export interface DiskLister {
   markOf(id: string): Promise<string | undefined>;
 }
 
-/** @param report called with the path of each link or special file in place of a folder */
+/** @param report called with the path of each link or special file that has the name of a folder */
 export function createDiskLister(
   directory: string,
   nowMs: () => number,

@@ -1,7 +1,7 @@
 /**
  * Names of recordings and events in the store. Pure.
  *
- * The layout is that of the reference: `<node>/<time>.cast` and `<node>/events/<time>.event`. `<node>` is the stable id
+ * The reference uses the same layout: `<node>/<time>.cast` and `<node>/events/<time>.event`. `<node>` is the stable id
  * of the uploading node, and `<time>` is the receive time of the recorder. Times are written with nine fraction digits,
  * so that keys sort by time. Keys with fewer digits are also readable.
  *

@@ -60,7 +60,7 @@ export function createDigest(mode: ChecksumMode): {
 }
 
 /**
- * Compares the checksums that a store reports with the expected ones.
+ * Compares the checksums that a store reports with the expected checksums.
  *
  * @returns undefined if the store reports no comparable checksum
  */

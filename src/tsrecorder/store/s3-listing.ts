@@ -53,7 +53,7 @@ class Listing implements S3Listing {
   #last: readonly StoredRecording[] = [];
   /** Time of the last full list; undefined if one is due. */
   #fullAt: number | undefined;
-  /** Number of changes so far. If this number changes during a full list, the list is obsolete. */
+  /** Number of changes since the start. If this number changes during a full list, the list is obsolete. */
   #generation = 0;
   readonly list = createSharedStep(createSequence(), () => this.#list());
 

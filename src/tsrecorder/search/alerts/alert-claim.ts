@@ -13,7 +13,7 @@ import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-/** Signs claims and marks, and verifies those of other recorders. */
+/** Signs claims and marks, and verifies claims and marks of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
   /** @returns the signed value, or the reason why the text is invalid */

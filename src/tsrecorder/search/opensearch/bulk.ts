@@ -38,7 +38,7 @@ const BULK_ANSWER = z.object({
 });
 
 /**
- * Sends documents, and repeats those that an overloaded server rejects. @returns the final status of each document, in
+ * Sends documents. Repeats documents that an overloaded server rejects. @returns the final status of each document, in
  * order. @throws ServerError, Error
  */
 export async function sendBulk(options: BulkOptions, actions: readonly Action[]): Promise<readonly number[]> {

@@ -43,7 +43,7 @@ export interface SearchServer {
 export class ServerError extends Error {
   override readonly name = 'ServerError';
   readonly status: number;
-  /** Error types, including those of the causes. */
+  /** Error types, including the types of the causes. */
   readonly kinds: readonly string[];
 
   constructor(status: number, kinds: readonly string[]) {

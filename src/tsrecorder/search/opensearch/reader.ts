@@ -153,8 +153,8 @@ export class ServerIndexReader implements ReadingEngine {
 
   async list(ask: ListAsk): Promise<ListedSessions> {
     const { text = '', limit } = ask;
-    // NOTE: a lookup in the text index depends on all sessions, also on hidden ones. For this reason, only unrestricted
-    // viewers use the text index.
+    // NOTE: a lookup in the text index takes time for all sessions, including hidden sessions. For this reason, only
+    // unrestricted viewers use the text index.
     const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
     const found: ListedSession[] = [];
     for await (const { id, at, listed } of this.#listed(ask, isTried)) {
@@ -234,7 +234,7 @@ export class ServerIndexReader implements ReadingEngine {
     return others.length === 0;
   }
 
-  /** Returns the current state of the found sessions. Omits removed sessions, and reports partial ones. */
+  /** Returns the current state of the found sessions. Omits removed sessions, and reports partial sessions. */
   async #shown(hits: readonly SearchHit[], compiled: CompiledSearch): Promise<readonly FoundSession[]> {
     const documents = compiled.hasText
       ? await this.#documents(hits.map(({ _source }) => _source.session))

@@ -8,7 +8,7 @@ export interface ServerIndex {
   readonly url: string;
   /** Prefix of the names of indices and aliases. */
   readonly name: string;
-  /** The active index, or the one that is being built next to it. */
+  /** The active index, or the new index that is being built next to it. */
   readonly which: 'current' | 'next';
   /** Number of shards of a new index. */
   readonly shards: number;

@@ -2,7 +2,7 @@
  * Writes the index.
  *
  * The version of a document is the time when the recorder started to read the recording. If two recorders write one
- * session, the one that started to read later wins. Version conflicts are therefore not errors.
+ * session, the recorder that started to read later wins. Version conflicts are therefore not errors.
  *
  * The document of a session is written twice. The first write precedes the moments; it contains an empty version and
  * the maximum number of moments. The second write follows the moments. If a crash occurs between the two writes, the

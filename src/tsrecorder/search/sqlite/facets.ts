@@ -19,7 +19,7 @@ export function exitWord(code: number): string {
   return `exit_${code}`;
 }
 
-/** Returns the word for a class of durations. Each class is twice as long as the one before. */
+/** Returns the word for a class of durations. Each class is twice as long as the previous class. */
 export function durationWord(size: number): string {
   return `duration_${size}`;
 }
