@@ -137,7 +137,7 @@ const COMMON: Readonly<Record<string, string>> = {
   socket: SOCKET_SETTING.description,
   opsListen: 'address of /livez, /readyz and /metrics, or off',
   logLevel: 'least important level that is logged',
-  drainSeconds: 'maximum time for running sessions and uploads after a stop',
+  drainSeconds: 'maximum time for running sessions and uploads after a stop signal',
 };
 
 function settingsPage(): string {

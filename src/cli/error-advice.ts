@@ -3,7 +3,7 @@ import type { ErrorCode } from '../errors.ts';
 
 /** Advice by error code. */
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
-  INTERNAL: 'Report this defect of tailcast with the lines of the log.',
+  INTERNAL: 'Report this defect of tailcast, and include the log lines of the error.',
   CONFIG_INVALID: 'Change the settings that the message names. See `docs/config.md`.',
   USAGE: 'Run the command with `--help`.',
   START_FAILED: 'Change the address, directory or permission that the message names.',
@@ -55,7 +55,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`). Keep each key as long as ' +
     'its recordings exist.',
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
-  SESSION_ENDED: 'Ask the person or the owner of the rule in the message before you start the session again.',
+  SESSION_ENDED:
+    'Before you start the session again, ask the person or the owner of the rule that the message names.',
   SESSION_REFUSED: 'Read the message of the API server: the pod may be gone, or you may lack a right.',
   SESSION_LIMIT:
     'The policy limits the duration and the idle time of a session. Connect again. See `docs/identity.md`.',
@@ -103,15 +104,15 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPSTREAM_BROKEN:
     'Check proxies between the gateway and the API server, and the server address in the kubeconfig.',
   UPSTREAM_REFUSED_ACCOUNT:
-    'Clients with support for `Retry-After` retry. Shortly after a restart of the API server the error ' +
-    'disappears. If it continues, give the account its role again: `tailcast doctor gateway`.',
+    'After a restart of the API server the error disappears soon, and clients that support `Retry-After` ' +
+    'retry. If the error continues, give the account its role again: `tailcast doctor gateway`.',
   OVERLOADED: 'Retry later. If the error continues, run another gateway.',
   SHUTTING_DOWN: 'Retry: another gateway responds, or this gateway after its restart.',
   CLEANUP_INCOMPLETE: 'Fix the problems that the message names, and run `tailcast operator --cleanup` again.',
   CONTROL_FAILED: 'Check the operator’s credentials for the API of the control server, and their scopes.',
   OBJECT_NOT_OURS: 'Rename the resource, or remove the existing object with this name.',
   AUDIT_LOG_UNUSABLE: 'Name the complete, uncompressed file that the API server writes.',
-  RECORDING_MALFORMED: 'Another program wrote or cut off the file.',
+  RECORDING_MALFORMED: 'Another program wrote or truncated the file.',
   RECORDER_UNREACHABLE: 'Check the address (`--recorder`), and that a recorder runs there.',
   WIRE_MALFORMED: 'The peer uses another protocol. Check the address and the program at this address.',
   WIRE_LIMIT: 'A peer sent a frame or message above the limit.',

@@ -13,7 +13,7 @@ export const STATIC_IDENTITY = z.strictObject({
   userId: z
     .union([z.int().min(0), z.string().regex(/^\d+$/)])
     .default(1)
-    .describe('numeric ID of the user; a string above 2^53'),
+    .describe('numeric ID of the user; write IDs above 2^53 as strings'),
   tags: z
     .array(z.string().startsWith('tag:'))
     .min(1)

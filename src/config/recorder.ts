@@ -108,7 +108,10 @@ export const RECORDER_SETTINGS = {
       'default: no restrictions',
     '<rules>',
   ),
-  trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),
+  trustedGateways: listSetting(
+    'tags or stable node IDs of gateways with a portal; requires the setting viewers',
+    '<tags>',
+  ),
   evidenceKey: textSetting(
     'private key that signs recordings and the log (Ed25519, PKCS#8 PEM), created if missing; default: a key ' +
       'in the spool',
@@ -155,7 +158,7 @@ export const RECORDER_SETTINGS = {
     0,
   ),
   minRetentionDays: setting(
-    'days in which maxStoreBytes removes no recording; new sessions are refused instead',
+    'minimum age in days of a recording that maxStoreBytes removes; new sessions are refused if no older one is left',
     wholeNumber(0, 36_500),
     1,
   ),

@@ -85,7 +85,7 @@ function createSessionMetrics(makers: MetricMakers) {
     sessions: labelled('tailcast_sessions_total', 'Stopped interactive sessions, by outcome.', 'outcome'),
     unrecordedSessions: counter(
       'tailcast_sessions_unrecorded_total',
-      'Sessions with a recorder in their grant that ran unrecorded.',
+      'Unrecorded sessions of callers whose grants name a recorder.',
     ),
     recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that continued.'),
     recorderLosses: labelled(

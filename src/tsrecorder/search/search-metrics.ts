@@ -56,7 +56,7 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
   });
   gauge(
     'tailcast_search_lag_seconds',
-    'Age of the oldest durable output of a running session that is not in the search index.',
+    'Age of the oldest durable output that is not in the search index, over all running sessions.',
     ({ lagSeconds }) => lagSeconds,
   );
   gauge(
