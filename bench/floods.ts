@@ -36,7 +36,10 @@ const READ_BYTES = 4 * 1024;
 const READ_EVERY_MS = 100;
 /** Maximum time until the process detects disconnected clients. */
 const SETTLE_S = 20;
-/** Tolerance for bytes that were read before the limit was reached, and for bytes in transfer to or from the file. */
+/**
+ * Allowed excess over the limits: bytes that were read before a limit was reached, and bytes on the way to or from a
+ * file.
+ */
 const SLACK_BYTES = 256 * 1024;
 
 if (process.send === undefined) process.exitCode = await main();

@@ -64,7 +64,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** Peers that these peers are compared with also take part. */
+/** Peers to run. Peers to compare them with run as well. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)

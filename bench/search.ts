@@ -1,12 +1,12 @@
 /**
- * Measures the search of a recorder with a generated archive (`search-archive.ts`): the speed of indexing, of queries
- * (also during indexing and with an empty page cache), and the delay until a running session is found.
+ * Measures the search of a recorder with a generated archive (`search-archive.ts`): the speed of indexing, the speed of
+ * queries (also during indexing and with an empty page cache), and the delay until a running session is found.
  *
- *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
+ * npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
  * [--engine=opensearch]
  *
  * The indexer, its processes and its files are real; only the store is generated. `--keep` keeps the index and the
- * measurements of its build (`built.json`) in the folder. The next run reads both and measures everything else.
+ * measurements of its build (`built.json`) in the folder. The next run reuses both instead of building the index.
  * `--build` builds and keeps the index, and runs no queries. Exits with 1 if a goal is missed. `--engine=opensearch`
  * starts an OpenSearch with one node on this machine (needs Maven and Java). The CPU time of the writer does not
  * include OpenSearch, and the goals are the same as for the index in files.

@@ -60,7 +60,7 @@ const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 /**
  * Welch's t of two samples: the difference of their means in standard errors.
  *
- * @returns a value that exceeds ±2.6 because of random noise in one of a hundred cases
+ * @returns a value that random noise moves outside ±2.6 in one of a hundred cases
  */
 function welch(left: readonly number[], right: readonly number[]): number {
   const mean = (values: readonly number[]): number =>

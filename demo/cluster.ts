@@ -52,7 +52,7 @@ export interface DemoCluster {
   readonly adminToken: string;
   /** A sentence for users about the kind of terminal that shells get. */
   readonly describeTerminal: string;
-  /** Kills all processes, closes all connections and removes the scratch directory. May be called twice. */
+  /** Kills all processes, closes all connections and removes the scratch directory. A second call has no effect. */
   close(): Promise<void>;
 }
 

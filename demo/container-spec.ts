@@ -13,7 +13,7 @@ export interface ContainerSpec {
   readonly ports: readonly number[];
 }
 
-/** Reads a container from the spec of a pod. Missing fields become empty. */
+/** Reads a container from the spec of a pod. Missing fields become empty values. */
 function parseContainer(container: Json): ContainerSpec {
   return {
     name: stringAt(container, 'name'),

@@ -26,7 +26,7 @@ export type ContainerState =
 
 export interface ContainerDependencies {
   /**
-   * Starts the program. `size` is the initial size of its terminal. If the function throws, the container exits with
+   * Starts the program. `size` is the initial size of its terminal. If this function throws, the container exits with
    * code 128.
    */
   readonly start: (size: TerminalSize) => RunningProcess | BuiltInProgram;
@@ -134,7 +134,7 @@ export class Container {
     onChange();
   }
 
-  /** Waits for the restart delay. @returns false if the container was stopped in the meantime */
+  /** Waits for the restart delay. @returns false if the container was stopped during the delay */
   async #prepareRestart(): Promise<boolean> {
     if (this.#halted.signal.aborted) return false;
     this.#lastState = this.#state;

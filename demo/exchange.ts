@@ -42,7 +42,7 @@ const MAX_BODY_BYTES = 3 * 1024 * 1024;
 const JSON_TYPE = 'application/json';
 const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCHES.keys()];
 
-/** Creates an exchange for a request of `user`. `closing` aborts streamed responses. */
+/** Creates an exchange for a request of `user`. If `closing` aborts, streamed responses end. */
 export function createExchange(
   request: HttpRequest,
   response: HttpResponse,

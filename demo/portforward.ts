@@ -9,7 +9,7 @@ export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
 /** WebSocket subprotocol for a tunnel that contains SPDY, which port-forward uses. */
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
-/** Maximum number of forwarded connections. Each of them uses two streams. */
+/** Maximum number of forwarded connections. Each connection uses two streams. */
 const MAX_FORWARDED = 200;
 
 interface Pair {

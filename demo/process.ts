@@ -62,7 +62,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** Time without output after the exit of a program. Afterwards, output of its background jobs is ignored. */
+/** After a program has exited, output of its background jobs is read until none arrives for this time. */
 const SILENT_AFTER_EXIT_MS = 400;
 
 /** Starts the program of `plan` with pipes, in a new process group. */

@@ -12,7 +12,9 @@ export interface StreamOptions {
 
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
-  /** Ends when the client closes its input. Clients cannot do this in v1, or over WebSocket before v5. */
+  /**
+   * Input from the client; ends when the client closes it. Clients cannot close it in v1, or over WebSocket before v5.
+   */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;
   readonly stderr: Writable | undefined;
@@ -50,7 +52,7 @@ export function createSizes(): Sizes {
   };
 }
 
-/** Returns a function that calls `push`, or `refuse` if `push` throws because of invalid bytes. */
+/** Returns a function that calls `push`, and then `refuse` if `push` throws. */
 export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): (bytes: Uint8Array) => void {
   return (bytes) => {
     try {

@@ -6,7 +6,10 @@ import type { RunningPod } from './pod-runtime.ts';
 import { ProgramNotFound, type ExitResult, type RunningProcess } from './process.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
 
-/** Time that a terminal session waits for the client's terminal size. Afterwards it starts with 80x24. */
+/**
+ * Time that a terminal session waits for the client's terminal size. Without a size, the session then starts with
+ * 80x24.
+ */
 const FIRST_SIZE_MS = 300;
 /** Delay between SIGHUP and SIGKILL after the client has disconnected. */
 const HANG_UP_MS = 2_000;

@@ -61,7 +61,7 @@ async function route(exchange: ApiExchange, rest: RestDependencies): Promise<voi
   }
 }
 
-/** Handles requests for discovery. @returns false if the path belongs to other requests */
+/** Handles requests for discovery. @returns false if the path is not a discovery path */
 function discover(exchange: ApiExchange): boolean {
   const given = exchange.path.segments;
   const segments = given.at(-1) === '' ? given.slice(0, -1) : given;

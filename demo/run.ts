@@ -225,8 +225,8 @@ function openGateway(parts: {
       ['lateKeyFile', isApprover ? join(directory, 'gateway', 'late.key') : undefined],
       ['opsListen', 'off'],
       ['accessLog', false],
-      // the account belongs to the user of the demo, and usually is an administrator
-      // the group of `demoIdentity`
+      // the account is that of the demo's user, who usually is an administrator
+      // `system:masters` is the group of `demoIdentity`
       ['claimableGroups', 'system:masters,sre'],
     ]),
     environment: new Map(),

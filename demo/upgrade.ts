@@ -12,12 +12,12 @@ function isBearerSubprotocol(name: string): boolean {
   return name.toLowerCase().startsWith(BEARER_PREFIX);
 }
 
-/** An upgrade request without a response so far. `head` contains bytes that arrived after the request. */
+/** An upgrade request before its response. `head` contains bytes that arrived after the request. */
 export interface ApiUpgrade {
   readonly request: IncomingMessage;
   readonly socket: Duplex;
   readonly head: Uint8Array;
-  /** True after the 101 was sent; the request can no longer be rejected. */
+  /** True after the 101 response was sent. After that, the request cannot be rejected. */
   switched?: boolean;
 }
 

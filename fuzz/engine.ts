@@ -24,20 +24,20 @@ export interface FuzzReport {
   readonly failure: FuzzFailure | undefined;
 }
 
-/** Minimising such an input would take this long for each step. */
+/** Thrown if an input exceeds the time limit. It is not minimised, because each step would take as long. */
 class TooSlow extends Error {
   override readonly name = 'TooSlow';
 }
 
-/** Runs one input like `fuzz`, with random numbers derived from the input. */
+/** Runs the target with one input. The random numbers depend only on the input, as in `fuzz`. */
 export function replay(target: FuzzTarget, input: Uint8Array): string {
   return runOnce(target, input, MAX_CPU_MS).outcome;
 }
 
 /**
  * @param options.until end in milliseconds of `performance.now()`; at least one input is tried
- * @param options.maxRuns maximum number of inputs; with a seed, the run is then the same on every machine that is
- * fast enough
+ * @param options.maxRuns maximum number of inputs; with a seed, the run is the same on every machine that completes
+ * them in time
  * @returns the first failure, minimised
  */
 export function fuzz(

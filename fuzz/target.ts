@@ -67,13 +67,16 @@ export interface StreamParser<Output> {
 export interface StreamCheck<Output> {
   readonly create: () => StreamParser<Output>;
   readonly refusal: Refusal;
-  /** Name of the error for everything after the first error; undefined if the parser does not promise one. */
+  /**
+   * Returns the name of the error that the parser must throw for all later input after an error; undefined if later
+   * input may have any result.
+   */
   readonly afterRefusal?: (refused: string) => string;
   /** Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy views. */
   readonly merge: (outputs: readonly Output[]) => readonly unknown[];
 }
 
-/** Output of a stream parser that was fed byte by byte. */
+/** Output and error of a stream parser. */
 export interface StreamResult {
   readonly merged: readonly unknown[];
   readonly refused: string | undefined;
@@ -94,7 +97,7 @@ export function checkStream<Output>(
   );
   const actual = feed(cutAtRandom(input, random), check);
   ensure(expected.refused === actual.refused, `refusals differ: ${expected.refused} and ${actual.refused}`);
-  // A chunk with a rejected end gives no output at all, so fewer outputs are allowed then.
+  // If the end of a chunk is rejected, the chunk gives no output. So after an error, output may be missing.
   const comparable =
     actual.refused === undefined ? expected.merged : expected.merged.slice(0, actual.merged.length);
   const seen = actual.refused === undefined ? actual.merged : dropUnfinished(actual.merged, comparable);
@@ -103,7 +106,7 @@ export function checkStream<Output>(
   return expected;
 }
 
-/** The last merged item may be part of a longer one if the rest was lost with an error. */
+/** Removes the last merged item if it is incomplete, because its rest was lost with an error. */
 function dropUnfinished(seen: readonly unknown[], expected: readonly unknown[]): readonly unknown[] {
   return isDeepStrictEqual(seen.at(-1), expected[seen.length - 1]) ? seen : seen.slice(0, -1);
 }

@@ -116,7 +116,10 @@ function lineViolations(file: string, source: string): readonly Violation[] {
   });
 }
 
-/** Returns the unit of a file in the baseline: the page itself, or the first two or three folders of a source file. */
+/**
+ * Returns the name under which the baseline counts a file: the path of a page, or the first two or three folders of a
+ * source file.
+ */
 export function unitOf(file: string): string {
   const parts = file.split('/');
   if (file.endsWith('.md') && !file.startsWith('docs/adr/')) return file;

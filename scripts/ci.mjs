@@ -72,7 +72,7 @@ const broken = [];
  * log.
  */
 const failures = [];
-/** One line for each test that passed only in its second run. The test or the tested code then has a defect. */
+/** One line for each test that passed only in its second run. Such a test, or the code that it tests, has a defect. */
 const flaky = [];
 
 await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);

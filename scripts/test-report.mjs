@@ -4,8 +4,8 @@
 const SHOWN_MESSAGE = 300;
 
 /**
- * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. If a file fails
- * outside of its tests, or a run fails without a location, this is counted as one failed test.
+ * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. A file that
+ * fails outside of its tests, and a run that fails without naming a file, count as one failed test each.
  */
 export function readTestReport(report) {
   const failures = [];

@@ -4,8 +4,8 @@ import type { Answer } from '../programs/plan.ts';
 
 const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
 /**
- * Time before the measurement of small requests starts, in milliseconds. All connections of the case are in use by
- * then.
+ * Time from the start of the load to the start of the measurement, in milliseconds. All connections are in use when it
+ * has passed.
  */
 const RAMP_MS = 200;
 
@@ -49,7 +49,9 @@ const accessGets: BenchCase = {
   }),
 };
 
-/** Measures the choice of the cluster: without the setting `clusters`, with one cluster, and with 200 clusters. */
+/**
+ * Measures the cost of selecting a cluster: without the setting `clusters`, with one cluster, and with 200 clusters.
+ */
 const clusterGets: BenchCase = {
   ...accessGets,
   name: 'get-clusters',
@@ -90,7 +92,7 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
   }),
 }));
 
-/** One connection uses one process, so peers with several processes get this LIST. */
+/** LIST over eight connections, because one connection uses only one process of a peer. */
 const listsAtOnce: BenchCase = {
   name: 'list-at-once',
   title: 'LIST of 50 MB, in chunks, 8 connections',
@@ -160,7 +162,7 @@ const watches: BenchCase = {
   plan: (scale) => ({ kind: 'watches', watches: watchCount(scale), durationMs: scale.quick ? 2000 : 5000 }),
 };
 
-/** LIST cases run first, because their memory is a goal and a process keeps memory of earlier cases. */
+/** LIST cases run first: their memory has a goal, and a process keeps memory from earlier cases. */
 export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
   listsAtOnce,

@@ -14,7 +14,7 @@ const RAMP_MS = 300;
 const POD = '/api/v1/namespaces/default/pods/shell';
 const LIST = `/api/v1/namespaces/${LARGE}/configmaps`;
 
-/** A case whose plan needs values of the cluster. */
+/** A case whose plan depends on values of the cluster, such as addresses. */
 function realCase(
   benchmark: Omit<BenchCase, 'start' | 'run' | 'plan' | 'onlyFull'>,
   planOf: (bench: Bench, scale: Scale) => Promise<LoadPlan>,
@@ -30,7 +30,7 @@ function realCase(
   };
 }
 
-/** Calls `make` once, and reuses the response, which came directly from the API server. */
+/** Calls `make` once per run, and then reuses its result. */
 function onceOf<T>(make: (bench: Bench) => Promise<T>): (bench: Bench) => Promise<T> {
   const made = new WeakMap<Bench, Promise<T>>();
   return (bench) => {

@@ -4,7 +4,7 @@ import { KEYS, STARTS, type BenchCase, type Scale } from '../harness/case.ts';
 import type { LoadPlan } from '../programs/plan.ts';
 
 const LOAD_TIMEOUT_MS = 90_000;
-/** Duration of the background load. It is longer than the measurement, which stops the load. */
+/** Maximum duration of the background load. The load is stopped earlier, at the end of the measurement. */
 const UNTIL_STOPPED_MS = 80_000;
 
 /**

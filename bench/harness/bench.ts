@@ -14,7 +14,7 @@ export interface Bench {
   readonly load: LoadGenerator;
   /** Second generator, for load during a measurement. */
   readonly beside: LoadGenerator;
-  /** A kubeconfig for the benchmark's own API server. */
+  /** Path of a kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
   readonly upstream: Target;
   /** Returns the recorder, which starts at its first use. */

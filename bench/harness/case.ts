@@ -15,7 +15,7 @@ export interface BenchCase {
   readonly title: string;
   /** Units for the rate and for the CPU time. */
   readonly unit: Unit;
-  /** Peers in the order of the table. An unavailable peer is skipped with a printed reason. */
+  /** Peers in the order of the table. If a peer is unavailable, the run skips it and prints the reason. */
   readonly peers: readonly PeerName[];
   /** True if a quick run omits the case, unless the command line names it. */
   readonly onlyFull?: boolean;
@@ -34,7 +34,7 @@ export interface BenchCase {
    * discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Number and name of the open connections. The memory is divided by this number. */
+  /** Number of open connections, by which the memory is divided, and their name. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if it needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
@@ -51,7 +51,7 @@ export interface Unit {
   readonly size: number;
   /** Unit of the CPU time, for example `us CPU/request`. */
   readonly cpu: string;
-  /** Duration of one unit of CPU time in `cpu`, in seconds. */
+  /** Number of seconds in the time unit of `cpu`. */
   readonly cpuSeconds: number;
 }
 

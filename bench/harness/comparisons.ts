@@ -9,7 +9,7 @@ export interface PeerComparison {
   readonly figures: readonly { readonly figure: ComparedFigure; readonly comparison: Comparison }[];
 }
 
-/** For each proxy, the proxies that it is compared with, if they take part. */
+/** For each peer, the peers to compare it with. Peers that did not run are skipped. */
 const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   tailcast: ['direct', 'tls-hop', 'go', 'go-h2', 'reference'],
   'tls-hop': ['direct'],
@@ -30,7 +30,7 @@ export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly Peer
       const other = rowOf(against);
       if (other === undefined) return [];
       const figures = COMPARED.flatMap((figure) => {
-        // the rate of a constant load is the same for all peers
+        // a constant load has the same rate for all peers, so the rate is not compared
         const comparison = constantLoad && figure === 'rate' ? undefined : compareRows(row, other, figure);
         return comparison === undefined ? [] : [{ figure, comparison }];
       });

@@ -14,7 +14,7 @@ export interface Goal {
 export interface Verdict {
   readonly figures: string;
   readonly met: boolean;
-  /** False if other rounds could have the opposite result; undefined if no rounds can be compared. */
+  /** False if another run could have the opposite verdict; undefined if too few rounds were measured. */
   readonly certain?: boolean | undefined;
 }
 
@@ -146,7 +146,7 @@ function check(
 const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
 const TRANSPORTS = ['spdy', 'websocket'] as const;
 
-/** Names of figures that do not belong to a case, as goals use them. */
+/** Name of a figure that belongs to no case. */
 export const IDLE_MEMORY = 'memory of an idle gateway';
 
 export const GOALS: readonly Goal[] = [

@@ -42,7 +42,7 @@ export class LoadGenerator {
         if ('steady' in message) return onSteady();
         done();
         if ('result' in message) return resolve(message.result);
-        // a failed plan also ends the process, because its connections would disturb the next plan
+        // stop the process after a failed plan, because the plan's connections would disturb the next plan
         this.stop();
         reject(new Error(message.error));
       };

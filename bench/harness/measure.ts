@@ -58,7 +58,7 @@ export async function measureCase(
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that no peer always follows the same one
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // with the benchmark's own upstream server, a failure would repeat in every round
+      // the reference gets only one attempt: with the benchmark's own upstream server, its failure would repeat
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
@@ -90,8 +90,8 @@ export async function measureCase(
 }
 
 /**
- * Warms up a peer. Peers in Go and C run the load once, and so do JavaScript peers in cases about memory, cases with a
- * single round and quick runs. Otherwise, JavaScript peers repeat the load until their rate is stable.
+ * Warms up a peer. JavaScript peers repeat the load until their rate is stable. The load runs only once for peers in Go
+ * and C, in quick runs, and in cases about memory or with a single round.
  */
 async function warmPeer(
   benchmark: BenchCase,
@@ -202,7 +202,7 @@ const MAX_LOOKS = 180;
 /** Spool directory of the recorder. */
 const spoolOf = (folder: string): string => `${folder}.spool`;
 
-/** True if the recorder must have received the output that the peer forwarded. */
+/** True if the benchmark checks that the recorder has received the output that the peer forwarded. */
 function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }
@@ -222,7 +222,7 @@ async function restOf(folder: string): Promise<number> {
   return last;
 }
 
-/** @throws Error if the recorder's disk does not contain that many bytes within a few seconds */
+/** Waits until the recorder's disk contains at least `bytes` bytes. @throws Error after a few seconds */
 async function atLeast(folder: string, bytes: number): Promise<void> {
   for (let look = 0; look < MAX_LOOKS; look += 1) {
     if (sizeOf(folder) + sizeOf(spoolOf(folder)) >= bytes) return;

@@ -19,7 +19,7 @@ export class PeerSet {
 
   /**
    * Returns the available proxies of a list. Proxies that do not run yet are started concurrently.
-   * @param own for a case that starts its own proxies, which are not kept for other cases
+   * @param own starts a proxy for this case only; default: proxies are shared by all cases
    */
   async take(
     names: readonly PeerName[],

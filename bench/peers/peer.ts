@@ -7,7 +7,7 @@ export type BeforeName = `before${'' | '-recorded' | '-plain-recorded' | '-durab
 
 export type PeerName =
   | BeforeName
-  /** Direct connection from the load generator to the upstream: the maximum that is possible here. */
+  /** Direct connection from the load generator to the upstream server: the highest possible rate. */
   | 'direct'
   | 'tailcast'
   /** With `enforceRecorder`. */

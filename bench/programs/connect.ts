@@ -31,9 +31,9 @@ export function open(target: Target, alpn: 'http/1.1' | 'h2'): Promise<Socket> {
 }
 
 /**
- * Opens a number of connections sequentially. If several processes accept from one socket, each then gets about the
- * same number of connections. With simultaneous connections, the first process to wake up accepts most (of 32 at once
- * 18 to 30, sequentially 16 to 20).
+ * Opens connections one after another, so that several processes that accept from one socket get about the same number.
+ * If 32 connections open at once, one of two processes accepts 18 to 30 of them; one after another, it accepts 16 to
+ * 20.
  */
 export async function openAll(
   target: Target,

@@ -15,7 +15,7 @@ import {
 
 /** The streams error, stdin, stdout, and resize or stderr. */
 const STREAMS = 4;
-/** RST_STREAM status of the SPDY draft, version 3.1. */
+/** RST_STREAM status CANCEL in the draft of SPDY 3.1. */
 const CANCEL = 5;
 const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 

@@ -42,7 +42,9 @@ const front: readonly (readonly [string, unknown])[] =
         ['tlsCert', options.cert],
         ['tlsKey', options.key],
       ];
-/** Writes clusters that all use the benchmark's API server. The first one has the host name of the load. */
+/**
+ * Writes a file of clusters that all use the benchmark's API server. The load uses the host name of the first cluster.
+ */
 function writeClusters(count: number): string {
   const clusters = Array.from({ length: count }, (_, index) => ({
     name: `cluster-${index}`,

@@ -37,7 +37,7 @@ export async function loadHandshakes(target: Target, plan: HandshakesPlan): Prom
   };
 }
 
-/** Number of connections that are opened at the same time. A larger number would not be faster. */
+/** Number of connections to open at the same time. Larger values are not faster. */
 const OPENING_AT_ONCE = 32;
 
 /**

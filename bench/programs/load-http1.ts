@@ -82,13 +82,13 @@ export function createExchange(answer: Answer, token?: string): Exchange {
 
 const ITEMS = '"items":';
 
-/** The comparison of a list starts at its items. */
+/** Compares a list only from its field `items` on. */
 function knownBody(body: Buffer): BodyCheck {
   const items = body.subarray(0, LIST_HEAD_BYTES).indexOf(ITEMS);
   return items === -1 ? new ContentCheck(body, body.length) : new ListCheck(body.subarray(items));
 }
 
-/** Maximum size of a list's part before its items. */
+/** Maximum number of bytes before the field `items` of a list. */
 const LIST_HEAD_BYTES = 200;
 
 class ListCheck implements BodyCheck {
@@ -162,11 +162,11 @@ function countsBytes(answer: Answer): boolean {
 
 interface Answered {
   readonly ms: number;
-  /** Size of the measured body: of the response or the POST. */
+  /** Size of the measured body: the body of the POST, or of the response to another request. */
   readonly bytes: number;
 }
 
-/** Sends requests repeatedly. Checks each response before it is yielded. */
+/** Sends the request again and again. Yields each response after it was checked. */
 async function* answers(socket: Socket, exchange: Exchange): AsyncGenerator<Answered, void> {
   for (;;) yield await ask(socket, exchange);
 }

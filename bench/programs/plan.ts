@@ -22,7 +22,10 @@ export type LoadPlan =
       readonly streams?: number;
       /** Maximum read rate of each connection. */
       readonly bytesPerSecond?: number;
-      /** Time under load before the measurement starts. If undefined, the measurement starts after the handshakes. */
+      /**
+       * Time from the start of the load to the start of the measurement. If undefined, the measurement starts right
+       * after the handshakes.
+       */
       readonly rampMs?: number;
       /** Pause of a connection after each response. */
       readonly pauseMs?: number;

@@ -166,7 +166,10 @@ function sendList(socket: TLSSocket, list: List): void {
   send();
 }
 
-/** Number of steps per second over which the watches' events are spread. Each watch gets one event per second. */
+/**
+ * Number of groups of watches. Each watch gets one event per second, and the groups get their events at different
+ * times.
+ */
 const WATCH_STEPS = 50;
 type SendEvent = (event: string) => void;
 const wheel: Set<SendEvent>[] = Array.from({ length: WATCH_STEPS }, () => new Set());

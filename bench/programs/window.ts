@@ -1,14 +1,16 @@
 /** The measured time span. It excludes earlier work such as handshakes. */
 export interface Window {
   readonly isOver: () => boolean;
-  /** Call this after the last response. */
+  /** Ends the measurement; call it after the last response. */
   readonly close: () => { readonly seconds: number; readonly loadCpuSeconds: number };
 }
 
 /**
- * The span starts after `rampMs`, and ends when all requests of the span have got their responses.
+ * Opens a measurement, which starts after `rampMs`. The caller sends requests until `isOver`, and calls `close` after
+ * the last response.
  *
- * @param onBegin resets the counters, and reports the steady state; not called without a ramp
+ * @param onBegin called when the measurement starts, to reset counters and report the steady state; not called if
+ * `rampMs` is 0
  */
 export function openWindow(
   { rampMs = 0, durationMs }: { readonly rampMs?: number; readonly durationMs: number },

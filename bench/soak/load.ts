@@ -136,7 +136,7 @@ function runRequest(agent: Agent): void {
   });
 }
 
-/** Every third connection is closed during its request, the others after the response. */
+/** Closes every third connection before the response has arrived, and the others after the response. */
 function runConnection(): void {
   count.connections += 1;
   if (count.connections % 3 !== 0) return runRequest(new Agent({ ca, keepAlive: false }));

@@ -152,7 +152,7 @@ const responseHead: FuzzTarget = {
   run(input, random) {
     const bytes = Buffer.from(input);
     const { value: head, refused } = attempt(() => parseResponseHead(bytes, 0), upstreamRefusal);
-    // An incomplete head is rejected only if the complete head is.
+    // The parser may reject an incomplete head only if it also rejects the complete head.
     const part = attempt(
       () => parseResponseHead(bytes.subarray(0, random.below(bytes.length + 1)), 0),
       upstreamRefusal,
@@ -191,7 +191,7 @@ const chunked: FuzzTarget = {
       'the reading depends on where the input is cut',
     );
     if (bytewise.end === -1) return bytewise.refused ?? 'waiting';
-    // Without the bytes after the body, the parser must find the same end.
+    // The parser must find the same end if the bytes after the body are missing.
     ensureEqual(
       scanChunks([input.slice(0, bytewise.end)]).end,
       bytewise.end,

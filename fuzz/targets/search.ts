@@ -26,7 +26,7 @@ function read(pieces: readonly string[], columns: number, rows: number): Given {
     onCommand: ({ text }) => ensure(text !== '' && text.length <= MAX_COMMAND, 'an empty or a long command'),
   });
   for (const piece of pieces) journal.write(1, piece);
-  // an incomplete control string appears on the screen at the end
+  // `end` writes an incomplete control string to the screen
   journal.end();
   const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
   ensure(budget.spent < 1e8 + 1e7, 'more work than is allowed');

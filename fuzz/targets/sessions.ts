@@ -34,7 +34,7 @@ interface Heard {
 
 const refusal = refusals('SESSION_VIOLATED');
 
-/** Feeds both directions, the client's first, because a server responds to the client. */
+/** Passes the client's chunks to a tap, and then the server's chunks, because the server responds to the client. */
 function listen(
   protocol: StreamProtocol,
   chosen: string,
@@ -91,7 +91,7 @@ function compare(
       if (actual.refused === undefined || expected.refused === undefined) {
         ensureEqual(actual, expected, 'the reading depends on where the input is cut');
       }
-      // a chunk with a rejected end is not delivered, so its calls may be incomplete
+      // if the end of a chunk is rejected, the chunk is not delivered, so output may be missing
       ensure(expected.stdout.startsWith(actual.stdout), 'output was made up');
       ensure(expected.stderr.startsWith(actual.stderr), 'errors were made up');
       ensure(actual.stdout.length + actual.stderr.length <= server.length, 'more came out than went in');

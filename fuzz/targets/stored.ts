@@ -308,7 +308,9 @@ const KEY = createJournalKey(new Uint8Array(KEY_BYTES).fill(7));
 const KINDS = ['preamble', 'lines', 'acknowledged', 'part'] as const;
 const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], about: {} };
 
-/** Sealed records created from the input, intact and then damaged; and the input itself as a file. */
+/**
+ * Reads the input itself as a journal. Then creates a sealed journal from the input, and reads it intact and damaged.
+ */
 const sealedJournal: FuzzTarget = {
   name: 'sealed-journal',
   words: words('tcjrnl1\n tcjrnl2\n tcjrnl3\n tcjrnl4\n \0 \x01 {"sessionId":"s"}'),
@@ -320,7 +322,7 @@ const sealedJournal: FuzzTarget = {
     const over = random.oneIn(2);
     const frames = random.oneIn(2);
     const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255), { over, frames });
-    // previous content of the file
+    // in an overwritten file, previous content follows the end mark
     const remains = over ? [END_MARK, input] : [];
     const records = Array.from(input.subarray(0, 12), (byte, index) => {
       const kind = KINDS[byte & 3] ?? 'lines';
@@ -356,7 +358,7 @@ const sealedJournal: FuzzTarget = {
       ensure(place < headBytes, 'damage behind the head makes the file unreadable');
       return `${raw.refused} ${refused}`;
     }
-    // a length of zero ends an overwritten file as if it had been cut there
+    // in an overwritten file, a changed length can become the end mark, as if the file ended there
     const isMark = over && damaged[place] === 0;
     ensure(isCut || isMark || read.ending !== 'whole', 'a changed byte goes unnoticed');
     ensureEqual(read.lines, whole.lines.slice(0, read.lines.length), 'other lines than were written');

@@ -216,7 +216,7 @@ const exitStatus: FuzzTarget = {
   },
 };
 
-/** A failure without a reason gets the general reason. */
+/** Adds the reason `InternalError` to a failure without a reason, as the parser does. */
 function withReason(status: ReturnType<typeof parseExitStatus>): ReturnType<typeof parseExitStatus> {
   return status.kind === 'failure' ? { ...status, reason: status.reason ?? 'InternalError' } : status;
 }

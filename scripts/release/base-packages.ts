@@ -126,7 +126,8 @@ interface Apt {
 }
 
 /**
- * Runs apt-get with its own package lists, so that packages of another architecture need no change of this machine.
+ * Creates an apt-get with its own package lists, so that it can download packages of another architecture without
+ * changing this machine.
  */
 function createApt(architecture: Architecture): Apt {
   const state = mkdtempSync(join(cacheFolder(), 'apt-'));

@@ -81,7 +81,7 @@ function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
 
 /**
  * Fetches the programs and the release that the suites need, and returns how to start a process in a network namespace.
- * A release is built in `folder`.
+ * A missing release is built in `folder`.
  */
 function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();

@@ -33,7 +33,7 @@ export type Observation = Readonly<Record<string, unknown>>;
 
 export interface KubectlCase {
   readonly name: string;
-  /** Streams that the case opens. Old kubectl versions support only some of them over WebSocket. */
+  /** Kind of streams that the case opens. Old kubectl versions do not support every kind over WebSocket. */
   readonly streams: 'none' | 'exec' | 'port-forward';
   /** The oldest kubectl minor version that has the command. */
   readonly sinceMinor?: number;

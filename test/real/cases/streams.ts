@@ -151,7 +151,10 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
   };
 }
 
-/** Returns the content of a file, or undefined if it does not exist. The direct run shows if the file must exist. */
+/**
+ * Returns the content of a file, or undefined if it does not exist. The case compares it with the result of the direct
+ * run.
+ */
 function fileIn(folder: string, name: string): Buffer | undefined {
   const path = join(folder, name);
   return existsSync(path) ? readFileSync(path) : undefined;

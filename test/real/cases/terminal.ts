@@ -95,9 +95,9 @@ async function ask(terminal: Terminal, command: string, answer: string | RegExp)
 }
 
 /**
- * Waits until the terminal in the pod has a size, given as rows and columns. kubectl sends sizes and input on separate
- * streams, and `attach` first sends a size that is larger by one. So the shell may read a command before the terminal
- * has its final size.
+ * Waits until the terminal in the pod has this size (rows and columns). The shell may read a command before the
+ * terminal has its final size: kubectl sends sizes and input on separate streams, and `attach` first sends a size that
+ * is larger by one.
  */
 function hasSize(terminal: Terminal, size: string): Promise<boolean> {
   return ask(terminal, `until stty size | grep -x '${size}'; do sleep 0.05; done`, size);

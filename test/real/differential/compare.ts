@@ -17,8 +17,8 @@ export function feed<Piece>(
 }
 
 /**
- * Compares our list of pieces with the oracle's. `different`: the lists differ at some index, which is a defect.
- * `longer`: our parser continued after the oracle rejected the input.
+ * Compares the pieces of tailcast's parser with those of the oracle. `different`: two pieces differ, which is a defect.
+ * `longer`: tailcast's parser continued after the oracle had rejected the input.
  */
 export function relation(
   ours: readonly unknown[],

@@ -163,7 +163,7 @@ export function randomDeflater(random: Random, { odd }: { readonly odd: boolean 
   };
 }
 
-/** The text of a header block, with an error if `odd` is set. */
+/** Returns the text of a header block. If `odd` is set, the text contains an error. */
 function headerText(
   random: Random,
   headers: readonly (readonly [string, string])[],

@@ -3,16 +3,16 @@ import { type Kubectl, type Transport, speaks } from '../rig/kubectl.ts';
 
 export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'same-upstream'] as const;
 /**
- * `window-0`: recorded with `--recorder-window 0`. `same-upstream`: recorded, with WebSocket to the API server; all
- * other paths use SPDY to the API server.
+ * Path of a session. `window-0`: recorded with `--recorder-window 0`. `same-upstream`: recorded; the gateway uses
+ * WebSocket to the API server, and SPDY on all other paths.
  */
 export type Way = (typeof WAYS)[number];
 
 export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'beyond', 'slow-disk', 'paused'] as const;
 /**
- * `busy`: two busy loops for each processor. `slow-reader`: the reader of kubectl's output reads 1.5 MB/s. `beyond`:
- * the same with a nearly empty gateway buffer, so that the API server has to wait. `slow-disk`: each sync of the
- * recorder's disk is delayed. `paused`: the recorder is paused for 3 s during the transfer of the last output.
+ * `busy`: two busy loops for each processor. `slow-reader`: kubectl's output is read at 1.5 MB/s. `beyond`: like
+ * `slow-reader`, with a very small gateway buffer, so that the API server has to wait. `slow-disk`: each sync of the
+ * recorder's disk is delayed. `paused`: the recorder is paused for 3 s near the end of the output.
  */
 export type Condition = (typeof CONDITIONS)[number];
 
@@ -63,8 +63,8 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
 }
 
 /**
- * The rows of the table: text on an idle and a busy machine and with a slow reader; direct, unrecorded and recorded;
- * SPDY with each kubectl, WebSocket with the newest.
+ * Returns the cells of the table: text under four loads, on four paths, over SPDY with each kubectl and over WebSocket
+ * with the newest one.
  */
 export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const newest = kubectls.at(-1);

@@ -20,7 +20,7 @@ export function finish(cell: Cell, results: readonly SessionResult[]): CellResul
 /** Returns the results that make the test fail. Direct cells never fail, because they are the control group. */
 export function faultsOf({ cell, results }: CellResult): readonly string[] {
   if (cell.way === 'direct') return [];
-  // With `beyond`, the API server has to wait and may discard output; kubectl then reports an error.
+  // With `beyond`, the API server has to wait and may discard output. In that case kubectl reports an error.
   const allowed = cell.condition === 'beyond' ? ['exact', 'reported'] : ['exact'];
   return results
     .filter(({ verdict }) => !allowed.includes(verdict))

@@ -11,7 +11,7 @@ const SLOW_BYTES_PER_SECOND = 1_500_000;
 const PAUSE_MS = 3_000;
 /** Position in the output at which the recorder is paused. */
 const PAUSE_AT = 0.9;
-/** A session without output for this time counts as hanging. Slow sessions continue. */
+/** A session that prints nothing for this time counts as hanging. Slow sessions print something. */
 const SILENCE_MS = 120_000;
 
 /**

@@ -78,7 +78,10 @@ const ASK_TLS: Readonly<Record<string, (wish: Wish) => Promise<unknown>>> = {
 
 type Answer = AsyncIterable<Buffer> & { readonly statusCode: number };
 
-/** Uploads a body and then downloads one. Returns the digest of each as received, and the expected digest. */
+/**
+ * Uploads a body and then downloads one. For each body, returns the digest of the received bytes and the expected
+ * digest.
+ */
 async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Record<string, Digest>>> {
   const upload = open(url, { method: 'POST', agent: false });
   const answered = once(upload, 'response') as Promise<[Answer]>;
@@ -123,7 +126,7 @@ if (how === 'http') {
   const [response] = (await once(request, 'response')) as [
     AsyncIterable<Buffer> & { readonly statusCode: number },
   ];
-  // Only pods respond with 200; for other responses the program prints the status.
+  // Prints the body of a response with status 200, which only pods send. Otherwise prints the status.
   if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
   else for await (const chunk of response) process.stdout.write(chunk);
 } else if (how === 'tls') {

@@ -161,8 +161,8 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 }
 
 /**
- * Returns the commands that the kubelet double runs instead of images. They use a link in the rig's folder to this
- * repository, because the double would replace a repository path below `/tmp` if a pod mounts `/tmp`.
+ * Returns the commands that the kubelet double runs instead of images. They refer to this repository through a link in
+ * the rig's folder: if the repository is below `/tmp` and a pod mounts `/tmp`, the double would replace the path.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);

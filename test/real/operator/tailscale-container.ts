@@ -63,7 +63,7 @@ function kube(method: string, type: string, body?: object): Promise<Secret> {
   });
 }
 
-/** @param known base64 of the stored state */
+/** @param known stored machine key in base64; undefined creates a key */
 async function keepMachineKey(known: string | undefined): Promise<void> {
   const { d = '' } = generateKeyPairSync('x25519').privateKey.export({ format: 'jwk' });
   const _machinekey = known ?? encode(`privkey:${Buffer.from(d, 'base64url').toString('hex')}`);

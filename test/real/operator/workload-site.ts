@@ -171,7 +171,7 @@ export async function startWorkloadSite(
   try {
     const { hostsPath } = layNetwork(rig, {
       'kubernetes.default.svc': ['10.96.0.1'],
-      // containerboot ignores a name whose addresses in the hosts file are all of one family.
+      // Both families, because containerboot ignores a name with addresses of only one family.
       [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
     });
     const [cluster, tailnet] = await Promise.all([
@@ -372,7 +372,7 @@ function images(
   mkdirSync(folder);
   symlinkSync(programs.kernel, join(folder, 'tailscaled'));
   symlinkSync(programs.containerboot, join(folder, 'containerboot'));
-  // The lean build contains the client, and runs it under this name.
+  // The lean build of tailscaled includes the client, and acts as the client under this name.
   symlinkSync(programs.lean, join(folder, 'tailscale'));
   const tailscale = [
     'env',

@@ -9,14 +9,14 @@ import { type Program, type Rig, freePort } from './rig.ts';
 export interface LoadBalancer {
   readonly port: number;
   readonly program: Program;
-  /** Returns the number of its servers that pass their health check. */
+  /** Returns the number of servers that pass HAProxy's health check. */
   serversUp(): Promise<number>;
-  /** Resolves when this number of its servers pass their health check. */
+  /** Resolves when this number of servers pass HAProxy's health check. */
   allUp(count: number): Promise<true>;
 }
 
 export interface LoadBalancerOptions {
-  /** Loopback address it listens on. */
+  /** Loopback address on which HAProxy listens. */
   readonly host: string;
   /** Version of the PROXY header from clients and to servers. */
   readonly proxyProtocol: 1 | 2;
@@ -26,7 +26,7 @@ export interface LoadBalancerOptions {
 
 let balancers = 0;
 
-/** Starts it and returns when every server is up. */
+/** Starts HAProxy, and returns when every server is up. */
 export async function startLoadBalancer(rig: Rig, options: LoadBalancerOptions): Promise<LoadBalancer> {
   const path = ensureDebianProgram('haproxy');
   balancers += 1;
@@ -48,7 +48,8 @@ export interface Router extends LoadBalancer {
 const EXAMPLE = new URL('../../../deploy/routers/haproxy.cfg', import.meta.url);
 
 /**
- * Starts it with the configuration of `deploy/routers`, which is for two gateways, and returns when both are up.
+ * Starts HAProxy with the configuration in `deploy/routers`, which is for two gateways. Returns when both gateways are
+ * up.
  *
  * @param changes texts that occur once in the configuration, and their replacements
  */

@@ -24,7 +24,10 @@ export interface KubernetesOptions {
     | {
         readonly webSockets?: boolean;
         readonly images?: Readonly<Record<string, readonly string[]>>;
-        /** If set, each pod has its own network namespace, connected to this bridge, and this file as `/etc/hosts`. */
+        /**
+         * If set, each pod has its own network namespace with a link to this bridge, and uses this file as
+         * `/etc/hosts`.
+         */
         readonly network?: { readonly bridge: string; readonly hostsPath: string };
       };
   /** Listening address of the API server. Default: 127.0.0.1. */
@@ -116,7 +119,7 @@ rules:
   - level: Metadata
 `;
 
-/** Starts a control plane. Resolves when it responds, its bootstrap objects exist and its node is ready. */
+/** Starts a control plane. Resolves when the API server responds, the bootstrap objects exist and the node is ready. */
 export async function startKubernetes(rig: Rig, options: KubernetesOptions = {}): Promise<Kubernetes> {
   const version = options.version ?? '1.36';
   const newest = await ensurePeer('kubernetes-1.36');

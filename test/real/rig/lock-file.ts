@@ -4,7 +4,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 250;
 /**
- * Age in milliseconds at which the right to remove a dead owner's lock expires. The removal needs only microseconds.
+ * Maximum time in milliseconds for which one process may try to remove the lock of a dead owner. The removal takes only
+ * microseconds.
  */
 const STEAL_LIMIT_MS = 10_000;
 
@@ -43,7 +44,7 @@ function createExclusively(path: string, text: string): boolean {
   }
 }
 
-/** Removes the lock of a dead owner. Only one of several processes at a time checks and removes it. */
+/** Removes a lock if its owner is dead. Only one process at a time may check and remove the lock. */
 function steal(path: string, seen: string): void {
   const right = `${path}.steal`;
   if (!createExclusively(right, '')) {

@@ -13,7 +13,8 @@ export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 
 /**
- * Environment variable that is `own` inside such a namespace. If the machine cannot create one, it contains the reason.
+ * Environment variable of a suite's process. Its value is `own` in a namespace of the suite, or the reason why this
+ * machine cannot create one.
  */
 const VARIABLE = 'TAILCAST_REAL_NETWORK';
 const OWN = 'own';

@@ -9,12 +9,17 @@ const START_MS = 120_000;
 
 export interface OpenSearchServer {
   readonly url: string;
-  /** Folder of its files. */
+  /** Folder of the server's files. */
   readonly folder: string;
   readonly program: Program;
 }
 
-/** @returns the folder with its classes. @throws Error with the message of Maven */
+/**
+ * Builds OpenSearch unless it is in the cache.
+ *
+ * @returns the folder with the classes
+ * @throws Error with the message of Maven
+ */
 export function ensureOpenSearch(): Promise<string> {
   const pom = join(peer, 'pom.xml');
   return ensureCached({

@@ -153,7 +153,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   },
 };
 
-/** `kubectl version` fails without these flags, because the linker sets the version. */
+/** Returns linker flags that set the version. Without them, `kubectl version` fails. */
 function kubernetesVersion(major: string, minor: string, version: string): string[] {
   const values = {
     gitVersion: version,

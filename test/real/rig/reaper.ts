@@ -52,7 +52,7 @@ function kill(pid: number): void {
 
 async function reap(id: string, folder: string, pidFile: string): Promise<void> {
   for (const { pid, startTime } of leadersIn(pidFile)) {
-    // Another process may have this ID by now.
+    // Compare start times, because another process may have this ID by now.
     if (startTimeOf(pid) === startTime) kill(-pid);
   }
   await sweep(id);

@@ -46,7 +46,7 @@ export interface Program {
   /** Resolves with the first line on standard output that is a JSON object. */
   readonly firstLine: Promise<Record<string, unknown>>;
   stop(): Promise<void>;
-  /** Restarts it with the same arguments after `stop`. */
+  /** Starts the program again with the same arguments, after `stop`. */
   start(): void;
   /** Sends SIGSTOP and returns when all threads of the process have stopped. Its sockets stay open. */
   pause(): void;
@@ -74,7 +74,10 @@ export interface UntilOptions {
   readonly timeoutMs?: number;
 }
 
-/** Creates an empty rig. When the rig stops or this process exits, its programs are stopped and its files removed. */
+/**
+ * Creates an empty rig. When the rig is stopped or this process exits, the rig's programs are stopped and its files are
+ * removed.
+ */
 export function createRig(): Rig {
   const id = randomBytes(8).toString('hex');
   // The name is short, because unix socket paths have at most 107 bytes.

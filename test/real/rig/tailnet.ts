@@ -21,9 +21,9 @@ export interface TailnetNode {
   readonly httpProxyPort: number;
   readonly program: Program;
   /**
-   * Connects to an address of the tailnet like a program on this node.
+   * Connects to a tailnet address as a program on this node would.
    *
-   * @throws Error if the node cannot reach it
+   * @throws Error if the node cannot reach the address
    */
   connect(address: string, port: number): Promise<Socket>;
   /** Runs the node's command line client. */

@@ -119,7 +119,7 @@ async function kubectl(
 const SRE = ['--as=me', '--as-group=sre'] as const;
 const LIST = ['get', 'configmaps', ...SRE] as const;
 
-/** Lets plain kubectl create a request, and returns its id. */
+/** Runs a kubectl command that needs an approval. @returns the id of the access request */
 async function pending(from: string, args: readonly string[] = LIST): Promise<string> {
   const { code, err } = await kubectl(from, ...args);
   const [, id = ''] = /request ([a-z0-9]{10}) needs 1 more approval/.exec(err) ?? [];

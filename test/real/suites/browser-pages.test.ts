@@ -1,8 +1,7 @@
 /**
  * Loads pages through a gateway in a real browser, over HTTP/1.1 and HTTP/2 (docs/adr/0011). Each page tries to reach
- * `/api/v1/secrets` in another way. The browser first loads the page directly from the API server. There the attempt
- * must succeed, which proves that it works. Then the browser loads the page through the gateway. There the page must
- * not reach the API server.
+ * `/api/v1/secrets` in another way. Without the gateway, the attempt must succeed, which proves that it works. Through
+ * the gateway, the page must not reach the API server.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
@@ -241,8 +240,8 @@ describe.each([
       const { asked } = await askedBy(urlOf(front), PROGRAM + encodeURIComponent(name));
       expect({ front, asked }).toEqual({ front, asked: [] });
     }
-    // In mode `auth`, the gateway refuses a Service's page without a request to the API server. Pages of an API group
-    // are displayed, but without access to the API.
+    // In mode `auth`, the gateway itself refuses the page of a Service. It serves the page of an API group, but the
+    // page cannot reach the API.
     const refused = await askedBy(urlOf('auth'), PROGRAM + encodeURIComponent(name));
     expect(refused).toEqual({ asked: [], status: 403 });
     const other = await askedBy(urlOf('auth'), OTHER_API + encodeURIComponent(name));

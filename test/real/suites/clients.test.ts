@@ -29,7 +29,7 @@ const withFabric8 = hasMaven('fabric8 is not driven');
 // The build runs at module level, because the first build takes minutes and hooks have a time limit.
 const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
-/** API server versions with which an operation worked, by client and column of the table. */
+/** For each client and operation (a column of the table): the API server versions with which the operation worked. */
 const seen = new Map<string, Map<string, KubernetesVersion[]>>();
 let counter = 0;
 
@@ -421,8 +421,8 @@ describe('test/real/compatibility.md', () => {
       }),
     );
     const worked = [...seen.values()].flatMap((row) => [...row.values()]);
-    // always 16 cells: 6 of client-go, 4 of client-node, 4 of Python, 2 of Headlamp; optional: 4 of fabric8, 5 of
-    // kube-rs
+    // 16 cells are required: 6 of client-go, 4 of client-node, 4 of Python, 2 of Headlamp; 4 cells of fabric8 and 5 of
+    // kube-rs are optional
     const expected = 16 + (withFabric8 ? 4 : 0) + (kubeRs === undefined ? 0 : 5);
     if (worked.length < expected || worked.some((on) => on.length < versions.length))
       skip('not everything was run');

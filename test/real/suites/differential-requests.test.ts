@@ -42,7 +42,7 @@ interface GoRequest {
   readonly info?: GoInfo;
 }
 
-/** Returns the parsed target, or undefined if tailcast rejects it. */
+/** Returns the parsed target, or undefined if tailcast rejects the target. */
 function accept(target: string): Target | undefined {
   try {
     return parseTarget(target);

@@ -212,7 +212,7 @@ describe(`WebSocket (TEST_SEED=${seed})`, () => {
         const outcome = relation(ours, theirs);
         const rsv = frames.some((frame) => frame.rsv !== 0);
         outcomes.add(outcome);
-        // For our parser a close frame is not a message, and its caller checks the close code.
+        // tailcast's parser does not check close frames; its caller checks the close code.
         const badClose =
           outcome === 'longer' && /bad close code|invalid utf8 payload|invalid close/.test(go.error ?? '');
         if (badClose) badCloses++;

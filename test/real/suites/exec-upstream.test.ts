@@ -1,7 +1,7 @@
 /**
  * Gateways with `--exec-upstream spdy` in front of two API servers, with the oldest kubectl over SPDY and the newest
- * over WebSocket: kubectl shows the same as without a gateway, and the audit log has one entry for each request of
- * kubectl, with the verb of that request.
+ * over WebSocket. kubectl must show the same as without a gateway. The audit log must contain one entry for each
+ * request of kubectl, with the verb of that request.
  */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -31,7 +31,7 @@ interface Kubeconfig {
   readonly users: readonly { readonly user: { readonly token?: string } }[];
 }
 
-/** The Status after `command` for a client of `v5.channel.k8s.io`. */
+/** Runs `command` with a client that speaks `v5.channel.k8s.io`. @returns the Status that the client gets at the end */
 async function statusOf(kubeconfig: string, pod: string, command: readonly string[]): Promise<unknown> {
   const { clusters, users } = parse(readFileSync(kubeconfig, 'utf8')) as Kubeconfig;
   const { server, 'certificate-authority-data': ca = '' } = clusters[0]!.cluster;

@@ -121,7 +121,7 @@ async function startSite(
     one,
     two,
     kubeconfig,
-    // the delayed kill of a stopped recorder has no effect
+    // the deferred `kill` has no effect on a recorder that has stopped already
     again: async (machine, port) => {
       const recorder = await startRecorder(plan(machine, port));
       owned.defer(() => recorder.kill());

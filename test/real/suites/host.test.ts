@@ -126,7 +126,7 @@ function tailcast(
 const saying = (program: Program, text: string): Promise<true> =>
   rig.until(`"${text}"`, async () => (program.log().includes(text) ? true : undefined), { watch: [program] });
 
-/** Output of a command that exits. */
+/** Waits until a command has exited, and returns its output. */
 async function outcome(program: Program): Promise<string> {
   await rig.until('its end', async () => (program.running ? undefined : true), { timeoutMs: 40_000 });
   return program.log();

@@ -121,7 +121,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
     mkdirSync(programs);
     for (const [name, path] of [
       ['tailscaled', (await ensurePeer('kernel-tailscaled'))['tailscaled']],
-      // The lean build contains the client, and runs it under this name.
+      // The lean build of tailscaled includes the client, and acts as the client under this name.
       ['tailscale', (await ensurePeer('tailnet'))['tailscaled']],
       ['containerboot', (await ensurePeer('containerboot'))['containerboot']],
     ] as const)
@@ -217,7 +217,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
       PATH: `${bin}:/usr/bin:/bin`,
       HOME: home,
       KUBECONFIG: join(home, 'config'),
-      // Her machine reaches the tailnet through the proxy of its tailscaled.
+      // Alice's machine reaches the tailnet through the HTTP proxy of its tailscaled.
       HTTPS_PROXY: `http://127.0.0.1:${alice.httpProxyPort}`,
       NODE_USE_ENV_PROXY: '1',
     });

@@ -1,6 +1,6 @@
 /**
- * Every kubectl of this machine, over both transports, through each kind of gateway, in front of two API servers. Its
- * output must equal the output without a gateway, and the recording must contain it.
+ * Every kubectl of this machine, over both transports, through each kind of gateway, in front of two API servers. The
+ * output of each kubectl must equal its output without a gateway, and the recording must contain this output.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Kubectl, findKubectls, speaks } from '../rig/kubectl.ts';

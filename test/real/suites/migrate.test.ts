@@ -1,9 +1,9 @@
 /**
- * The rehearsal of a migration, step by step, with the way back at each step: the API server proxy of the reference
- * (Tailscale's operator and tsrecorder), built from its module, recordings in a bucket, a running shell and a running
- * watch. Two parts of the reference are closed or need its control server. They are doubles here: the recorder speaks
- * the upload protocol and writes the object layout of tsrecorder, and the objects of the operator are created as it
- * leaves them.
+ * Rehearses a migration from the reference (Tailscale's operator and tsrecorder) step by step, with a rollback at each
+ * step. The API server proxy of the reference is built from its module. There are recordings in a bucket, a running
+ * shell and a running watch. Two parts of the reference are simulated, because they are closed or need Tailscale's
+ * control server: a recorder with the upload protocol and the object layout of tsrecorder, and the objects that the
+ * operator creates.
  */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -54,8 +54,8 @@ let operator: Program;
 /** Pods of the kubelet double share the host network. */
 let opsPort = 0;
 /**
- * A shell that was opened through the reference before the installation. Every step until the removal of the reference
- * uses it.
+ * A shell that was opened through the reference before the installation. Every step uses this shell until the reference
+ * is removed.
  */
 let shell: Terminal;
 let watched = '';

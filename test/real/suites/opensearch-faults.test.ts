@@ -93,7 +93,7 @@ function block(name: string, isBlocked: boolean): Promise<unknown> {
 class Watcher {
   readonly unsaid: string[] = [];
   readonly statuses = new Map<number, number>();
-  /** Sessions that each search must find or report as missing, with the time from which this applies. */
+  /** For each word: the time from which every search must find its session or report that results are missing. */
   readonly #due = new Map<string, number>();
   #isOver = false;
   readonly #running: Promise<void>;

@@ -26,8 +26,8 @@ const PATIENT = { timeoutMs: 150_000 } as const;
 const AT_A_TIME = 4;
 const LIMIT_MS = 1500;
 /**
- * Maximum time without a response while an address moves. Open connections wait for their timeout; new connections
- * reach the other node.
+ * Maximum time without a response while an address moves. Connections to the old node fail after their timeout; new
+ * connections reach the other node.
  */
 const SILENT_MS = 2500;
 const OF = (group: string) => ({ 'tailscale.com/proxy-group': group });

@@ -1,7 +1,7 @@
 /**
- * Many Services at once, with a real API server with its own limits, and a control server that only responds. No pods
- * run: the test writes their status. The test prints the duration, which depends on the machine, and checks the number
- * of requests, which does not.
+ * Many Services at once, with a real API server and its limits, and a minimal control server. No pods run: the test
+ * writes their status. The test checks the number of requests, and only prints the duration, because the duration
+ * depends on the machine.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';

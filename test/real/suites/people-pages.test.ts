@@ -22,7 +22,7 @@ const PEOPLE = ['alice', 'bob', 'carol'] as const;
 type Name = (typeof PEOPLE)[number];
 const login = (name: Name): string => `${name}@example.com`;
 
-/** All may see the sessions of the namespace, except carol, who sees her own. Only bob may end sessions. */
+/** Alice and bob may see the sessions of the namespace, and carol may see her own. Only bob may end sessions. */
 const VIEWERS = [
   `${login('alice')}=namespace:default`,
   login('bob'),
@@ -106,7 +106,7 @@ async function kubectl(from: Name, ...args: readonly string[]): Promise<{ code: 
   return { code, err: stderr.toString() };
 }
 
-/** Lets plain kubectl create a request. @returns its id */
+/** Runs a kubectl command that needs an approval. @returns the id of the access request */
 async function pending(from: Name): Promise<string> {
   const { code, err } = await kubectl(from, ...LIST);
   const [, id = ''] = /request ([a-z0-9]{10}) needs 1 more approval/.exec(err) ?? [];

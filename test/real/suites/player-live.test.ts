@@ -38,7 +38,7 @@ async function idOf(pod: string, bytes: number): Promise<string> {
   return found!.id;
 }
 
-/** Opens the keyboard help, and turns the announcements for screen readers on. */
+/** Checks the keyboard help, and turns on the announcements for screen readers. */
 async function expectHelpAndAnnouncements(page: Page): Promise<void> {
   await page.keyboard.press('?');
   await page.getByRole('dialog').getByText('Full screen').waitFor();
@@ -98,7 +98,7 @@ describe('a session that runs', () => {
     await page.getByRole('button', { name: 'Look back' }).click();
     await ready(page);
     await page.getByRole('button', { name: 'To live' }).waitFor();
-    // playback goes back by half a minute only
+    // playback has gone back by half a minute, not more
     const shown = async (): Promise<number> =>
       Number(
         (await screen.textContent())
@@ -112,13 +112,13 @@ describe('a session that runs', () => {
     await page.keyboard.press('Enter');
     await expect.poll(shown, { timeout: 5000 }).toBe(10);
     await page.screenshot({ path: shot('look-back'), fullPage: true });
-    // playback shows output that arrives meanwhile when it reaches that time
+    // output that arrives during playback appears when playback reaches its time
     upload.write('[101,"o","came later\\r\\n"]\n');
     await page.locator('.position input').fill('96.5');
     await page.keyboard.press('Enter');
     await page.keyboard.press(' ');
     await screen.getByText('came later').waitFor({ timeout: 20_000 });
-    // playback shortens idle time, so it catches up with the live session
+    // playback skips idle time, so it catches up with the live session
     await page.getByText('Following the session.').waitFor({ timeout: 20_000 });
     upload.write('[102,"o","and live again"]\n');
     await screen.getByText('and live again').waitFor();

@@ -1,5 +1,6 @@
 /**
- * Finds a session and the moment in it on the page: by screen content and by properties, within the rules of viewers.
+ * Search on the page: finds a session by screen content and by properties, and the time of a hit, within the viewer
+ * rules.
  */
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -18,7 +18,7 @@ const shell = (command: string): CastSpec => ({
   events: [[1, 'o', 'x']],
 });
 
-/** Stores the document of a recorder next to an existing recording. */
+/** Stores a sidecar, as a recorder writes it, next to an existing recording. */
 function describeStored(id: string, more: object): void {
   const [node = '', time = ''] = id.split('_');
   const path = join(archive().folder, node, time);

@@ -1,5 +1,5 @@
 /**
- * A ProxyGroup whose gateways serve two real API servers: that of the operator, and another one that a Secret names.
+ * A ProxyGroup whose gateways serve two real API servers: the operator's own, and a second one that a Secret describes.
  * kubectl reaches both through a real tailnet.
  */
 import { once } from 'node:events';
@@ -67,7 +67,10 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
   async function run(cluster: string, ...args: readonly string[]): Promise<KubectlResult> {
     return runKubectl(newest, ['--context', cluster, ...args], { kubeconfig, transport: 'websocket' });
   }
-  /** Opens a watch in the group's own cluster, and sends one request after another. `stop` returns the failures. */
+  /**
+   * Opens a watch in the group's own cluster, and sends requests one after another. The returned `stop` returns the
+   * failures.
+   */
   function startLoad() {
     let [finished, isOver] = [0, false];
     const failures: string[] = [];
@@ -227,7 +230,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
     const load = startLoad();
     await api('PATCH', `${CORE}/secrets/older-kubeconfig`, { stringData: { value: 'no kubeconfig' } });
     await reports(CLUSTERS, { status: 'False' });
-    // the gateway reads Secrets every 15 s, so it has then read this one
+    // the gateway reads Secrets every 15 s, so it has read the changed Secret after 20 s
     const changedMs = performance.now();
     await until('the next reading', async () => (performance.now() - changedMs > 20_000 ? true : undefined));
     expect(load.finished()).toBeGreaterThan(20);

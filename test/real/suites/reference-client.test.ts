@@ -362,7 +362,7 @@ function goText(line: string | undefined): string {
   return match?.[1] ?? `not understood: ${line}`;
 }
 
-/** Parses with numbers as text: some exceed JavaScript's range. */
+/** Parses JSON, and returns numbers as text, because some exceed JavaScript's range. */
 function exactJson(json: string): unknown {
   return JSON.parse(json, (_key: string, value: unknown, context?: { source?: string }) =>
     typeof value === 'number' ? `number ${context?.source}` : value,

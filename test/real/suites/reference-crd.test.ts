@@ -89,7 +89,7 @@ describe('the schema', () => {
   );
 });
 
-/** Part of a CRD schema that is needed for a sample value. */
+/** The part of a CRD schema that determines a sample value. */
 interface Schema {
   readonly type?: string | undefined;
   readonly enum?: readonly unknown[] | undefined;

@@ -124,9 +124,9 @@ async function startRenamed(from: string, to: string): Promise<Server> {
 }
 
 /**
- * Replaces a name with one of the same length. If a chunk ends with the first label of the name, or with more of the
- * name, it is held until the next chunk arrives. Other chunks pass immediately, because uploads to recorders also use
- * this proxy.
+ * Replaces a name in a stream with another name of the same length. A chunk that ends with at least the first label of
+ * the name is delayed until the next chunk arrives. Other chunks are forwarded immediately, because uploads to
+ * recorders also use this proxy.
  */
 function replacing(from: string, to: string): Transform {
   if (from.length !== to.length) throw new Error(`${from} and ${to} differ in length`);

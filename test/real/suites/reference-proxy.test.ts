@@ -175,7 +175,7 @@ describe('what is not a session', () => {
     const events = (): Promise<number> => recorder.metric('tailcast_recorder_events_total');
     for (const front of ['reference', 'ours'] as const) {
       const before = await events();
-      // kubectl logs each request on standard error, so that the log of a failure shows which response is missing
+      // `-v=6` makes kubectl log each request, so that the log of a failure shows which response is missing
       const run = await at('alice', front, ['get', 'configmaps', '--output=name', '-v=6']);
       expect([run.code, run.stdout.toString()]).toEqual([0, 'configmap/kube-root-ca.crt\n']);
       await expect.poll(events, { timeout: 10_000 }).toBeGreaterThan(before);
@@ -201,7 +201,7 @@ function comparable({ output, pod }: Session): object {
   return JSON.parse(text) as object;
 }
 
-/** The position of a terminal's echo between the prompt and the output depends on timing. */
+/** Removes line breaks of the terminal's echo, because their position depends on timing. */
 function withoutEcho(text: string): string {
   return text.replaceAll('\r\n', '\n');
 }

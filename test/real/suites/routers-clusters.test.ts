@@ -33,7 +33,7 @@ const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
 /** A userspace tailscaled forwards connections to it only through `serve`. */
 const HOST = '127.0.0.79';
 const ARGO = '/api/v1/namespaces/argocd/secrets';
-/** Requests in a row that reach both gateways, because haproxy selects them in turn. */
+/** Number of consecutive requests that certainly reach both gateways, because haproxy alternates between them. */
 const BOTH = 4;
 /** The gateways list Secrets every 15 s. */
 const PATIENT = { timeoutMs: 90_000 } as const;
@@ -207,7 +207,9 @@ describe('two gateways for several clusters behind haproxy', () => {
     return stdout.toString().trim().split('\n').toSorted();
   };
 
-  /** Waits until the gateways have this number of sessions together. Returns the number of each. */
+  /**
+   * Waits until both gateways together have this number of sessions. @returns the number of sessions at each gateway
+   */
   const sessions = (total: number): Promise<readonly number[]> =>
     rig.until(`${total} sessions`, async () => {
       const counts = await Promise.all(gateways.map((one) => one.metric('tailcast_sessions_active')));
@@ -251,7 +253,8 @@ describe('two gateways for several clusters behind haproxy', () => {
       const second = await openShell(contexts[1], 1);
       if (second.gateway !== first.gateway) return [first, second];
       second.child.kill('SIGKILL');
-      // one connection, because kubectl exec uses an even number of them
+      // one more connection, because `kubectl exec` opens an even number, so the next shell would reach the same
+      // gateway
       await textOf(contexts[1], ['get', '--raw', '/version']);
     }
     throw new Error('haproxy uses one gateway only');
@@ -351,7 +354,7 @@ describe('two gateways for several clusters behind haproxy', () => {
     await address!.reopen();
     await up(4);
     const before = address!.connections();
-    // an exec needs a new connection to the API server
+    // each exec opens a new connection to the API server
     for (let count = 0; count < 2 * BOTH; count++) await textOf('current', ['exec', 'target', '--', 'true']);
     expect(address!.connections()).toBeGreaterThan(before + 1);
     expect(await load.stop()).toEqual([]);

@@ -128,7 +128,7 @@ describe('gateways behind haproxy', () => {
     for (const [name, address] of Object.entries(VIPS)) {
       for (let count = 0; count < 4; count++) expect(await ask(address, '/api')).toMatch(`\r\n${name}`);
     }
-    // the caller of the header, not haproxy
+    // the gateway identifies the caller in the PROXY header, not haproxy
     const [asked] = servers.get('a')!.asked;
     expect(asked?.headers).toContain('alice@example.com');
     const before = received();
@@ -166,7 +166,7 @@ describe('gateways behind haproxy', () => {
       [router, { status: 'ok', summary: expect.stringContaining('kept a connection for 3 s without data') }],
       [without, { status: 'warning', summary: expect.stringContaining('closed a connection after 1 s') }],
     ] as const) {
-      // in place of `tailscale serve`
+      // simulates `tailscale serve`
       const serve = createServer((client) => {
         const socket = connect(front.port, HOST);
         for (const one of [client, socket]) one.on('error', () => one.destroy());

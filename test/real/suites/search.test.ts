@@ -28,7 +28,7 @@ import { createBucket } from '../support/site.ts';
 ensureDebianProgram('vim');
 const LOGIN = 'alice@example.com';
 const POD = 'editor';
-/** Words to find. No command contains them: the test types them letter by letter in an editor. */
+/** Words that search must find. The test types them letter by letter in an editor, so no command contains them. */
 const WORDS = { running: 'quokkaburrow', kept: 'wombatlantern' } as const;
 
 interface Hit {
@@ -158,7 +158,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
   it('finds what is typed inside an editor while the session runs, and where it was when it is over', async () => {
     expect(await search(recorder, WORDS.running)).toEqual([]);
     const terminal = await edit(WORDS.running, 'running.txt');
-    // an editor shows a row for as long as it exists, so its words are found during that time
+    // an editor keeps a row on the screen; search must find its words while the row is visible
     terminal.type('\r');
     const running = await theOnly(rig, recorder, WORDS.running, 'state:running');
     expect(running.recording).toMatchObject({
@@ -180,7 +180,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
     expect(hit?.text).toContain(WORDS.running);
     const cast = await (await fetch(`${recorder.url}/api/v1/recordings/${ended.recording.id}/cast`)).text();
     const from = await shownFrom(cast, WORDS.running);
-    // the time of a hit is the time when its row appeared, with the first letter of the word
+    // the time of a hit is the time at which the first letter of the word appeared in the row
     expect(from).toBeGreaterThan(0);
     expect(Math.abs((hit?.at ?? -1) - (from ?? 0))).toBeLessThan(2);
   });

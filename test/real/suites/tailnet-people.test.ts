@@ -428,7 +428,7 @@ describe('who claims to be somebody else', () => {
 describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
-    // Each of six paths has three results, but the SOCKS path has no recorded sessions.
+    // Six paths have three results each, but the SOCKS path lacks the two results of recorded sessions.
     if (cells.length < 6 * 3 - 2) skip('not everything was run');
     const rows = [...seen].map(([road, row]) => {
       const line = COLUMNS.map((column) => [...(row.get(column) ?? ['–'])].toSorted().join(', '));

@@ -184,7 +184,7 @@ describe('serve with PROXY protocol', () => {
   });
 
   it('needs more than a listener on 127.0.0.1, where a userspace node forwards every port to', async () => {
-    // With this wrong configuration, bob can pretend to be alice. The next test shows the right one.
+    // With this wrong configuration, bob can pretend to be alice. The next test uses the right configuration.
     const { listener } = await openTlsListener('127.0.0.1');
     await expect(arrivesAround(listener, 'bob')).resolves.toBe(true);
   });
@@ -611,7 +611,10 @@ async function arrivesAround(listener: TailnetListener, from: string): Promise<b
 
 interface Watch {
   readonly changes: { readonly count: number };
-  /** The bus connection is lost and reported, and the watcher waits for `reconnect`. Only for `holdReconnection`. */
+  /**
+   * Resolves when the watcher has reported that it has lost the bus, and waits for `reconnect`. Only with
+   * `holdReconnection`.
+   */
   readonly lost: Promise<void>;
   /** Lets the watcher connect again. */
   reconnect(): void;

@@ -22,7 +22,7 @@ export interface RecordedOutput {
   readonly text: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
-  /** Sizes of the terminal after the first, as `COLSxROWS`. */
+  /** All sizes of the terminal except the first one, as `COLSxROWS`. */
   readonly resizes: readonly string[];
   readonly outcome: string | undefined;
 }
@@ -105,7 +105,7 @@ export function openArchive(url: string): Archive {
 }
 
 interface Note {
-  /** Offset in the cast of the line that follows the note. */
+  /** Position in the cast of the first line after the note. */
   readonly at: number;
   readonly note: {
     readonly kind: string;

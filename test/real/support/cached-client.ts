@@ -11,7 +11,7 @@ export interface CachedClient {
   readonly name: string;
   /** Files that define the content of the folder, which is rebuilt when one of them changes. */
   readonly inputs: readonly string[];
-  /** Fills the folder, which does not exist yet. */
+  /** Creates the folder and its files. */
   make(folder: string): Promise<void>;
 }
 

@@ -1,4 +1,4 @@
-/** Uses @kubernetes/client-node in the way of common programs. */
+/** Uses @kubernetes/client-node as common programs do. */
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';

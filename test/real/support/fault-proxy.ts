@@ -1,7 +1,4 @@
-/**
- * An HTTP proxy on loopback that simulates faults of networks and busy servers in responses: over real sockets, to a
- * real server.
- */
+/** An HTTP proxy on loopback in front of a real server. It simulates faults of the network and of a busy server. */
 import { once } from 'node:events';
 import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -13,11 +10,11 @@ export type Fault =
   | { readonly kind: 'pass' }
   /** The connection is closed before the request is forwarded. */
   | { readonly kind: 'refuse' }
-  /** The request is forwarded, and the response stops after this share of its bytes, including the head. */
+  /** The request is forwarded, and the connection breaks after this share of the response (head and body). */
   | { readonly kind: 'cut'; readonly part: number }
   | { readonly kind: 'status'; readonly status: number }
   | { readonly kind: 'delay'; readonly ms: number }
-  /** A function runs before the request is forwarded. */
+  /** `act` runs before the request is forwarded. */
   | { readonly kind: 'before'; readonly act: () => Promise<unknown> };
 
 export interface FaultProxy extends AsyncDisposable {

@@ -47,8 +47,8 @@ const ALL_KINDS: readonly GatewayKind[] = [
 ];
 
 /**
- * Starts them in this process; they stop with the rig. Every caller is the rig's own admin, so that responses are
- * comparable.
+ * Starts recorder and gateways in this process; they stop with the rig. Every caller has the identity of the rig's
+ * admin, so that responses are comparable.
  */
 export async function startGateways(
   rig: Rig,

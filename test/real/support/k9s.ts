@@ -14,7 +14,7 @@ export interface K9sOptions {
   readonly folder: string;
 }
 
-/** Starts it with the list of the pods in `default`. */
+/** Starts k9s with the list of the pods in `default`. */
 export async function openK9s({ kubeconfig, transport, folder }: K9sOptions): Promise<Screen> {
   const { k9s = '' } = await ensurePeer('k9s');
   const { kubectl = '' } = await ensurePeer('kubernetes-1.36');

@@ -57,7 +57,7 @@ export const ALL_CASES: readonly MatrixCase[] = [
 export function casesFor(client: Client): readonly MatrixCase[] {
   return ALL_CASES.filter((item) => {
     if (item.sinceMinor !== undefined && minorNumber(client.kubectl) < item.sinceMinor) return false;
-    // Requests without streams are the same on both transports.
+    // Requests without streams do not depend on the transport, so they run only once.
     if (item.streams === 'none') return client.transport === 'spdy';
     return speaks(client.kubectl, client.transport, item.streams);
   });
@@ -109,7 +109,7 @@ export async function runJob({ client, item, cluster, gateways }: MatrixJob): Pr
 interface Control {
   /** First result of the API server. */
   readonly first: Observation;
-  /** Checks whether the API server itself returns this result: races in kubectl make some results vary. */
+  /** Returns true if a direct run has this result, too. Some results vary because of races in kubectl. */
   gives(seen: Observation): Promise<boolean>;
 }
 

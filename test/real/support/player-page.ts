@@ -23,7 +23,7 @@ export interface PlayerRig {
   readonly archive: () => CastArchive;
   /** @param path path below the recorder, or a complete address */
   readonly open: (path: string, options?: BrowserContextOptions) => Promise<Page>;
-  /** Closes the page. @returns the complaints of the browser about this page */
+  /** Closes the page. @returns the problems that the browser reported about this page */
   readonly close: (page: Page) => Promise<readonly string[]>;
 }
 

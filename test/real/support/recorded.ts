@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { CaseContext, WitnessedRun } from '../cases/case.ts';
 import type { Archive, RecordedOutput, StoredRecording } from './archive.ts';
 
-/** Indexes of the kubectl runs of each case that open a session; cases without an entry open none. */
+/** For each case: the indexes of the kubectl runs that open a session. Cases without an entry open no session. */
 const SESSIONS: Readonly<Record<string, readonly number[]>> = {
   'exec exit codes and streams': [0, 1, 2, 3],
   'exec refused': [2],
@@ -101,7 +101,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
   return problems;
 }
 
-/** An upload with `kubectl cp` opens two sessions, `test -d` and `tar x`. A download opens one, `tar c`. */
+/** An upload with `kubectl cp` opens two sessions, `test -d` and `tar x`. A download opens one session, `tar c`. */
 const COPY_SESSIONS = 3;
 
 /** The recording of the download is the tar stream: unpacked, it contains the files. */
@@ -139,7 +139,10 @@ function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' 
   return args[0] === 'run' ? text.slice(hint?.index ?? 0) : text;
 }
 
-/** A test that attaches presses a key after kubectl's prompt, and the terminal may still echo that key itself. */
+/**
+ * Removes leading line breaks if a case attaches: it presses a key after kubectl's prompt, and the local terminal may
+ * echo the key.
+ */
 function withoutFirstKeys(text: string, { args }: WitnessedRun): string {
   return args[0] === 'exec' ? text : text.replace(/^[\r\n]+/, '');
 }

@@ -23,7 +23,7 @@ mount --bind "$3" "$layer/root/mnt"
 exec chroot "$layer/root" sh -e < "$script"
 `;
 
-/** Runs a shell script in such a root; `files` is a folder that is mounted at `/mnt`. */
+/** Runs a shell script in a separate root. `files` is a folder that is mounted at `/mnt`. */
 export function runInScratchRoot(scratch: string, files: string, script: string): Outcome {
   const layer = join(scratch, 'layer');
   const [setUp, told] = [join(scratch, 'set-up.sh'), join(scratch, 'script.sh')];

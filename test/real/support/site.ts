@@ -110,7 +110,7 @@ export async function startSiteRecorder(
   return { ...role, url: `http://127.0.0.1:${port}`, port, address };
 }
 
-/** Creates an empty bucket. */
+/** Creates an empty bucket at the S3 server. */
 export async function createBucket(s3: S3Server, bucket: string): Promise<void> {
   const client = new S3Client({
     endpoint: s3.endpoint,
@@ -184,7 +184,7 @@ export function kubeconfigAt(
   });
 }
 
-/** Grant of one source of connections to `tag:k8s`. */
+/** Grant for connections from `src` to `tag:k8s`. */
 export interface SiteGrant {
   readonly src: string;
   readonly groups: readonly string[];
