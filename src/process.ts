@@ -21,7 +21,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   else throw error;
 });
 
-/** Maximum time between the end of a stopped program and the exit of its process. */
+/** Maximum time from the end of a program that a signal stopped to the exit of the process, in milliseconds. */
 const EXIT_MS = 1000;
 
 const environment = readEnvironment();

@@ -323,7 +323,7 @@ const RULES: readonly Rule[] = [
 const WORDS = RULES.flatMap(({ words }) => words);
 const MAY_HOLD_ONE = new RegExp(WORDS.join('|'), 'i');
 /**
- * Lookup table of the first three characters of all words. The index consists of the last five bits of each.
+ * Lookup table of the first three characters of all words. The index consists of the last five bits of each character.
  */
 const BEGINS_ONE = new Uint8Array(0x8000);
 for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;

@@ -53,8 +53,8 @@ export function watchForStale(
 }
 
 /**
- * Destroys the connection if the request is not complete in time. For requests with an unread body: Node waits for the
- * rest of a body or its trailers, even after the response.
+ * Destroys the connection if the request is not complete in time. Use it for requests with an unread body, because Node
+ * waits for the rest of a body or its trailers even after the response.
  *
  * @returns the request
  */

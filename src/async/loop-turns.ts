@@ -1,6 +1,6 @@
 /**
- * Splits long work into pieces and yields to the event loop between them. A piece is a number of items and
- * not a time span, so that the same work always yields equally often.
+ * Splits long work into pieces and yields to the event loop between them. A piece is a number of items and not a time
+ * span, so that the number of yields depends only on the work.
  */
 
 /** Number of items of a piece: one or two milliseconds of work. */

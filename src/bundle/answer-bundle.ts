@@ -97,7 +97,7 @@ async function* piecesOf(bundle: BundleReader, total: number): AsyncGenerator<Ui
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Returns the sidecar; undefined for a recording without one, or of a session with several uploads. */
+/** Returns the sidecar; undefined if the recording has no sidecar, or if its session has several uploads. */
 async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
   if (!bundle.has('sidecar') || bundle.manifest.parts > 1) return undefined;
   const parsed = jsonOrUndefined(new TextDecoder().decode(await bundle.read('sidecar')));

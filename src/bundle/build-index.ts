@@ -43,9 +43,9 @@ export interface BuildOptions {
 const FRAME_EVERY_BYTES = 512 * 1024;
 /** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
-/** Maximum work units of keyframes per byte of cast, so keyframes of large screens are further apart. */
+/** Maximum work units of keyframes per byte of cast. Keyframes of large screens are therefore further apart. */
 const FRAME_WORK = 64;
-/** Bytes until the next keyframe attempt after a failed one; doubled after each consecutive failure. */
+/** Bytes between a failed keyframe and the next attempt; doubled after each consecutive failure. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /**

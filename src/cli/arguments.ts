@@ -13,7 +13,7 @@ export function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
   };
 }
 
-/** Collects the values of a repeatable option. Unlike a list, the option does not take the words after its value. */
+/** Collects the values of a repeatable option. Each use of the option takes exactly one value. */
 export function several(value: string, before: readonly string[] = []): readonly string[] {
   return [...before, value];
 }

@@ -17,8 +17,8 @@ import { print, printJson, printTable } from './output.ts';
  *   gateway without `auditExtras`
  * - `unrecordable`: the session came through a gateway, and its kind is never recorded
  *
- * In noauth mode, the audit log shows the gateway only by the audit ids of recorded sessions. Every session is then
- * `recorded` or `direct`.
+ * In noauth mode, only the audit ids of recorded sessions show that a session came through a gateway. Every session is
+ * then `recorded` or `direct`.
  */
 export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
 

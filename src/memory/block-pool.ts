@@ -19,8 +19,7 @@ export const BLOCK_BYTES = 64 * 1024;
  */
 const TIDY_MS = 30_000;
 /**
- * Number of dropped bytes above which a garbage collection starts immediately, and above which it starts at
- * the next tidy-up.
+ * Numbers of dropped bytes above which a garbage collection starts: immediately, and at the next tidy-up.
  */
 const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
@@ -43,8 +42,8 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Returns a view of the first `bytes` bytes of a new block. The receiver of the view can take over the block with
- * `adoptBlock`. Otherwise the garbage collector frees the block.
+ * Returns a view of the first `bytes` bytes of a block from the pool. The receiver of the view can take over the block
+ * with `adoptBlock`. Otherwise the garbage collector frees the block.
  */
 export function lendBlock(bytes: number): Buffer {
   const block = takeBlock();

@@ -4,9 +4,9 @@
  * written them. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap; its collection
  * took a quarter of the CPU time.
  *
- * The caller of `take` may use the piece until it calls `give`. To pass the piece to a stream, it must use
- * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released, as
- * after a destroyed socket.
+ * The caller of `take` may use the piece until it calls `give`. To pass the piece to a stream, the caller must use
+ * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released, for example
+ * because its socket was destroyed.
  *
  * NOTE: The state is global to the module, because the process has one read buffer and one thread.
  */

@@ -84,7 +84,9 @@ export interface LiveFeed {
 export interface LiveListener {
   onStart(start: CastStart): void;
   onLine(line: string): void;
-  /** Called when the session stops (`isOver` is true), or when the connection closes before a retry. */
+  /**
+   * Called when the session stops (`isOver` is true), and before a retry after a closed connection (`isOver` is false).
+   */
   onEnd(isOver: boolean): void;
 }
 

@@ -33,7 +33,7 @@ export interface LiveScreenProps {
    * has no button for this.
    */
   readonly onLookBack?: (seconds: number) => void;
-  /** True if the view is paused: the screen does not change, and shows the newest output when the view resumes. */
+  /** True if the view is paused: the screen does not change until the view resumes with the newest output. */
   readonly isPaused?: boolean;
   /** Called after each output of the session. */
   readonly onOutput?: () => void;

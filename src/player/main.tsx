@@ -9,7 +9,8 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  // A request needs its position in the script, for which V8 would parse the script again during its evaluation.
+  // Renders after the evaluation of the script. A request records its position in the script, for which V8 would
+  // otherwise parse the script again.
   queueMicrotask(() => {
     root.replaceChildren();
     render(

@@ -1,4 +1,4 @@
-/** One request to the portal, over either protocol, as the gate parses it, with its access-log entry. */
+/** One request to the portal over HTTP/1.1 or HTTP/2, in the form that the gate parses, with its access-log entry. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -19,7 +19,7 @@ export interface UpgradeSocket {
   readonly head: Buffer;
 }
 
-/** Fastify's handlers access it as `request.portal`. */
+/** A request to the portal; `request.portal` in Fastify's handlers. */
 export class PortalRequest {
   readonly inbound: InboundRequest;
   readonly account: Account;
@@ -57,7 +57,7 @@ export class PortalRequest {
       if (httpVersion !== '1.1' && httpVersion !== '1.0')
         this.#problem = new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not supported`);
       this.hasBody = hasBody(rawHeaders);
-      // closes the connection after the response, because an unread body would block its next request
+      // closes the connection after the response, because an unread body would block the next request of the connection
       if (this.hasBody && !(response instanceof Http2ServerResponse)) response.shouldKeepAlive = false;
     }
     this.account = new Account(

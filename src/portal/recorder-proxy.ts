@@ -157,7 +157,8 @@ class DialledAgent extends Agent {
   ): Duplex | undefined {
     const socket = this.#sockets.get(host ?? '');
     this.#sockets.delete(host ?? '');
-    // Node handles only an error event; a timer of the package may be the caller, so do not throw here
+    // reports the error as an event, which Node handles; does not throw, because the caller may be a timer of the
+    // package
     if (socket === undefined) Reflect.apply(done, undefined, [new Error('a request has one connection')]);
     return socket;
   }

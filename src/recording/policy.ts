@@ -35,9 +35,9 @@ export type RecordingPolicy =
     };
 
 /**
- * Combines all rules of a caller. All addresses are used. A single rule with `enforceRecorder` enforces
- * recording, and a single rule with `enableEvents` enables events. If recording is enforced and no rule names
- * a recorder, the caller cannot open a session.
+ * Combines all rules of a caller. All addresses are used. One rule with `enforceRecorder` is sufficient to enforce
+ * recording. One rule with `enableEvents` is sufficient to enable events. If recording is enforced and no rule names a
+ * recorder, the caller cannot open a session.
  */
 export function decideRecording(rules: readonly RecordingRule[]): RecordingPolicy {
   const recorders = unique(rules.flatMap((rule) => rule.recorderAddresses));

@@ -1,6 +1,6 @@
 /**
- * Opens an upload at one recorder. A tailcast recorder gets it over an upgraded connection, any other
- * recorder over the newest protocol of the reference that it supports.
+ * Opens an upload at one recorder. A tailcast recorder gets the upload over an upgraded connection. Any other recorder
+ * gets the upload over the newest protocol of the reference that the recorder supports.
  *
  * ```
  *   known to upgrade ──► GET /v2/record, 101

@@ -127,8 +127,8 @@ function keepContainers(json: unknown): unknown {
 }
 
 /**
- * Redacts one operation of a JSON patch (RFC 6902). The value of an operation is redacted like the field of
- * the object at the path of the operation.
+ * Redacts one operation of a JSON patch (RFC 6902). The path of an operation names a field of the object. The value of
+ * the operation is redacted like that field.
  */
 function keepOperation(operation: unknown, shape: Shape): unknown {
   return mapMembers(operation, (name, value) => {

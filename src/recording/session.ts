@@ -293,8 +293,8 @@ export class RecordingSession {
     await this.#opened.promise;
     await this.flush();
     try {
-      // The call that opened the recording may have flushed the batch already. Then this call waits like the
-      // last write.
+      // The call that opened the recording may have flushed the batch already. In this case, this call must wait for
+      // that write.
       if (this.#state === 'open') await this.#sink.whenShown();
     } catch (error) {
       this.#fail(error, 0);

@@ -1,7 +1,7 @@
 /**
- * Finds the ports that a port-forward opens. The client names the port of each stream in the SYN_STREAM, over
- * SPDY or over SPDY in WebSocket messages. Parses only the direction of the client, and skips payloads.
- * Sources: client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
+ * Finds the ports that a port-forward opens. The client names the port of each stream in the SYN_STREAM. The SPDY
+ * connection may be inside WebSocket messages. Parses only the direction of the client, and skips payloads. Sources:
+ * client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';

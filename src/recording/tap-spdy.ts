@@ -54,8 +54,8 @@ export function createSpdyTap(
 }
 
 /**
- * Id of the first ping of the gateway. Servers use even ids from 2 upwards. The gateway uses even ids from
- * the largest one downwards, so that both do not collide.
+ * Id of the first ping of the gateway. Servers use even ids from 2 upwards. The gateway uses even ids from the largest
+ * one downwards, so that they do not collide with ids of the server.
  */
 const LAST_PING_ID = 0xffff_fffe;
 

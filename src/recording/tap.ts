@@ -91,7 +91,7 @@ export interface ClientInput {
   readonly atBoundary: boolean;
   /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
-  /** Resolves when `bytes` may be forwarded, because the recorder has acknowledged the events before them. */
+  /** Promise of the recording. `bytes` must not be forwarded before this promise has resolved. */
   readonly recorded?: Promise<void> | undefined;
 }
 

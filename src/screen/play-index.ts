@@ -91,8 +91,8 @@ export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): 
 const ACTIVITY_SPANS = 400;
 
 /**
- * Counts output per interval. The intervals become longer as the recording does, because its duration is not known in
- * advance.
+ * Counts output per interval. The intervals become longer while the recording grows, because its duration is not known
+ * in advance.
  */
 export function createActivity(): {
   add(seconds: number, characters: number): void;

@@ -215,8 +215,8 @@ function encodeSavedCursor(buffer: InnerBuffer, emulator: Emulator): string {
 }
 
 /**
- * Moves the cursor to its position. After the last column of a row is written, the cursor stays behind it until the
- * next character. Only writing the last character again produces this state.
+ * Moves the cursor to its position. After the last column of a row is written, the cursor stays after that column until
+ * the next character. Only writing the last character again produces this state.
  */
 function encodeCursor(buffer: InnerBuffer, emulator: Emulator, columns: number, origin: boolean): string {
   const row = origin ? buffer.y - buffer.scrollTop : buffer.y;

@@ -14,7 +14,7 @@ const MAX_COLUMNS = 100;
 const MAX_ROWS = 36;
 
 /**
- * Returns the thumbnail of the visible screen. Of a larger screen, the thumbnail shows the left columns and the last
+ * Returns the thumbnail of the visible screen. The thumbnail of a larger screen shows the left columns and the last
  * rows.
  */
 export function thumbnailOf(emulator: Emulator): ThumbnailRows {

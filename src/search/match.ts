@@ -30,7 +30,7 @@ export interface RuleMatch {
   readonly rule: string;
   /** Position of the matching words. */
   readonly hit?: Hit;
-  /** True if the pattern of the rule was switched off because it is too slow, and did not match before. */
+  /** True if the pattern of the rule is too slow, and was switched off before it matched. */
   readonly isSlow?: true;
 }
 

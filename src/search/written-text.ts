@@ -335,7 +335,10 @@ export class WrittenText {
     return [this.#lineBefore, line].some((shown) => withoutBlanks(shown.slice(-MAX_TITLE)).includes(title));
   }
 
-  /** Counts the titles of a line at its end, not earlier, because the prompt after a title often repeats it visibly. */
+  /**
+   * Counts the titles of a line only at the end of the line, because the prompt after a title often shows the same
+   * text.
+   */
   #endTitles(): void {
     const titles = this.#titles;
     this.#titles = [];

@@ -4,7 +4,10 @@
  */
 import { PICTOGRAPHIC, ZERO_WIDTH } from './code-points.ts';
 
-/** Wide and fullwidth ranges of EastAsianWidth, and the characters shown as emoji: pairs of first and last. */
+/**
+ * Wide and fullwidth ranges of EastAsianWidth, and the characters shown as emoji: pairs of the first and last code
+ * point.
+ */
 const WIDE = [
   0x1100, 0x115f, 0x231a, 0x231b, 0x2329, 0x232a, 0x23e9, 0x23ec, 0x23f0, 0x23f0, 0x23f3, 0x23f3, 0x25fd,
   0x25fe, 0x2614, 0x2615, 0x2630, 0x2637, 0x2648, 0x2653, 0x267f, 0x267f, 0x268a, 0x268f, 0x2693, 0x2693,

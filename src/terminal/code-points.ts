@@ -1,6 +1,5 @@
 /**
- * Ranges of code points of Unicode 17.0: pairs of first and last.
- * Made by scripts/generate-code-points.ts.
+ * Ranges of Unicode 17.0: pairs of the first and last code point. Made by scripts/generate-code-points.ts.
  */
 
 /** Characters that join the previous character: marks, joiners, format characters, and Hangul vowels and finals. */

@@ -55,7 +55,7 @@ export interface PumpDeps extends AccountDeps {
    * Trailers are not counted as bytes. Default: {@link BODY_STALL_MS}.
    */
   readonly bodyStallMs?: number;
-  /** Maximum concurrent requests, including long-running ones; more get `OVERLOADED`. */
+  /** Maximum concurrent requests, including long-running ones; further requests get `OVERLOADED`. */
   readonly maxInFlight: number;
   /** Limits per user. Default: none. */
   readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;
@@ -69,8 +69,8 @@ export interface PumpDeps extends AccountDeps {
    */
   readonly credentialRefused?: () => void;
   /**
-   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every
-   * 403 is treated as one for the caller.
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every 403 counts
+   * as a refusal of the caller.
    */
   readonly accountRefusals?: AccountRefusals;
   readonly draining: () => boolean;

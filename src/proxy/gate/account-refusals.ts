@@ -69,8 +69,8 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const decide = ({ refusal, marks }: AccountReview): TailcastError | undefined => {
         if (refusal !== undefined) return new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-        // the API server accepts the account now, but a response without headers of API Priority and Fairness
-        // was refused before that step, so the API server refused the account at that time
+        // The API server accepts the account now. A response without headers of API Priority and Fairness comes from an
+        // earlier step, in which the API server refused the account.
         return marks && isAlwaysMarked(info) ? new TailcastError('UPSTREAM_REFUSED_ACCOUNT') : undefined;
       };
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

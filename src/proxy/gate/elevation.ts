@@ -154,7 +154,7 @@ type Wish =
 const OWN: Wish = { kind: 'own', judged: false };
 const OWN_JUDGED: Wish = { kind: 'own', judged: true };
 
-/** Value of `--as` that means the caller, because kubectl accepts `--as-group` only together with `--as`. */
+/** Value of `--as` that stands for the caller. kubectl accepts `--as-group` only together with `--as`. */
 const SELF = 'me';
 /** The group that the API server adds to every authenticated user. */
 const EVERY_USER = 'system:authenticated';

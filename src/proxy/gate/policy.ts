@@ -58,8 +58,8 @@ export const POLICY_CLASSES = [
 export type PolicyClass = (typeof POLICY_CLASSES)[number];
 
 /**
- * - `record`: the session is recorded; without a recorder in the grants, like `allow`. Only for `exec` and
- *   `attach`
+ * - `record`: the session is recorded. If the grants name no recorder, the effect is that of `allow`. Only for `exec`
+ *   and `attach`
  * - `event`: a recorder stores an event before the request is forwarded. If no recorder stores it and
  *   recording is enforced, the request is rejected
  * - `allow`, `refuse`
@@ -180,7 +180,7 @@ export function policyClassOf(request: {
     : policyClass;
 }
 
-/** Policy classes of each request class: without an upgrade, and with one. */
+/** The two policy classes of each request class: without an upgrade, and with an upgrade. */
 const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, PolicyClass | undefined]>> = {
   exec: ['exec', 'exec'],
   attach: ['attach', 'attach'],

@@ -66,7 +66,7 @@ export interface ExecOverSpdyOptions {
 }
 
 /**
- * Version for which the gateway rewrites the exit status as the API server does over WebSocket. Clients of
+ * For clients of this version, the gateway rewrites the exit status, as the API server does over WebSocket. Clients of
  * earlier versions get the status of the kubelet.
  */
 const TRANSLATED_VERSION = 5;

@@ -97,8 +97,8 @@ export interface UpgradeDeps
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
   /**
-   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every
-   * 403 is treated as one for the caller.
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without this check, every 403 counts
+   * as a refusal of the caller.
    */
   readonly accountRefusals?: AccountRefusals;
   /** Returns true if a port-forward must not open the port. */

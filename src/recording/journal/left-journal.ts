@@ -26,7 +26,7 @@ export function journalNameOf(path: string): string {
  * Reads the segments of one journal.
  * @param paths segment files, in order
  * @returns undefined if the journal is empty
- * @throws JournalError if no segment is readable; a system error
+ * @throws JournalError if no segment is readable, or a system error
  */
 export async function readLeft(paths: readonly string[], key: JournalKey): Promise<LeftContent | undefined> {
   const files: { readonly path: string; readonly file: JournalFile }[] = [];

@@ -2,7 +2,7 @@
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 
-/** Smallest value of a cell that is the index of a cluster, that is, a base character with its marks. */
+/** Minimum value of a cell that contains the index of a cluster. A cluster is a base character with its marks. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
 /** Maximum length of a source text, as a multiple of the length of the row that references it. */

@@ -70,8 +70,8 @@ export interface OrderAnnotation extends Omit<SessionOrder, 'action' | 'watcher'
 }
 
 /**
- * Outcomes of a session. `completed` means that the end of the session is proved. With all other outcomes the
- * session ended without a proof.
+ * Outcomes of a session. `completed` means that the end of the session is proved. All other outcomes mean that the end
+ * of the session is not proved.
  */
 const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
 

@@ -50,8 +50,8 @@ function parseSize(text: string): TerminalSize {
 }
 
 /**
- * Matches a string. If the string is a field name with a number or `null` as its value, also matches that
- * value. Or a bracket.
+ * Matches a string or a bracket. If the string is a field name with a number or `null` as its value, also matches the
+ * value.
  */
 const TOKEN = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*|null)?)?|[{}[\]]/g;
 
