@@ -158,7 +158,7 @@ export const RECORDER_SETTINGS = {
     0,
   ),
   minRetentionDays: setting(
-    'minimum age in days of a recording that maxStoreBytes removes; new sessions are refused if no older one is left',
+    'minimum age, in days, of recordings that maxStoreBytes may remove; if all are younger, new sessions are refused',
     wholeNumber(0, 36_500),
     1,
   ),
