@@ -33,8 +33,8 @@ const RECORDINGS = Number(args.get('recordings') ?? 100_000);
 const NODE = 'nBENCH1CNTRL';
 const START_MS = Date.UTC(2026, 0, 1);
 /**
- * Number of recordings that fill a screen of 200 columns and 60 rows and thus have the largest thumbnails. They are the
- * newest ones.
+ * Number of recordings that fill a screen of 200 columns and 60 rows and thus have the largest thumbnails. These
+ * recordings are the newest ones.
  */
 const FULL_SCREENS = 60;
 const SEEKS = 40;

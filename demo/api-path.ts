@@ -1,7 +1,7 @@
 import { badRequest, noSuchPath } from './api-status.ts';
 import { findResource, type Resource } from './resources.ts';
 
-/** A path of the API. It is decoded once and split at slashes, as in the API server. */
+/** A path of the API. The path is decoded once and split at slashes, as in the API server. */
 export interface ApiPath {
   readonly segments: readonly string[];
   /** Joined segments with one leading slash. */
@@ -78,8 +78,8 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 }
 
 /**
- * Parses a boolean query parameter like the API server. It is false if it is absent, "0", or "false" in any case. The
- * first value is used.
+ * Parses a boolean query parameter like the API server. A parameter is false if it is absent, "0", or "false" in any
+ * case. The first value is used.
  */
 export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);

@@ -19,7 +19,10 @@ const ADMIN: UserInfo = {
   extra: {},
 };
 
-/** Returns all values of a header, in order. They are decoded as UTF-8, as in Go; Node decodes headers as Latin-1. */
+/**
+ * Returns all values of a header, in order. The values are decoded as UTF-8, as in Go, although Node decodes headers as
+ * Latin-1.
+ */
 function headerValues(raw: readonly string[], name: string): readonly string[] {
   return headerLines(raw, name).map(utf8);
 }

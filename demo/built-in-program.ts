@@ -18,7 +18,10 @@ export function startIdleProgram(lines: readonly string[]): BuiltInProgram {
   return startProgram(lines, undefined);
 }
 
-/** A small web server on a free local port. It serves a page with the name of its pod, and prints an access log. */
+/**
+ * A small web server on a free local port. The server returns a page with the name of its pod, and prints an access
+ * log.
+ */
 export function startWebProgram(podName: string): BuiltInProgram {
   return startProgram([`${podName}: serving one page`], (print) =>
     createServer((request, response) => {

@@ -13,7 +13,7 @@ export interface DiscoveryDocument {
 }
 
 /**
- * Returns the document for GET /api (`legacy`) or GET /apis. It is an aggregated document if `accept` requests one.
+ * Returns the document for GET /api (`legacy`) or GET /apis. Returns an aggregated document if `accept` requests one.
  * Source: apiserver `pkg/endpoints/discovery/aggregated`.
  */
 export function discoverRoot(root: 'legacy' | 'groups', accept: string, address: string): DiscoveryDocument {

@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises';
 import type { Duplex } from 'node:stream';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
-/** Stream protocol of port-forward over SPDY. It is also used for SPDY inside a WebSocket tunnel. */
+/** Stream protocol of port-forward over SPDY. The protocol is also used for SPDY inside a WebSocket tunnel. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
 /** WebSocket subprotocol for a tunnel that contains SPDY, which port-forward uses. */
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;

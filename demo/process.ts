@@ -14,7 +14,9 @@ export interface ExitResult {
   readonly signal: number;
 }
 
-/** A running program. It has three pipes, or a terminal without a separate `stderr`, or runs inside this process. */
+/**
+ * A running program. A program has three pipes, or a terminal without a separate `stderr`, or runs inside this process.
+ */
 export interface RunningProcess {
   readonly pid: number | undefined;
   /** Input of the program. Ending this stream signals end-of-file. Undefined for a program without input. */

@@ -242,7 +242,7 @@ function openGateway(parts: {
   });
 }
 
-/** Identity of all callers of the demo. They have all rights, and their sessions are recorded. */
+/** Identity of all callers of the demo. All callers have all rights, and their sessions are recorded. */
 function demoIdentity(login: string, recorder: { readonly host: string; readonly port: number }): Identity {
   const rule = {
     clusters: ['*'],

@@ -19,8 +19,9 @@ const DEPLOYMENTS = requireResource('apps', 'deployments');
 const REPLICA_SETS = requireResource('apps', 'replicasets');
 
 /**
- * The controllers of Deployments and ReplicaSets. They create a ReplicaSet for the template of each Deployment, and
- * the pods of each ReplicaSet. They delete objects whose owner was deleted. Rolling updates replace all pods at once.
+ * The controllers of Deployments and ReplicaSets. The controllers create a ReplicaSet for the template of each
+ * Deployment, and the pods of each ReplicaSet. The controllers also delete objects whose owner was deleted. Rolling
+ * updates replace all pods at once.
  */
 export class WorkloadController {
   readonly #store: Store;

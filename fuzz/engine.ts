@@ -24,7 +24,7 @@ export interface FuzzReport {
   readonly failure: FuzzFailure | undefined;
 }
 
-/** Thrown if an input exceeds the time limit. It is not minimised, because each step would take as long. */
+/** Thrown if an input exceeds the time limit. Such an input is not minimised, because each step would take as long. */
 class TooSlow extends Error {
   override readonly name = 'TooSlow';
 }

@@ -83,8 +83,8 @@ export interface StreamResult {
 }
 
 /**
- * Feeds the input byte by byte, and then cut at random. Both must give the same output, an error must be the same and
- * final, and the parser must neither change its input nor keep a reference to it.
+ * Feeds the input byte by byte, and then cut at random. Both runs must give the same output and the same error, and an
+ * error must be final. The parser must neither change its input nor keep a reference to it.
  */
 export function checkStream<Output>(
   input: Uint8Array,

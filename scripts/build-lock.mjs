@@ -18,8 +18,8 @@ const SAY_AFTER_MS = 1000;
 const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM', 'EACCES', 'EBUSY'] : [])];
 
 /**
- * Waits until no other process has the lock, then takes it. The lock is the folder `path`, which contains an empty
- * file for each process that works under the lock. It is created with a rename, so that it never lacks these files. If
+ * Waits until no other process has the lock, then takes it. The lock is the folder `path`, which contains an empty file
+ * for each process that works under the lock. A rename creates the folder, so that it always contains these files. If
  * all of these processes have exited, a waiting process takes the lock over.
  *
  * @param onWait called once with the processes that have the lock, if the lock is not free after a short time

@@ -68,8 +68,8 @@ const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
 const broken = [];
 /**
- * One line for each failed test. They are printed again at the end, because CI systems may truncate the start of a
- * log.
+ * One line for each failed test. These lines are printed again at the end, because CI systems may truncate the start of
+ * a log.
  */
 const failures = [];
 /** One line for each test that passed only in its second run. Such a test, or the code that it tests, has a defect. */

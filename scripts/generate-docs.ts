@@ -268,7 +268,7 @@ function list(items: readonly string[]): string {
 }
 
 /**
- * Returns the text as a sentence with a full stop. Its first letter becomes a capital, unless the text starts with the
+ * Returns the text as a sentence with a full stop. The first letter becomes a capital, unless the text starts with the
  * name of a program or with `value:`.
  */
 function sentence(text: string): string {

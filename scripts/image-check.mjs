@@ -33,7 +33,9 @@ const node = join(root, 'node_modules', 'node', 'bin', 'node');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-image-'));
 /** Maximum compressed size of the image. */
 const LIMIT_MB = 250;
-/** Compressed size of node:26-slim, rounded up. It cannot be measured without a container engine. */
+/**
+ * Compressed size of node:26-slim, rounded up. The size of this image cannot be measured without a container engine.
+ */
 const BASE_MB = 85;
 const START_MS = 60_000;
 

@@ -25,7 +25,7 @@ const outputs = {
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
-/** Lock of the preparation. It is not in `node_modules`, because `npm ci` removes that folder. */
+/** Lock of the preparation. The lock is not in `node_modules`, because `npm ci` removes that folder. */
 let lock;
 process.on('exit', () => lock?.release());
 const windows = process.platform === 'win32';

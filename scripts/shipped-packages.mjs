@@ -105,7 +105,7 @@ function sbom(shipped) {
   );
   const wanted = new Set([...shipped].map(([path, { version }]) => `${nameOf(path)}@${version}`));
   const refs = new Set([all.metadata.component['bom-ref'], ...wanted]);
-  // Both fields would differ between builds, but the file must be reproducible.
+  // Removes two fields that differ between builds, because the file must be reproducible.
   delete all.serialNumber;
   delete all.metadata.timestamp;
   return {

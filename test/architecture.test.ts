@@ -253,7 +253,8 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Files of `src/` that the demo cluster may import. This does not apply to `demo/run.ts`, which also starts the roles.
+ * Files of `src/` that the demo cluster may import. The limit does not apply to `demo/run.ts`, which also starts the
+ * roles.
  */
 const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/src\/(?:errors|listen)\.ts$/;
 

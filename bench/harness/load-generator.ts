@@ -1,6 +1,6 @@
 /**
- * Controls the process of the load generator. It runs one plan at a time with a time limit, and is replaced by a new
- * process if a plan hangs.
+ * Controls the process of the load generator. The process runs one plan at a time. If a plan exceeds its time limit, a
+ * new process replaces it.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';

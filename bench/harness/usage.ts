@@ -59,7 +59,7 @@ export function resetPeak(pids: readonly number[]): void {
     try {
       writeFileSync(`/proc/${pid}/clear_refs`, '5');
     } catch {
-      // This fails on another OS or for a process of another user; the peak then covers the complete run.
+      // The write fails on another OS or for a process of another user. In that case the peak covers the complete run.
     }
   }
 }

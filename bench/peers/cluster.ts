@@ -1,5 +1,6 @@
 /**
- * A real API server with a node. It starts once per run. The same kinds of peers as in other cases run in front of it.
+ * A real API server with a node, and peers in front of it. The API server starts once per run. The peers are of the
+ * same kinds as in other cases.
  */
 import { writeFileSync } from 'node:fs';
 import { get } from 'node:https';

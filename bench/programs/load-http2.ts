@@ -1,7 +1,7 @@
 /**
- * HTTP/2 load without Node's HTTP/2 client, because that client needs more CPU than the measured servers. It sends the
- * same request frames each time, and checks only parts of the responses. The header table is disabled, so that a status
- * of 200 is always the byte 0x88 (RFC 7541 appendix A).
+ * HTTP/2 load without Node's HTTP/2 client, because that client needs more CPU than the measured servers. The load
+ * sends the same request frames each time, and checks only parts of the responses. The header table is disabled, so
+ * that a status of 200 is always the byte 0x88 (RFC 7541 appendix A).
  */
 import type { Socket } from 'node:net';
 import { openAll } from './connect.ts';

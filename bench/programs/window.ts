@@ -1,4 +1,4 @@
-/** The measured time span. It excludes earlier work such as handshakes. */
+/** The measured time span. Earlier work, such as handshakes, is excluded. */
 export interface Window {
   readonly isOver: () => boolean;
   /** Ends the measurement; call it after the last response. */

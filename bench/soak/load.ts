@@ -111,7 +111,10 @@ function runWatch(watch: number): void {
 
 const requestAgent = new Agent({ ca, keepAlive: true, maxSockets: 32 });
 
-/** Number of pending requests. It is limited, so a slow machine does not reach the rate; the report shows this. */
+/**
+ * Number of pending requests. The number is limited, so a slow machine does not reach the planned rate; the report
+ * shows the reached rate.
+ */
 let waiting = 0;
 const MAX_WAITING = 500;
 

@@ -10,7 +10,7 @@
  *   --update-base        only update deploy/image/base.json
  *
  * The same checkout produces the same files, byte for byte. The command calls the program `RELEASE_SIGN` with the path
- * of each finished file (scripts/release/README.md). It needs Linux with dpkg, rpmbuild, tar and gzip.
+ * of each finished file (scripts/release/README.md). The command needs Linux with dpkg, rpmbuild, tar and gzip.
  */
 import { execFileSync } from 'node:child_process';
 import {

@@ -17,7 +17,7 @@ import { filesBelow, run } from './tree.ts';
 
 const BIN = join(ROOT, 'node_modules', '.bin');
 const ENTRIES = ['tailcast.mjs', 'kubectl-tailcast.mjs', 'kubectl_complete-tailcast.mjs'];
-/** Matches files of packages that are unused at run time. These are half of the packages' size. */
+/** Matches files of packages that are unused at run time. These files are half of the packages' size. */
 const UNREAD = /\.(?:map|d\.ts|d\.mts|d\.cts)$/;
 
 const LOCK = z.looseObject({
@@ -52,7 +52,7 @@ export function stageApp(folder: string, packageFolder: string, cpu: string): vo
   });
   rmSync(join(folder, '.npmrc'));
   const modules = join(folder, 'node_modules');
-  // This file contains the origin of each package, which differs between machines.
+  // npm writes the origin of each package into this file, and the origin differs between machines.
   rmSync(join(modules, '.package-lock.json'), { force: true });
   rmSync(join(modules, '.bin'), { recursive: true, force: true });
   for (const file of filesBelow(modules)) if (UNREAD.test(file)) rmSync(join(modules, file));

@@ -1,4 +1,4 @@
-/** Gates of several gateways over one API server double, each with its own watch. */
+/** Creates gates of several gateways that share one API server double. Each gate has its own watch. */
 import { connectCluster } from '../../src/operator/cluster-connection.ts';
 import { createKubeClient } from '../../src/operator/kube-client.ts';
 import { AccessRequests, type AccessRequestsDeps, type AccessStep } from '../../src/access/requests.ts';
@@ -46,7 +46,7 @@ export interface TestGateway {
   readonly access: AccessRequests;
   readonly gate: Gate;
   readonly steps: AccessStep[];
-  /** Sends a request of the current caller. */
+  /** Sends a request as the current caller. */
   ask(method: string, target: string, ...headers: readonly string[]): Promise<Admission>;
   caller: Identity;
 }

@@ -4,7 +4,7 @@ import { createLimiter } from '../../src/async/limiter.ts';
 import { createSequence, createSharedStep } from '../../src/async/sequence.ts';
 import { settle } from '../operator/fake-clock.ts';
 
-/** Work that the test completes. */
+/** Work that runs until the test completes it. */
 function work(): {
   readonly begun: string[];
   readonly of: (name: string) => () => Promise<string>;

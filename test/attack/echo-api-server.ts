@@ -1,6 +1,6 @@
 /**
- * An API server that stores the raw bytes of each request. It responds to a plain request with the bytes of the request
- * line and the headers. It has its own small HTTP/1.1 parser and shares no code with the gateway.
+ * An API server that stores the raw bytes of each request. The server responds to a plain request with the bytes of the
+ * request line and the headers. The server has its own small HTTP/1.1 parser and shares no code with the gateway.
  */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';

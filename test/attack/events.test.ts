@@ -1,5 +1,5 @@
 /**
- * Events about API requests that a recorder receives. They contain the caller and the resource, but no password.
+ * Events about API requests that a recorder receives. Events contain the caller and the resource, but no password.
  * Request events are required for every caller of this file. Each request contains `MARK` in the place of a secret, and
  * the test searches everything that the recorder got for `MARK`.
  */
@@ -8,7 +8,10 @@ import { introduce, openArena, type Arena, type Caller } from './arena.ts';
 import { honest, send, type Ask } from './transports.ts';
 import { expectForwarded, MARK, observe } from './verdict.ts';
 
-/** Each request of this caller is an event, and is forwarded after the recorder has accepted it. */
+/**
+ * The gateway sends an event about each request of this caller, and forwards the request after the recorder has
+ * accepted the event.
+ */
 const DAVE: Caller = { address: '100.64.0.7', login: 'dave@example.com', groups: ['devs'] };
 
 let arena: Arena;

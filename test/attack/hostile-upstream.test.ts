@@ -368,7 +368,7 @@ async function openSession(at: Arena): Promise<Session> {
   return { user, reader, pod };
 }
 
-/** Both directions of the session, byte for byte. */
+/** Checks both directions of the session byte for byte. */
 async function expectUndisturbed({ user, reader, pod }: Session, round: number): Promise<void> {
   const words = Buffer.from(`round ${round}`.padEnd(16));
   const output = Buffer.concat([Buffer.of(0x82, words.length + 1, 1), words]);

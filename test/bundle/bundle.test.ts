@@ -34,7 +34,7 @@ function open(page: string): BundleReader {
   return openBundle(parsed, (file, piece) => blocks.get(`${file} ${piece}`));
 }
 
-/** The bundle of a page with another file in it, as an attacker creates it by editing the HTML. */
+/** Opens a bundle after an attacker has replaced one of its files by editing the HTML. */
 function withFile(page: string, file: string, content: string): BundleReader {
   const { manifest, blocks } = readPage(page);
   const parsed = JSON.parse(manifest) as { files: Record<string, { bytes: number }> };
@@ -232,7 +232,7 @@ describe('tailcast export', () => {
     upload.write(HEADER);
     upload.write(`${JSON.stringify({ kind: 'gap', bytes: 7, reason: 'lost' })}\n`);
     upload.write('[1,"o","hello \\u001b[1mbold\\u001b[0m\\r\\n"]\n[2,"o","second row\\r\\n"]\n');
-    // larger than one block of the chain
+    // enough rows to make the cast larger than one block of the chain
     for (let at = 0; at < 3000; at += 1) upload.write(`[${3 + at / 100},"o","row ${at}\\r\\n"]\n`);
     upload.write(
       `${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 5, outputLines: 1 })}\n`,

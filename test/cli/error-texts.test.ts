@@ -13,7 +13,7 @@ import { runCommand } from '../support/run-command.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-texts-'));
 
-/** Names of errno values, JSON, stacks and texts of libraries. */
+/** Text that messages must not contain: names of errno values, JSON, stacks, and texts of libraries. */
 const RAW = /\bE[A-Z]{4,}\b|[{}]|^ +at |ZodError|SDK|fetch failed/m;
 
 describe('an error of a command', () => {

@@ -7,7 +7,10 @@ import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 
-/** A clipboard write, a title, a cleared screen, C1 and bidi controls, line breaks and a forged line in one text. */
+/**
+ * A text that writes the clipboard, sets a title, clears the screen, and contains C1 and bidi controls, line breaks and
+ * a forged line.
+ */
 const HOSTILE =
   'x\x1b]52;c;aGk=\x07\x1b]0;title\x1b\\\x1b[2J\x9b2J\x9d0;t\x9c\x90q\x9c\u202eabc\u2066\u200b\u2028\x7f\b\r\nFORGED line\u0085y';
 /**
@@ -22,7 +25,7 @@ const OTHER_ID = 'nTEST_2026-01-03T03:04:05.000000000Z';
 let server: Server;
 let base: string;
 let folder: string;
-/** Response to each path, or to all paths. */
+/** Response by path, or one response for all paths. */
 let respond: (path: string) => { readonly status?: number; readonly body: unknown };
 
 beforeEach(async () => {

@@ -132,7 +132,7 @@ describe('a host name of a cluster that the certificate does not cover', () => {
     let session = first.getSession();
     first.on('session', (ticket: Buffer<ArrayBuffer>) => (session = ticket));
     await answerTo(first, 'covered.test');
-    // the client of Node resumes a session only under its name, so the name is replaced
+    // Node's client resumes a session only for the same server name, so the test replaces the name in the session
     const renamed = Buffer.from(session!.toString('latin1').replace('covered', 'missing'), 'latin1');
     const answers = [
       ['covered.test', session, 'HTTP/1.1 200'],

@@ -87,7 +87,7 @@ describe('the clusters of a gateway', () => {
       eventually,
     );
     expect((await rig.get('/clusters/a/api')).body).toBe('a');
-    // the same CA, another port
+    // a server with the same CA on another port
     const moved = await scripted('moved', await createServerCa());
     await writeFile(file, kubeconfigOf({ ...moved, ca: a.ca }));
     await vi.waitFor(
@@ -242,7 +242,7 @@ describe('the clusters of a gateway', () => {
 
   it('do not block each other', async () => {
     const [a, b] = [await scripted('a'), await scripted('b')];
-    // accepts connections, and never sends a byte
+    // a server that accepts connections but never sends a byte
     const silent = createServer(() => {});
     onTestFinished(() => void silent.close());
     const c = { name: 'c', port: await listenOn(silent), ca: a.ca };

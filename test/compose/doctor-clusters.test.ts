@@ -89,7 +89,7 @@ describe('doctor of a gateway with several clusters', () => {
 });
 
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
-/** A CA that issued no certificate of the server. */
+/** A CA that did not issue the server's certificate. */
 let CA = '';
 beforeAll(async () => {
   const other = await startScripted('other');

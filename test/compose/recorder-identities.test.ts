@@ -1,6 +1,6 @@
 /**
- * Clients that a recorder accepts, started from its settings, with a tailscaled double that identifies only some of
- * them.
+ * Clients that a recorder accepts. The recorder is started from settings, with a tailscaled double that identifies only
+ * some clients.
  */
 import { mkdtempSync } from 'node:fs';
 import { connect } from 'node:http2';

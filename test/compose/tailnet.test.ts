@@ -1,4 +1,4 @@
-/** The composition of the tailnet parts, with a double of tailscaled. */
+/** Composes the tailnet parts of a role, with a double of tailscaled. */
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -47,7 +47,7 @@ function call(
       },
     );
     outgoing.on('error', reject);
-    // A Buffer, because Node would encode the headers like the body if the body were a string.
+    // Sends a Buffer, because Node encodes headers in another way if the body is a string.
     outgoing.end(body === undefined ? undefined : Buffer.from(body));
   });
 }

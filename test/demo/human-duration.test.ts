@@ -3,7 +3,7 @@ import { humanDuration } from '../../demo/human-duration.ts';
 
 const [S, M, H, D] = [1000, 60_000, 3_600_000, 86_400_000];
 
-// The table of apimachinery's own test.
+// Cases from the tests of apimachinery.
 it.each([
   [-S, '0s'],
   [0, '0s'],

@@ -239,7 +239,7 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
     it('interrupts with Ctrl-C, resizes, and controls jobs', async () => {
       const terminal = await x.terminal(['exec', '-it', 'shell', '--', 'bash', '--norc']);
       await terminal.waitFor(/default\/shell \$ $/);
-      // Waits until `cat` has read from the terminal. Earlier, the shell would get Ctrl-C and Ctrl-Z.
+      // Waits until `cat` has read from the terminal. Before that, the shell would get Ctrl-C and Ctrl-Z.
       const runCat = async (): Promise<void> => {
         terminal.clear();
         terminal.type('echo re""ady; cat\r');

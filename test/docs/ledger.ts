@@ -1,7 +1,7 @@
 /**
- * Every command in README and `docs/`, with the test that runs it. `ledger.test.ts` fails for a command on a page
- * that is missing here, and for an entry that no page contains. The named tests read the commands from here, so that
- * the shown commands are the tested ones.
+ * Every command in README and `docs/`, with the test that runs it. `ledger.test.ts` fails for a command on a page that
+ * is missing here, and for an entry that no page contains. The named tests read the commands from this file, so they
+ * test exactly the commands on the pages.
  */
 
 /** Replacements for values of the reader: addresses, folders, names. */

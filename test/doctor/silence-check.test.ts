@@ -1,4 +1,4 @@
-/** The check of silent connections, at a gateway in this process and at servers that end connections. */
+/** The check of silent connections, against a gateway in this process and against servers that close connections. */
 import { once } from 'node:events';
 import { createServer, type TLSSocket } from 'node:tls';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';

@@ -1,4 +1,4 @@
-/** A simulated disk that can return EIO and lose power. It is a library that is preloaded into the recorder. */
+/** A simulated disk that can return EIO and lose power. The disk is a library that is preloaded into the recorder. */
 import { execFileSync } from 'node:child_process';
 import {
   existsSync,

@@ -1,5 +1,5 @@
 /**
- * The recording part of a gateway in its own process, for tests that kill it: `node gateway-process.ts <json>`. Its
+ * The recording part of a gateway in its own process, for tests that kill it: `node gateway-process.ts <json>`. The
  * sessions write as fast as their recorder acknowledges. The process reports over IPC, and ends the sessions on
  * request. If a session loses its recorder permanently, the gateway delivers a final message later, and then reports
  * the session as confirmed.

@@ -126,8 +126,8 @@ const gatewayKilled: Scenario = async (stage) => {
 };
 
 /**
- * The only recorder is down so long that sessions stop looking for a recorder. It may be killed again during recovery.
- * The sessions are interrupted, and their recordings contain every acknowledged byte.
+ * The only recorder is down so long that sessions stop looking for a recorder. The restarted recorder may be killed
+ * again during recovery. The sessions are interrupted, and their recordings contain every acknowledged byte.
  */
 const recorderGone: Scenario = async (stage) => {
   await using site = openSite(stage);

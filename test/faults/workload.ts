@@ -25,7 +25,8 @@ export function* sessionLines(session: number): Generator<string> {
 export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 
 /**
- * Last line of an interrupted session. It must not be longer than `END`, because `judgeCast` uses the length of `END`.
+ * Last line of an interrupted session. The line must not be longer than `END`, because `judgeCast` uses the length of
+ * `END`.
  */
 export const CUT_END = END.replace('completed', 'interrupted');
 

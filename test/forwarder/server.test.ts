@@ -183,7 +183,7 @@ describe('the forwarder', () => {
     client();
     await called.promise;
     await forwarder.close();
-    // its sockets are closed one turn later
+    // the forwarder's sockets are closed one turn later
     for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
     wait.resolve();
     await expect.poll(() => target.destroyed).toBe(true);

@@ -99,7 +99,7 @@ function open({ cluster = {}, user = {} }: Parts = {}): Promise<ApiServer> {
   });
 }
 
-/** One request in the form of the upstream client. */
+/** Sends a request as the gateway's upstream client does. */
 async function call(api: ApiServer): Promise<Record<string, unknown>> {
   const authorization = await api.authorization();
   return new Promise((resolve, reject) => {
@@ -196,7 +196,7 @@ describe('an API server from a kubeconfig', () => {
     file('client.key', named.keyPem);
     const api = await open({ user: { 'client-certificate': 'client.pem', 'client-key': 'client.key' } });
     await call(api);
-    // now with the complete chain
+    // renews the certificate: the file now contains the complete chain
     const chain = `${named.certificatePem.trim()}\n${authority.certificatePem.trim()}`;
     file('client.pem', chain);
     nowMs += 60_000;

@@ -22,7 +22,7 @@ interface Rule {
 const rulesOf = (objects: readonly unknown[]): readonly Rule[] =>
   (objects[1] as { readonly rules: readonly Rule[] }).rules;
 
-/** One line per right, so that the grouping of rules does not matter. */
+/** Returns one line per right, so that the grouping of rules does not affect the comparison. */
 const rights = (objects: readonly unknown[]): readonly string[] =>
   rulesOf(objects)
     .flatMap(({ apiGroups = [''], resources, nonResourceURLs = [], verbs, resourceNames = ['*'] }) =>

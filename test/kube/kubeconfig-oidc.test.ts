@@ -12,7 +12,7 @@ import { createTestAuthority } from '../support/issued-certificates.ts';
 
 interface Provider {
   readonly issuer: string;
-  /** Bodies of the requests for tokens. */
+  /** Bodies of the token requests that the provider received. */
   readonly requests: string[];
 }
 
@@ -36,7 +36,7 @@ function inSeconds(seconds: number): number {
   return Math.floor(Date.now() / 1000) + seconds;
 }
 
-/** A provider whose CA only the kubeconfig names. */
+/** Starts an OIDC provider. Only the kubeconfig contains the provider's CA. */
 async function startProvider(respond: (issuer: string) => object | undefined): Promise<Provider> {
   const authority = await createTestAuthority();
   const { keyPem: key, certificatePem: cert } = await authority.issue(['127.0.0.1']);

@@ -85,7 +85,7 @@ describe('readKubeconfigContext', () => {
     process.on('warning', keep);
     try {
       readKubeconfigContext([file('tag', PROD.replace('token: t', 'token: !<tag:x> secret'))]);
-      // warnings are emitted in a later turn
+      // Node emits warnings in a later turn of the event loop
       await new Promise((done) => setImmediate(done));
     } finally {
       process.off('warning', keep);

@@ -5,7 +5,7 @@ import { ERROR_TABLE, TailcastError, type ErrorCode } from '../../src/errors.ts'
 import { rawStatusResponse, statusOf } from '../../src/kube/status.ts';
 import { safeLine } from '../../src/safe-text.ts';
 
-/** Node's table may still have older names. */
+/** Reason phrases that Node's table may still contain under an older name. */
 const RENAMED_IN_RFC_9110: Record<number, readonly string[]> = {
   413: ['Content Too Large'],
   422: ['Unprocessable Content'],

@@ -76,7 +76,7 @@ it('gives back what nobody wants, by and by', async () => {
   const pool = await import('../../src/memory/block-pool.ts');
   for (const block of Array.from({ length: (32 * MB) / BLOCK_BYTES }, pool.takeBlock)) pool.giveBlock(block);
   const before = process.memoryUsage().arrayBuffers;
-  // recently used blocks are kept at first
+  // the first check keeps blocks that were used recently
   await vi.advanceTimersByTimeAsync(60_000);
   vi.useRealTimers();
   await expect.poll(() => whole).toContain(true);
@@ -85,7 +85,7 @@ it('gives back what nobody wants, by and by', async () => {
 
 it('leaves blocks to the collector of V8 where it may not collect', () => {
   collectEarly(false);
-  // free blocks are released first
+  // takes more blocks than the pool has, so that new ones are created
   const blocks = Array.from({ length: 8192 }, takeBlock);
   expect(blocks.at(-1)!.buffer).toBeInstanceOf(ArrayBuffer);
   dropBlocks(blocks.length);

@@ -1,4 +1,4 @@
-/** Bodies of chunks of one byte, over real sockets. */
+/** Bodies that consist of one-byte chunks, over real sockets. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createHttp2Server } from 'node:http2';

@@ -11,8 +11,8 @@ export interface Demonstration {
   readonly rule: string;
   readonly checks: readonly Check[];
   /**
-   * More tests that prevent the attack, as file and part of the test's name. They fail only if several lines change, or
-   * they need real peers.
+   * More tests that prevent the attack, as file and part of the test's name. These tests fail only if several lines
+   * change, or need real peers.
    */
   readonly also?: readonly (readonly [file: string, test: string])[];
 }

@@ -179,7 +179,7 @@ describe('the nameserver', () => {
     closing.push(async () => void taken.close());
     const options = { host: '127.0.0.1', port, answer: () => undefined };
     await expect(openNameServer(options)).rejects.toMatchObject({ code: 'EADDRINUSE' });
-    // the other socket was released
+    // the error is `bind` again, so the first attempt has released its other socket
     await expect(openNameServer(options)).rejects.toMatchObject({ syscall: 'bind' });
   });
 });

@@ -53,8 +53,8 @@ export interface Bench {
     node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
   ): void;
   /**
-   * Simulates a pod that registers its node and exits before it reports its device. Its Secret then contains only the
-   * machine key.
+   * Simulates a pod that registers its node and exits before it reports its device. The pod's Secret then contains only
+   * the machine key.
    */
   joinAndDie(name: string): void;
   close(): Promise<void>;

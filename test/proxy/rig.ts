@@ -302,7 +302,7 @@ export interface Ask {
   readonly signal?: AbortSignal;
 }
 
-/** A client for each protocol. It returns the complete response, and rejects if the response is truncated. */
+/** A client for each protocol. A client returns the complete response, and rejects if the response is truncated. */
 export interface Client {
   readonly name: 'h1' | 'h2';
   ask(ask: Ask): Promise<Answer>;

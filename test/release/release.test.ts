@@ -20,7 +20,7 @@ import { ERROR_TABLE } from '../../src/errors.ts';
 const manifest = readManifest();
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 type Values = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-/** Fields of Argo CD's Application and Flux's HelmRelease for a chart's values. */
+/** The fields of Argo CD's Application and of Flux's HelmRelease that contain the values of a chart. */
 interface Example {
   readonly spec: {
     readonly values?: Values;

@@ -85,7 +85,7 @@ describe('a snapshot', () => {
         // the second half of a wrapped line has left the screen, and the first half returns
         examples: [
           ['a line that is longer than the terminal is wide\r\n\x1b[2S', '\x1bM'],
-          // a cursor next to a row of blanks, which is below the alternate screen
+          // a cursor next to a blank row of the normal screen, and then the alternate screen
           ['\x1b[6;20Hz\x1b[2S', '\x1b[?47h'],
           // a cursor that was saved on an alternate screen before leaving it
           ['\x1b[?1049hplain text\x1b[?1049h\x1b[?47l', '\x1b[?47h\x1b8'],
@@ -93,7 +93,7 @@ describe('a snapshot', () => {
         ],
       },
     );
-    // a character that rarely occurs would prove nothing
+    // most of the states must have a snapshot, otherwise the comparison proves nothing
     expect(taken).toBeGreaterThan(340);
   });
 

@@ -1,4 +1,4 @@
-/** Prints before the first test which tests run and how long they take. */
+/** Before the first test, prints which tests run and how long they take. */
 import type { TestProject } from 'vitest/node';
 
 /** Prevents a second message: vitest runs the setup once for each project. */

@@ -24,7 +24,7 @@ export interface ApiServerDouble {
   username: string;
   /** Prefix of all paths that exist, such as `/clusters/root` for a kcp server. */
   prefix: string;
-  /** Status of all responses instead of the normal ones. */
+  /** Status that replaces the status of all responses. */
   failure: number | undefined;
   /** Offset of `Date` from the real time. */
   skewMs: number;

@@ -1,8 +1,9 @@
 /**
- * Secrets of every known shape, as they appear on the screens of sessions, for tests that search for them elsewhere.
+ * Secrets of every known shape, as they appear on the screens of sessions, for tests that check that secrets appear
+ * nowhere else.
  */
 
-/** Present in each secret and in no other text. */
+/** Matches each of these secrets and no other text. */
 export const CANARY = /canary/i;
 
 const PASSWORD = 'canaryPassw0rd';

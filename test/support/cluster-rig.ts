@@ -23,7 +23,7 @@ export interface Asked {
   readonly headers: readonly string[];
 }
 
-/** One API server. Responds with its name; it never responds to a path below `/hang`. */
+/** One API server. An API server that responds with its name, but never responds to a path below `/hang`. */
 export interface ScriptedServer {
   readonly name: string;
   readonly port: number;

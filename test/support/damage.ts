@@ -1,7 +1,7 @@
 /** Damages bytes, and feeds them to parsers in pieces. */
 import type { Random } from './random.ts';
 
-/** A few small changes: flipped bits, bytes set, inserted, removed, doubled or moved. */
+/** Makes a few small changes: flips bits, and sets, inserts, removes, doubles or moves bytes. */
 export function damage(random: Random, bytes: Uint8Array): Uint8Array {
   let damaged = bytes;
   for (let changes = 1 + random.below(3); changes > 0; changes--) damaged = change(random, damaged);

@@ -1,6 +1,6 @@
 /**
  * Compares two taps: the first one parses output before it is delivered, the second one only delivered output. Both
- * must report the same state.
+ * taps must report the same state.
  */
 import fc from 'fast-check';
 import type { OutputMark, Tap } from '../../src/recording/tap.ts';

@@ -115,7 +115,7 @@ export async function runKubectl(
   return { code, stdout: running.stdout(), stderr: running.stderr() };
 }
 
-/** A kubectl that runs until it is done or killed. */
+/** A running kubectl, which the test can kill. */
 export interface RunningKubectl {
   readonly pid: number;
   write(bytes: string | Uint8Array, end?: boolean): void;
@@ -189,7 +189,7 @@ export const hasTerminals = await import('@lydell/node-pty').then(
   () => false,
 );
 
-/** Starts kubectl in a pseudo-terminal; returns undefined without a package for that. */
+/** Starts kubectl in a pseudo-terminal. Returns undefined if no package for pseudo-terminals is installed. */
 export async function openKubectlTerminal(
   options: KubectlOptions,
   args: readonly string[],

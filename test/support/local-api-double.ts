@@ -1,6 +1,6 @@
 /**
- * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. It checks `Host`,
- * `Origin` and `Referer` like tailscaled. Tests can make it slow, make it reject requests, and set any state.
+ * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. The double checks
+ * `Host`, `Origin` and `Referer` like tailscaled. Tests can set its state, and make it slow or reject requests.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -109,7 +109,7 @@ function runSpdyShell(socket: Duplex): void {
   });
 }
 
-/** Opens a moderated session. Its client waits for a moderator. */
+/** Opens a moderated session, whose client waits for a moderator. */
 export async function openShell(options: Options = {}) {
   const opened = await openGateway(options);
   const { recorder, gateway } = opened;

@@ -1,4 +1,4 @@
-/** Recorder, API server and gateway of one test. They close when the test has finished. */
+/** Starts recorder, API server and gateway for one test. All of them are closed after the test. */
 import { onTestFinished } from 'vitest';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
 
-/** Connects to `ip:port` on loopback, like the composition without a tailnet. */
+/** Connects to `ip:port` on loopback, as a gateway without a tailnet does. */
 export const dialLoopback: DialRecorder = (address, signal) => {
   const at = address.lastIndexOf(':');
   const opened = Promise.withResolvers<Socket>();

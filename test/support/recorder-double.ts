@@ -1,6 +1,6 @@
 /**
- * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory,
- * and misbehaves on request. It shares no code with the recorder of this project.
+ * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory, and
+ * misbehaves on request. The double shares no code with tailcast's recorder.
  */
 import { isUtf8 } from 'node:buffer';
 import { once } from 'node:events';
@@ -76,7 +76,7 @@ export interface RecorderDouble {
   set(behaviour: RecorderBehaviour): void;
   /** Closes every connection, like a server that closes idle connections. */
   cutIdle(): void;
-  /** Resolves when `test` returns true. Tests it again after each event. */
+  /** Resolves when `test` returns true. Calls `test` again after each event. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * A recorder double for the portal of a gateway. It stores the head of every request, trusts the gateway's viewer by
- * default, and sends configured responses. It shares no code with the recorder.
+ * A recorder double for the portal of a gateway. The double stores the head of every request, trusts the gateway's
+ * viewer by default, and sends configured responses. The double shares no code with the recorder.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -31,7 +31,7 @@ export interface RecorderSpy {
   liveStatus: number | undefined;
   /** Response to the handshake of a WebSocket; `never`: no response. */
   handshake: string | undefined;
-  /** Resolves when `test` returns true. Checked after every event. */
+  /** Resolves when `test` returns true. Calls `test` again after every event. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
 }

@@ -7,7 +7,7 @@ import { socketPair, type SocketPair } from './socket-pair.ts';
 const pairs: SocketPair[] = [];
 export const NOTHING = new Uint8Array(0);
 
-/** Closes all sockets. Call it after each test. */
+/** Closes all sockets. Call this function after each test. */
 export function closeRelays(): void {
   for (const { near, far } of pairs.splice(0)) {
     near.destroy();

@@ -8,12 +8,12 @@ import { fileURLToPath } from 'node:url';
 /** Folder of this checkout. */
 export const CHECKOUT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** One line of its log. */
+/** One line of the role's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly msg?: string };
 
 export interface RoleProcess {
   readonly pid: number;
-  /** Port of its service. */
+  /** Port of the role's service. */
   readonly port: number;
   /** `http://host:port` of health and metrics. */
   readonly ops: string;

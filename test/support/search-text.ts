@@ -7,7 +7,7 @@ import { RowJournal } from '../../src/search/row-journal.ts';
 import type { JournalRow } from '../../src/search/text-journal.ts';
 import type { JournalCommand } from '../../src/search/shell-marks.ts';
 
-/** Output at a time in seconds. */
+/** Output, with its time in seconds. */
 export type Write = readonly [seconds: number, text: string];
 
 export interface Read {

@@ -7,7 +7,7 @@ export interface SocketPair {
   readonly far: Socket;
 }
 
-/** Two ends of one loopback connection. Both may be half-closed. */
+/** Two ends of one loopback connection. Both ends may be half-closed. */
 export async function socketPair(): Promise<SocketPair> {
   const server = createServer({ allowHalfOpen: true, noDelay: true });
   await listenOn(server);

@@ -6,7 +6,7 @@ import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts'
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 export const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 
-/** Encodes the SPDY frames of one direction. Its header blocks share one compression context. */
+/** Encodes the SPDY frames of one direction. Header blocks of one direction share a compression context. */
 export function createSpdyPeer() {
   const deflater = createHeaderDeflater();
   return {

@@ -53,7 +53,7 @@ const SEGMENTS = [
   ' ',
 ] as const;
 
-/** Targets of all kinds, most of them close to a Kubernetes path. */
+/** Random request targets, most of them similar to a Kubernetes path. */
 export const oddTarget: fc.Arbitrary<string> = fc
   .tuple(
     fc.constantFrom(

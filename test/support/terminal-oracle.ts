@@ -1,4 +1,4 @@
-/** The screen of xterm, for comparison with tailcast's terminal emulator. */
+/** xterm's screen, for comparison with tailcast's terminal emulators. */
 import xterm from '@xterm/headless';
 import { CLUSTER_WIDTHS } from '../../src/screen/cluster-widths.ts';
 import { ControlFilter } from '../../src/terminal/control-filter.ts';
@@ -127,7 +127,7 @@ const ESCAPES = [
 ];
 const MODES = ['4', '?6', '?7', '?25', '?47', '?1047', '?1048', '?1049', '?2004'];
 
-/** A piece of terminal output: text, controls, complete and broken sequences. */
+/** Returns a random piece of terminal output: text, controls, or complete and broken sequences. */
 export function terminalPiece(random: Random): string {
   switch (random.below(12)) {
     case 0:
@@ -195,7 +195,9 @@ function parameters(random: Random): string {
   return random.oneIn(3) ? `${one()};${one()}` : one();
 }
 
-/** Rows without the third and later marks on a character, because tailcast keeps a bounded number of them. */
+/**
+ * Rows without the third and later combining marks of a character, because tailcast keeps a limited number of marks.
+ */
 export function withFewMarks(rows: readonly string[]): readonly string[] {
   return rows.map((row) => row.replaceAll(/([\p{M}\u200d]{2})[\p{M}\u200d]+/gu, '$1'));
 }

@@ -1,6 +1,6 @@
 /**
- * Reads a table of test cases: a row per line, cells separated by ` | `. `-` is an empty cell.
- * Lines that start with `#` are comments.
+ * Reads a table of test cases. Each line is a row, and ` | ` separates its cells. `-` is an empty cell. Lines that
+ * start with `#` are comments.
  */
 export function rowsOf(table: string): string[][] {
   return table

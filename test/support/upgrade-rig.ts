@@ -108,7 +108,7 @@ export function switching(
 export interface Rig {
   readonly port: number;
   readonly sessions: SessionRegistry;
-  /** `name → events`, in order. */
+  /** All events with their names, in order. */
   readonly events: { readonly name: string; readonly event: Record<string, unknown> }[];
   readonly accessLines: readonly AccessEntry[];
   /** Metrics of completed upgrades. */
@@ -229,7 +229,7 @@ export async function startRig(options: {
   };
 }
 
-/** A gate that treats all callers as Alice. It classifies requests like the real gate. */
+/** A gate that treats all callers as Alice. This gate classifies requests like the real one. */
 function createTestGate(
   recording: RecordingPolicy,
   moderation?: readonly ModerationRule[],

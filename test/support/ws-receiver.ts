@@ -1,4 +1,4 @@
-/** The frame receiver of `ws`, for comparison with tailcast's parser. The types of `ws` omit it. */
+/** The frame receiver of `ws`, for comparison with tailcast's parser. The types of `ws` omit this class. */
 import * as ws from 'ws';
 
 export interface WsReceiver {

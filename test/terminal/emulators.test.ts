@@ -1,6 +1,6 @@
 /**
- * tailcast has two terminal emulators: one for the player, and one for transcripts and search. Both must show the same
- * cells.
+ * tailcast has two terminal emulators: one for the player, and one for transcripts and search. Both emulators must show
+ * the same cells.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
 /**
- * A killed recorder restarts, and acknowledged bytes are missing from its spool. It must report the affected sessions.
+ * A killed recorder restarts, and acknowledged bytes are missing from its spool. The recorder must report the affected
+ * sessions.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

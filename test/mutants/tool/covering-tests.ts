@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
 
-/** Excluded tests. They start programs that do not get the changes in memory, or they test this tool. */
+/** Excluded test files: they start programs that do not get the changes in memory, or test this tool. */
 export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
 /**

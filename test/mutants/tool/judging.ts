@@ -143,8 +143,8 @@ const acceptedSchema = z.array(
   }),
 );
 /**
- * Accepted changes, because their effect is invisible. They are identified by text instead of line number, so that code
- * may move.
+ * Accepted changes, because their effect is invisible. A change is identified by its text instead of its line number,
+ * so that code may move.
  */
 export const ACCEPTED = acceptedSchema.parse(
   JSON.parse(readFileSync(join(import.meta.dirname, 'accepted.json'), 'utf8')),

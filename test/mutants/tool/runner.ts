@@ -1,6 +1,6 @@
 /**
- * A vitest runner for the tool. It loads a test file once. Then it either records the changes that each test reaches,
- * or runs selected tests repeatedly, each time with another active change.
+ * A vitest runner for the tool. The runner loads a test file once. Then it either records the changes that each test
+ * reaches, or runs selected tests repeatedly, each time with another active change.
  */
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

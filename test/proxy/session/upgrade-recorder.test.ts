@@ -1,4 +1,7 @@
-/** Tests sessions of the gateway with tailcast's recorder. They exchange bytes over sockets and share no objects. */
+/**
+ * Tests sessions of the gateway with tailcast's recorder. Gateway and recorder exchange bytes over sockets and share no
+ * objects.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

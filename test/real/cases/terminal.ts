@@ -38,7 +38,7 @@ async function attach(context: CaseContext): Promise<Record<string, unknown>> {
   await createPod(context.cluster, pod, { command: SHELL, stdin: true, tty: true });
   const terminal = open(context, ['attach', '-it', pod], 88, 29);
   try {
-    // The shell printed its prompt before kubectl attached. It prints another prompt after a resize or a key.
+    // The shell printed its prompt before kubectl attached. The shell prints another prompt after a resize or a key.
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);

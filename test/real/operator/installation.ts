@@ -161,8 +161,9 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 }
 
 /**
- * Returns the commands that the kubelet double runs instead of images. They refer to this repository through a link in
- * the rig's folder: if the repository is below `/tmp` and a pod mounts `/tmp`, the double would replace the path.
+ * Returns the commands that the kubelet double runs instead of images. The commands refer to this repository through a
+ * link in the rig's folder: if the repository is below `/tmp` and a pod mounts `/tmp`, the double would replace the
+ * path.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);

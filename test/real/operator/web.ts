@@ -1,7 +1,8 @@
 /**
- * The server behind Services. It responds over HTTP and UDP with its name and the address of the caller, or with the
- * requested number of bytes. It returns the digest of an uploaded body, and sends single lines on request. It also
- * reports the caller over WebSocket. A server on the next port echoes over HTTP/2 without TLS, as gRPC servers do.
+ * The server behind Services. The server responds over HTTP and UDP with its name and the caller's address, or with the
+ * requested number of bytes. The server returns the digest of an uploaded body, and sends single lines on request. The
+ * server also reports the caller over WebSocket. A server on the next port echoes over HTTP/2 without TLS, as gRPC
+ * servers do.
  *
  *   node web.ts <port>
  */

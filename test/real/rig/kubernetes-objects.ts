@@ -11,7 +11,8 @@ export function bootstrapObjects(): readonly { readonly path: string; readonly o
       object: { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'gateway' } },
     },
     {
-      // Minimum rights of a gateway in mode `auth`. They permit only impersonation, so a request without it fails.
+      // Minimum rights of a gateway in mode `auth`. These rights permit only impersonation, so a request without
+      // impersonation fails.
       path: `${rbac}/clusterroles`,
       object: {
         apiVersion: 'rbac.authorization.k8s.io/v1',

@@ -13,8 +13,8 @@ export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 
 /**
- * Environment variable of a suite's process. Its value is `own` in a namespace of the suite, or the reason why this
- * machine cannot create one.
+ * Environment variable of a suite's process. The value is `own` in a namespace of the suite, or the reason why this
+ * machine cannot create a namespace.
  */
 const VARIABLE = 'TAILCAST_REAL_NETWORK';
 const OWN = 'own';

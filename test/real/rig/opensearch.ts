@@ -34,7 +34,7 @@ export function ensureOpenSearch(): Promise<string> {
   });
 }
 
-/** Starts an empty server on the loopback interface. It stops with the rig. */
+/** Starts an empty server on the loopback interface. The server stops with the rig. */
 export async function startOpenSearch(rig: Rig): Promise<OpenSearchServer> {
   const built = await ensureOpenSearch();
   const folder = join(rig.folder, 'opensearch');

@@ -48,7 +48,7 @@ export interface Program {
   stop(): Promise<void>;
   /** Starts the program again with the same arguments, after `stop`. */
   start(): void;
-  /** Sends SIGSTOP and returns when all threads of the process have stopped. Its sockets stay open. */
+  /** Sends SIGSTOP and returns when all threads of the process have stopped. The sockets of the process stay open. */
   pause(): void;
   resume(): void;
   signal(name: NodeJS.Signals): void;

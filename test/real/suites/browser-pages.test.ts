@@ -240,8 +240,8 @@ describe.each([
       const { asked } = await askedBy(urlOf(front), PROGRAM + encodeURIComponent(name));
       expect({ front, asked }).toEqual({ front, asked: [] });
     }
-    // In mode `auth`, the gateway itself refuses the page of a Service. It serves the page of an API group, but the
-    // page cannot reach the API.
+    // In mode `auth`, the gateway itself refuses the page of a Service. The gateway serves the page of an API group,
+    // but the page cannot reach the API.
     const refused = await askedBy(urlOf('auth'), PROGRAM + encodeURIComponent(name));
     expect(refused).toEqual({ asked: [], status: 403 });
     const other = await askedBy(urlOf('auth'), OTHER_API + encodeURIComponent(name));

@@ -288,7 +288,7 @@ describe('the portal of a gateway', () => {
     const portal = await demo.portal(ALICE);
     const list = `${portal}api/v1/recordings`;
     // Bob's gateway has another port on the same machine, so for the browser it is the same site but another origin.
-    // Its `/version` page has no CSP.
+    // The page `/version` of Bob's gateway lacks a CSP.
     await page.goto(new URL('/version', await demo.portal(BOB)).href);
     const call = (path: string): Promise<string> =>
       page.evaluate(`fetch(${JSON.stringify(path)}, { mode: 'no-cors' }).then(() => '', String)`);

@@ -11,7 +11,7 @@ import { randomRequest, type RequestLine } from '../differential/requests.ts';
 
 const REFUSALS: ReadonlySet<string> = new Set(['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG']);
 
-/** Number of random requests. Both parsers accept more than half of them, and only these are compared. */
+/** Number of random requests. Both parsers accept more than half of the requests, and the test compares only these. */
 const REQUESTS = 400_000;
 const BATCH = 20_000;
 const EXEC_QUERIES = 40_000;

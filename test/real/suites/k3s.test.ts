@@ -28,8 +28,8 @@ const run = promisify(execFile);
 const kubectl = (await findKubectls()).at(-1)!;
 
 /**
- * Starts a TLS server in the role of k3s. It serves k3s' own paths to authenticated clients, and forwards all other
- * requests to the API server.
+ * Starts a TLS server in the role of k3s. The server handles k3s' own paths for authenticated clients, and forwards all
+ * other requests to the API server.
  */
 async function startFront(cluster: Kubernetes, folder: string) {
   const leaf = await cluster.authority.issue({ name: 'k3s', commonName: 'k3s', addresses: ['127.0.0.1'] });

@@ -1,5 +1,5 @@
 /**
- * k9s through a recording gateway, controlled by keys and checked by its screen. It uses client-go for reads and port
+ * k9s through a recording gateway, controlled by keys and checked by its screen. k9s uses client-go for reads and port
  * forwarding, and kubectl for shells.
  */
 import { createHash, randomBytes } from 'node:crypto';

@@ -142,7 +142,7 @@ function replacing(from: string, to: string): Transform {
   });
 }
 
-/** Returns a policy. Its groups for `marker` differ in each case, so the test can see when a proxy uses the policy. */
+/** Returns a policy. The groups for `marker` differ in each case, so the test can see when a proxy uses the policy. */
 function policyOf(grants: readonly { readonly src: string; readonly app: object }[]): object {
   const marker = {
     src: 'marker@example.com',

@@ -1,4 +1,6 @@
-/** An HTTP proxy on loopback in front of a real server. It simulates faults of the network and of a busy server. */
+/**
+ * An HTTP proxy on loopback in front of a real server. The proxy simulates faults of the network and of a busy server.
+ */
 import { once } from 'node:events';
 import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -24,8 +24,8 @@ export interface TestBucket {
 }
 
 /**
- * Starts a recorder that stores recordings in a folder or a bucket and serves the player. It treats uploads from this
- * machine as uploads of `node`. All viewers who use the portal of `node` may see all recordings.
+ * Starts a recorder that stores recordings in a folder or a bucket and serves the player. The recorder treats uploads
+ * from this machine as uploads of `node`. All viewers who use the portal of `node` may see all recordings.
  *
  * @param more more settings
  */

@@ -1,6 +1,6 @@
 /**
  * A separate root for package installation. An overlay keeps all changes in memory, so the files of this machine stay
- * unchanged. This needs Linux with overlayfs, and root.
+ * unchanged. A separate root needs Linux with overlayfs, and the rights of root.
  */
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';

@@ -123,7 +123,7 @@ export async function createBucket(s3: S3Server, bucket: string): Promise<void> 
 }
 
 export interface SiteGateway extends Role {
-  /** Its listening address on this machine. */
+  /** Listening address of the gateway on this machine. */
   readonly host: string;
   readonly port: number;
   /** PEM of the CA that its clients must trust. */

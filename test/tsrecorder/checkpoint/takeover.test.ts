@@ -27,7 +27,7 @@ const verify = ({ store, keys, nowMs }: Site, ...named: readonly number[]): Prom
     nowMs: nowMs(),
   });
 
-/** Creates a site whose first recorder is lost. Its running session was copied to the bucket. */
+/** Creates a site whose first recorder is lost. The running session of that recorder was copied to the bucket. */
 async function createLoss(): Promise<{
   readonly site: Site;
   readonly id: string;

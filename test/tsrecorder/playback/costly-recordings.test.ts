@@ -1,6 +1,6 @@
 /**
  * Recordings that cost too much to render. The recorder stops building their indexes and marks the indexes as
- * incomplete. It continues to serve other recordings.
+ * incomplete. The recorder continues to serve other recordings.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -31,7 +31,7 @@ const idAt = (at: number): string =>
 /** A simulated store. */
 class FakeStore {
   readonly ids: Set<string>;
-  /** Number of event-loop turns that a listing takes. It returns the content at its start. */
+  /** Number of event-loop turns that a listing takes. A listing returns the content at its start. */
   turns = 0;
   lists = 0;
 

@@ -1,6 +1,6 @@
 /**
- * Sessions that are costly to render. They must not delay other sessions, and the index reports where it stopped
- * reading them.
+ * Sessions that are costly to render. Costly sessions must not delay other sessions, and the index reports where it
+ * stopped reading a session.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

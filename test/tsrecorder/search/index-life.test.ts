@@ -130,7 +130,8 @@ describe('the index of an archive', () => {
       place(one, '2026-01-02', cast('old needle gamma')),
     ]);
     await Promise.all([found(one, 'needle', 3), found(two, 'needle', 3)]);
-    // A recorder may find a cast of the other recorder before the sidecar exists. It then reads the cast again.
+    // A recorder may find a cast of the other recorder before the sidecar exists. The recorder then reads the cast
+    // again.
     await until(async () => (isDeepStrictEqual(await answers(two), await answers(one)) ? true : undefined));
     const [left, right] = [await found(one, 'needle', 3), await found(two, 'needle', 3)];
     const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value), withoutTrust);

@@ -16,7 +16,7 @@ import { doc, names, query } from './engine-suite.ts';
 const SESSIONS = 2001;
 /** Every 300th session belongs to bob, seven sessions in total. */
 const BOB_EVERY = 300;
-/** Number of sessions that also contain a rare text. They are the first sessions. */
+/** Number of sessions that also contain a rare text. These are the first sessions. */
 const RARE = 5;
 
 it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {

@@ -1,4 +1,4 @@
-/** Random sessions, queries and viewers. They use few different values, so that queries match often. */
+/** Random sessions, queries and viewers. There are few different values, so that queries match often. */
 import fc from 'fast-check';
 import type { Moment } from '../../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';

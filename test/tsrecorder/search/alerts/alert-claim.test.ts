@@ -331,7 +331,7 @@ class Site {
     void this.#send(process).then(() => this.#running.delete(process));
   }
 
-  /** Kills a recorder. It restarts with the same name, or without its disk and with a new name. */
+  /** Kills a recorder. The recorder restarts with the same name, or without its disk and with a new name. */
   async #kill(process: Process): Promise<void> {
     process.isDead = true;
     this.#running.delete(process);
