@@ -1,4 +1,4 @@
-/** A timer that fires once unless it is moved or cleared. */
+/** A timer that fires once unless it is extended or cleared. */
 export interface Deadline {
   /** Restarts the timer with the full time. */
   readonly extend: () => void;

@@ -328,7 +328,7 @@ function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
 
 /**
  * Returns the day of a recording if the previous recording started on another day.
- * @param before key of the day before the first row
+ * @param before key of the day of the recording before the first row
  */
 function newDay(rows: readonly Listed[], index: number, before: string, zone: Zone): string | undefined {
   const startOf = (at: number): Date => new Date(rows[at]?.startedAt ?? '');

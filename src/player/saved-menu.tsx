@@ -34,7 +34,7 @@ interface Saved {
   readonly remove: (place: Place, name: string) => void;
 }
 
-/** Saved searches of this browser, and after `load` those of the recorder. */
+/** Saved searches of this browser and, after `load`, of the recorder. */
 export function useSaved(): Saved {
   const { ask } = useContext(Recorder);
   const [browser, setBrowser] = useState(savedSearches);

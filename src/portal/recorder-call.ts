@@ -74,7 +74,7 @@ export interface RecorderCalls {
 }
 
 /**
- * `Host` of requests to recorders, which every recorder accepts. The host check of a recorder protects
+ * Value of `Host` in requests to recorders; every recorder accepts this value. The host check of a recorder protects
  * against browsers, and the gateway has its own check.
  */
 const HOST = 'localhost';

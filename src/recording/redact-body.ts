@@ -96,8 +96,8 @@ function keep(json: unknown, shape: Shape | undefined): unknown {
 }
 
 /**
- * Redacts command and arguments of a container together. The program, which image and command name,
- * determines which arguments are secret.
+ * Redacts command and arguments of a container together. The image and the command name the program, and the program
+ * determines which of its arguments are secret.
  */
 function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const { image, command, args } = container;

@@ -23,7 +23,7 @@ const steps: Work = ({ cols }, parameters) => cols + countOf(parameters);
 const repeated: Work = (_emulator, parameters) => countOf(parameters) * CHARACTER_WORK;
 const oneLine: Work = (emulator) => lines(emulator, []);
 
-/** Private modes that switch to the other screen or clear it. */
+/** Private modes that switch between the normal and the alternate screen, or clear a screen. */
 const SCREEN_MODES: ReadonlySet<unknown> = new Set([47, 1047, 1049]);
 const erased: Work = (emulator, parameters) => {
   const { cols, rows, buffer } = emulator;

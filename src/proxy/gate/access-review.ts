@@ -94,8 +94,8 @@ interface Kept {
 }
 
 /**
- * Creates the reviews of one gateway. Equal reviews at the same time are sent once. Failed reviews are not
- * cached.
+ * Creates the reviews of one gateway. If several requests need the same review at the same time, the gateway sends the
+ * review once. Failed reviews are not cached.
  */
 export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): AccessReviews {
   const kept = new BoundedMap<Kept>(MAX_REVIEWS);

@@ -6,9 +6,9 @@
  *      └────────── no moderator in time, or the user leaves ─────────────────┘
  * ```
  *
- * The recorder sends an order for each watcher and repeats it. A watcher without an order for
- * {@link ModerationLimits.leaseMs} has left. An attacker who controls the recorder could invent a watcher,
- * but the gateway never accepts the user of the session as a moderator.
+ * The recorder sends an order for each watcher and repeats it. If no order for a watcher arrives for {@link
+ * ModerationLimits.leaseMs}, the watcher has left. An attacker who controls the recorder could invent a watcher, but
+ * the gateway never accepts the user of the session as a moderator.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecordingSession } from '../../recording/session.ts';

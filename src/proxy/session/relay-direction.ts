@@ -30,9 +30,9 @@ const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file whose output is shown only
- * when it is durable: 21 MB/s with single pieces, 42 MB/s with 64 KiB, 58 MB/s with this value. Without a limit, the
- * relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB are not pooled.
+ * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file, with output that is shown
+ * only when it is durable: 21 MB/s with single pieces, 42 MB/s with 64 KiB, 58 MB/s with this value. Without a limit,
+ * the relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
@@ -49,8 +49,8 @@ const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 const MAX_HELD_BYTES = 128 * 1024;
 const MAX_HELD_MS = 1_000;
 /**
- * If a source that had to wait is silent for this time, the gateway assumes that no output is in flight. The time is
- * long, because the process behind the source also had to wait and may continue late.
+ * Silence after which the gateway assumes that a source that had to wait has no output in flight. The time is long,
+ * because the process behind the source also had to wait and may continue late.
  */
 const SETTLED_MS = 2_000;
 /** Interval of the check whether the client has read enough output. */
@@ -570,7 +570,8 @@ export class Direction {
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
     const words = lastWords?.(this.#backpressured);
     clearTimeout(this.#heldTimer);
-    // The held bytes are an incomplete frame or an unproved exit status. The last words replace them.
+    // The held bytes are an incomplete frame or an unproved exit status. If `lastWords` returns bytes, they replace the
+    // held bytes.
     if (words === undefined) this.#queue.release(this.#queue.end);
     this.#queue.dropHeld();
     this.#queue.finish();

@@ -155,8 +155,8 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
 }
 
 /**
- * Headers of heads that cannot be forwarded unchanged. `cleanResponseHeaders` in `kube/headers` handles each
- * of these headers. A test compares both lists.
+ * A head that contains one of these headers cannot be forwarded unchanged. `cleanResponseHeaders` in `kube/headers`
+ * handles each of these headers. A test compares both lists.
  */
 const NOT_AS_IS = [
   'connection',

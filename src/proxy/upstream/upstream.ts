@@ -213,8 +213,8 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   }
 
   /**
-   * Fails the exchange because the body is shorter or longer than its Content-Length. Usually the parser for
-   * the client detects this earlier.
+   * Fails the exchange because the body is shorter or longer than its Content-Length. Usually the parser of the
+   * client's request detects this earlier.
    */
   #breakRequest(): true {
     this.abort();

@@ -13,7 +13,7 @@ import { JOURNAL_SUFFIX } from './session-journal.ts';
 export interface LeftContent {
   readonly head: JournalHead;
   readonly rest: UploadRest;
-  /** Segment files that are damaged, or before which a segment is missing. */
+  /** Segment files that are damaged or come after a missing segment. */
   readonly damaged: readonly { readonly path: string; readonly reason: string }[];
 }
 

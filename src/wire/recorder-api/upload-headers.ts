@@ -74,7 +74,7 @@ export interface UploadFields {
   readonly session: string;
   readonly at: Continuation & Required<Pick<Continuation, 'frames'>>;
   /**
-   * True if the gateway shows output only after it is acknowledged. The recorder must then write it to disk
+   * True if the gateway shows output only after it is acknowledged. The recorder must then write the output to disk
    * without delay.
    */
   readonly waits: boolean;
