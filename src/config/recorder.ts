@@ -153,7 +153,7 @@ export const RECORDER_SETTINGS = {
   retentionDays: setting('days until recordings and events are removed; 0: never', wholeNumber(0, 36_500), 0),
   maxStoreBytes: setting(
     'maximum size of the store; above it, unsigned recordings are removed first, then the oldest recordings of ' +
-      'the largest user; 0: no limit',
+      'the user with the most bytes; 0: no limit',
     byteSize(0, 1024 ** 5),
     0,
   ),
