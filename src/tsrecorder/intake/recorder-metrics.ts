@@ -145,7 +145,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     unprovenHolds: gauge(
       'tailcast_recorder_unproven_holds',
-      'Recordings that are kept because of a hold without a signed statement in the store.',
+      'Recordings kept by a hold whose document in the store is missing or has no trusted signature.',
     ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
