@@ -79,7 +79,7 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 
 /**
  * Parses a boolean query parameter like the API server. A parameter is false if it is absent, "0", or "false" in any
- * case. The first value is used.
+ * case. If the parameter occurs several times, the first value is used.
  */
 export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);

@@ -4,7 +4,7 @@ import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type ApiObje
 export interface ContainerSpec {
   readonly name: string;
   readonly image: string;
-  /** `command` and `args` together. Empty if the spec has neither. */
+  /** `command` and `args` together. Empty if the spec has neither `command` nor `args`. */
   readonly argv: readonly string[];
   readonly stdin: boolean;
   readonly stdinOnce: boolean;
@@ -38,8 +38,8 @@ export type Program =
 const WEB_IMAGE = /(^|\/)(nginx|httpd|caddy)(:|@|-|$)/;
 
 /**
- * Returns the program that a container runs: its command, if the spec has one. Otherwise, web images get a web server,
- * containers with input get a shell, and other containers get a program that waits.
+ * Returns the program that a container runs: its command, if the spec has one. Without a command, a web image gets a
+ * web server, a container with input gets a shell, and any other container gets a program that waits.
  */
 export function chooseProgram(spec: ContainerSpec, shell: string): Program {
   if (spec.argv.length > 0) return { kind: 'command', argv: spec.argv };

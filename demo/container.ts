@@ -43,8 +43,8 @@ const BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 300_000;
 
 /**
- * A container of a pod: a program with a log and a restart policy. Clients can attach to it. A container starts
- * automatically after the current turn of the event loop.
+ * A container of a pod: a program with a log and a restart policy. Clients can attach to the container. A container
+ * starts automatically after the current turn of the event loop.
  */
 export class Container {
   readonly spec: ContainerSpec;

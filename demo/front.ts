@@ -16,7 +16,7 @@ export interface Front {
 /** Maximum number of connections. Further connections are closed immediately. */
 const MAX_CONNECTIONS = 1_000;
 
-/** Listens on a free port of 127.0.0.1. Rejects if that is not possible. */
+/** Listens on a free port of 127.0.0.1. Rejects if it cannot listen. */
 export async function openFront(options: {
   readonly key: string;
   readonly cert: string;

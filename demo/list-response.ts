@@ -76,8 +76,8 @@ function tableRequest(exchange: ApiExchange): TableRequest | undefined {
 
 /**
  * Streams changes as newline-delimited JSON until `timeoutSeconds` is over, the client disconnects or the cluster
- * closes. Without a resource version, the stream starts with the existing objects. With `sendInitialEvents`, a
- * bookmark follows them. Source: apiserver `pkg/endpoints/handlers/watch.go`.
+ * closes. Without a resource version, the stream starts with the existing objects. With `sendInitialEvents`, a bookmark
+ * follows the existing objects. Source: apiserver `pkg/endpoints/handlers/watch.go`.
  */
 export async function sendWatch(
   exchange: ApiExchange,

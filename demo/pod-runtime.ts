@@ -48,7 +48,7 @@ export interface CommandOptions {
 
 export interface PodRuntimeDependencies {
   readonly terminals: Terminals;
-  /** An empty directory that this runtime may use. The caller removes it afterwards. */
+  /** An empty directory that this runtime may use. The caller removes the directory afterwards. */
   readonly scratch: string;
   readonly shell: string;
   readonly searchPath: string;

@@ -67,8 +67,8 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
   const screen = new Readable({ read: release });
   const hold = (): void => {
     pty.pause();
-    // The module closes the terminal 200 ms after the exit, even if output is unread. The rest, a few KiB, is
-    // therefore read earlier.
+    // The module closes the terminal 200 ms after the exit, even if output is unread. The rest of the output, a few
+    // KiB, is therefore read before that.
     heldCheck ??= setInterval(() => {
       if (!isAlive(pty.pid)) release();
     }, HELD_CHECK_MS);

@@ -18,7 +18,9 @@ export interface RemoteStreams {
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;
   readonly stderr: Writable | undefined;
-  /** Calls `listener` for every new size. If a size is already known, calls it immediately with the latest size. */
+  /**
+   * Calls `listener` for every new size. If a size is already known, calls `listener` immediately with the latest size.
+   */
   onResize(listener: (size: TerminalSize) => void): void;
   /** Aborts when the client has disconnected. */
   readonly gone: AbortSignal;

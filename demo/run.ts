@@ -1,6 +1,6 @@
 /**
  * `npm start`: runs a cluster, the gateway, a recorder and the player on this machine, and records one sample session.
- * With `--kubeconfig`, it uses a real cluster instead of the embedded one.
+ * With `--kubeconfig`, the demo uses a real cluster instead of the embedded one.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';

@@ -14,7 +14,7 @@ import type { Selector } from './selectors.ts';
 export interface Store {
   readonly resourceVersion: number;
   get(resource: Resource, namespace: string, name: string): ApiObject | undefined;
-  /** Returns an object. Throws a 404 error if it does not exist. */
+  /** Returns an object. Throws a 404 error if the object does not exist. */
   require(resource: Resource, namespace: string, name: string): ApiObject;
   /** Returns objects in the order of namespace and name. `namespace` '' lists all namespaces. */
   list(resource: Resource, namespace: string, selector?: Selector): readonly ApiObject[];
@@ -33,7 +33,7 @@ export interface Store {
     name: string,
     change: (current: ApiObject) => ApiObject,
   ): ApiObject;
-  /** Removes an object and returns its last state. Throws a 404 error if it does not exist. */
+  /** Removes an object and returns its last state. Throws a 404 error if the object does not exist. */
   remove(resource: Resource, namespace: string, name: string): ApiObject;
   /** Follows changes after `fromVersion`. Throws a 410 error if the history no longer contains them. */
   watch(query: WatchQuery): Watcher;

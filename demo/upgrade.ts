@@ -22,8 +22,8 @@ export interface ApiUpgrade {
 }
 
 /**
- * True for SPDY, false for WebSocket. Like the API server, it searches for a substring. Throws a 400 error if the
- * request names neither protocol.
+ * True for SPDY, false for WebSocket. Like the API server, the function searches for a substring. Throws a 400 error if
+ * the request names neither protocol.
  */
 export function isSpdy({ request }: ApiUpgrade): boolean {
   const protocol = (request.headers.upgrade ?? '').toLowerCase();

@@ -35,7 +35,7 @@ export class WorkloadController {
     this.#now = now;
   }
 
-  /** Schedules a reconciliation. Call it after every change of the store. */
+  /** Schedules a reconciliation. Call this function after every change of the store. */
   changed(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -157,8 +157,8 @@ export class WorkloadController {
   }
 
   /**
-   * Stores an object. Returns undefined if the cluster rejects it, for example because of an invalid template, or
-   * because its namespace is being deleted.
+   * Stores an object. Returns undefined if the cluster rejects the object, for example because of an invalid template,
+   * or because its namespace is being deleted.
    */
   #create(resource: Resource, namespace: string, object: ApiObject): ApiObject | undefined {
     try {

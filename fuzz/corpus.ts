@@ -1,4 +1,4 @@
-/** Stored inputs: `fuzz/corpus/<target>/` has one small file for each. */
+/** Stored inputs of the fuzz targets. `fuzz/corpus/<target>/` contains one small file for each input. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

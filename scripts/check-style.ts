@@ -132,7 +132,7 @@ export interface Comparison {
   readonly shrunk: readonly string[];
 }
 
-/** Compares numbers of violations with the baseline. A unit that is missing in the baseline may have none. */
+/** Compares numbers of violations with the baseline. A unit that is missing in the baseline may have no violations. */
 export function compareCounts(
   baseline: Readonly<Record<string, number>>,
   counts: Readonly<Record<string, number>>,
@@ -144,7 +144,9 @@ export function compareCounts(
   };
 }
 
-/** Returns the files that differ from the branch main or are not committed. Returns none if git is not available. */
+/**
+ * Returns the files that differ from the branch main or are not committed. Returns no files if git is not available.
+ */
 function changedFiles(): ReadonlySet<string> {
   try {
     const git = (...args: readonly string[]): string =>

@@ -54,8 +54,8 @@ const REAL_SUITES = [
 /** Minutes after which the suite `load` starts no further combinations of test parameters. */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /**
- * Versions in the suite `kubectl`. `ends` tests only the oldest and the newest version. All versions take three times
- * as long.
+ * Versions in the suite `kubectl`. `ends` tests only the oldest and the newest version. A run with all versions takes
+ * three times as long.
  */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**

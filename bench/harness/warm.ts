@@ -1,13 +1,14 @@
 /**
- * Warms up a program with a JIT compiler: runs load until its speed is stable. On two busy processors this takes V8
- * many seconds, because compiler threads wait for the processors. Measurements before that would include the work of
- * the compiler.
+ * Warms up a program with a JIT compiler: runs load until its speed is stable. On two busy processors, compilation
+ * takes V8 many seconds, because compiler threads wait for the processors. Earlier measurements would include the work
+ * of the compiler.
  */
 
 /** Minimum duration of one turn; a shorter load is repeated. */
 export const WARM_TURN_MS = 2000;
 /**
- * Maximum duration of the warm-up. If the speed is not stable by then, the measurement starts with a printed notice.
+ * Maximum duration of the warm-up. If the speed is not stable after this time, the measurement starts with a printed
+ * notice.
  */
 export const WARM_LIMIT_MS = 24_000;
 /**

@@ -16,7 +16,7 @@ import type { Peer } from './peer.ts';
 
 type ReferenceName = 'reference' | 'reference-recorded';
 
-/** Address on which its module can listen. */
+/** Address on which the reference's module can listen. */
 const PORT = 80;
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const CALLERS = { reference: 'alice', 'reference-recorded': 'bob' } as const;
@@ -29,7 +29,7 @@ interface RunningReference {
 }
 
 interface Running {
-  /** Kubeconfig of its API server. */
+  /** Kubeconfig of the API server behind the proxy. */
   readonly kubeconfig: string;
   readonly reference: Promise<RunningReference>;
 }

@@ -12,7 +12,7 @@ export interface LoadPlan {
   readonly shells: number;
   readonly watches: number;
   readonly requestsPerSecond: number;
-  /** New TLS connections per second, closed after one request or during it. */
+  /** Number of new TLS connections per second. Each one is closed after one request, or before the response. */
   readonly connectionsPerSecond: number;
   /** Duration over which the opening of shells and watches is spread. */
   readonly rampMs: number;

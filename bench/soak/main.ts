@@ -135,7 +135,7 @@ async function watch(
   while (performance.now() < endMs) {
     await pause(SAMPLE_MS);
     for (const role of roles) {
-      // The signal is not sent to the index process, because it has no handler and would exit.
+      // Does not send the signal to the index process: this process has no handler, so the signal would stop it.
       for (const pid of familyOf(role.child.pid ?? 0)) if (handlesUsr2(pid)) process.kill(pid, 'SIGUSR2');
     }
     await pause(COLLECT_MS);

@@ -17,8 +17,8 @@ const here = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 const DAY_MS = 86_400_000;
 const MOST_RAMP_MS = 20_000;
 /**
- * Preload script: the process collects garbage on a signal. Without it, the measured heap contains the garbage of about
- * a minute. Worker processes inherit the option.
+ * Preload script: the process collects garbage on a signal. Without this collection, the measured heap contains the
+ * garbage of about a minute. Worker processes inherit the option.
  */
 const COLLECTABLE = [
   '--expose-gc',
@@ -32,7 +32,7 @@ export interface Role {
   readonly child: ChildProcess;
   readonly ops: string;
   readonly samples: Sample[];
-  /** Lines that its log must not contain. */
+  /** Lines that the log of the process must not contain. */
   readonly alarms: string[];
 }
 

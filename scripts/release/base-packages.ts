@@ -1,7 +1,7 @@
 /**
  * The base layers of the image, below tailcast's files: Node, and a few Debian packages (the C and C++ libraries for
  * Node, but no shell). `deploy/image/base.json` pins the packages by hash. `npm run release -- --update-base` updates
- * it to the current versions of Debian and npm, for example for security fixes.
+ * this file to the current versions of Debian and npm, for example for security fixes.
  */
 import {
   existsSync,
@@ -166,8 +166,8 @@ function createApt(architecture: Architecture): Apt {
 }
 
 /**
- * Returns the path of the cached file with this name. If it is missing, `make` creates it in a folder and returns its
- * path.
+ * Returns the path of the cached file with this name. If the file is missing, `make` creates it in a folder and returns
+ * its path.
  */
 function cached(name: string, make: (folder: string) => string): string {
   const file = join(cacheFolder(), name);

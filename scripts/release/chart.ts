@@ -13,7 +13,8 @@ const CHART_FILE = z.looseObject({ name: z.string(), version: z.string(), descri
 export function packChart(project: Project, output: string, scratch: string): string {
   const folder = mkdtempSync(join(scratch, 'chart-'));
   const chart = join(folder, 'tailcast');
-  // In the repository, the chart contains links to CRDs, dashboard and alerts. The archive needs the files.
+  // In the repository, the chart contains links to CRDs, dashboard and alerts. The archive must contain the files
+  // themselves.
   cpSync(CHART, chart, { recursive: true, dereference: true });
   const document = parseDocument(readFileSync(join(chart, 'Chart.yaml'), 'utf8'));
   document.set('version', project.version);

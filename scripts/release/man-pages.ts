@@ -11,8 +11,8 @@ const EXIT_STATUS =
   'Ctrl-C\nended them before they were done.';
 
 /**
- * Returns the definition of the command line, for its help texts. Do not run it, because its streams are not
- * connected.
+ * Returns the definition of the command line, for its help texts. Do not run a command of this definition, because its
+ * streams are not connected.
  */
 export function describedProgram(): Command {
   return createProgram(

@@ -89,7 +89,10 @@ function packageManifest(
   };
 }
 
-/** Returns the lock file without development dependencies. With it, an installation gets the tested versions. */
+/**
+ * Returns the lock file without development dependencies. With this lock file, an installation gets the tested
+ * versions.
+ */
 function shrinkwrap(manifest: ReturnType<typeof packageManifest>): object {
   const lock = LOCK.parse(JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')));
   const shipped = Object.entries(lock.packages).filter(([path, entry]) => path !== '' && entry.dev !== true);

@@ -1,4 +1,4 @@
-/** Gateway and recorders are restarted one after another while a shell runs. Each runs in its own process. */
+/** Gateway and recorders are restarted one after another while a shell runs. All roles run in separate processes. */
 import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';

@@ -83,7 +83,7 @@ async function notices(copy: string, { file, find, replace, testFile, test }: Ch
   }
 }
 
-/** @param pattern selects tests by name; without one all tests run, and their report is printed */
+/** @param pattern selects tests by name; without a pattern, all tests run and their report is printed */
 async function passes(copy: string, suites: readonly string[], pattern?: string): Promise<boolean> {
   const vitest = join(root, 'node_modules/vitest/vitest.mjs');
   const args = ['run', ...suites, '--bail=1', `--retry=${RETRIES}`, `--testNamePattern=${pattern ?? ''}.*`];

@@ -12,7 +12,7 @@ type LeaseClient = Pick<KubeClient, 'get' | 'create' | 'patch'>;
 /** A Lease in memory. As at the API server, a write must contain the newest resource version. */
 interface LeaseStore extends LeaseClient {
   spec: Record<string, unknown> | undefined;
-  /** Runs before the next write. */
+  /** Called before the next write. */
   beforeWrite: (() => void) | undefined;
   /** True if the API server is unreachable. */
   away: boolean;

@@ -284,7 +284,7 @@ export function http2Client(rig: Pick<Rig, 'port' | 'pki'>): ClientHttp2Session 
 
 export interface Answer {
   readonly status: number;
-  /** Flat, as received; h2: without pseudo headers. */
+  /** Flat list of the received headers; over HTTP/2 without pseudo-headers. */
   readonly rawHeaders: readonly string[];
   readonly body: Buffer;
   /** Flat trailers. */
@@ -296,7 +296,7 @@ export interface Answer {
 export interface Ask {
   readonly method?: string;
   readonly path: string;
-  /** Flat list; Host is added. */
+  /** Flat list of headers; `Host` is added. */
   readonly headers?: readonly string[];
   readonly body?: Buffer | string;
   readonly signal?: AbortSignal;

@@ -4,7 +4,7 @@
  *   node test/real/run.ts [suite…]
  *
  * `REAL_REPORT` names the file for vitest's JSON report of all runs together. Without Go, the script skips all suites
- * and prints the reason. If `CI` is set, the script fails instead.
+ * and prints the reason. If `CI` is set, the script fails in this case.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ interface Report {
   readonly numPendingTests: number;
   readonly numTodoTests: number;
   readonly testResults: readonly {
-    /** Path of the file. */
+    /** Path of the test file. */
     readonly name: string;
     readonly assertionResults: readonly { readonly status: string }[];
   }[];

@@ -56,8 +56,9 @@ export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
 
 /**
  * Selects a sample of every folder. Half of the sample is divided equally between the folders, so that a small folder
- * also gets a score. The other half is divided by size. Folders take turns, so that an interrupted run covers all of
- * them. The position of a change depends only on the seed, so that the same sample can be judged again after a fix.
+ * also gets a score. The second half of the sample is divided by folder size. Folders take turns, so that an
+ * interrupted run covers all of them. The position of a change depends only on the seed, so that the same sample can be
+ * judged again after a fix.
  */
 export function chooseSample(mutants: readonly Mutant[], size: number, seed: number): readonly Mutant[] {
   const folders = [...Map.groupBy(mutants, folderOf).values()];

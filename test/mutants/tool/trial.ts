@@ -190,8 +190,8 @@ export class Trial {
 }
 
 /**
- * Shortest possible duration of a job, in milliseconds: the first test of each change fails. Used to start fast jobs
- * first, because time may run out.
+ * Shortest possible duration of a job, in milliseconds: the first test of each change fails. Fast jobs start first,
+ * because time may run out.
  */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);

@@ -1,6 +1,6 @@
 /** Compares objects of the operator with those of the reference, field by field. */
 
-/** A missing field or an empty list, because the reference omits empty lists. */
+/** Stands for a missing field or an empty list in a golden file, because the reference omits empty lists. */
 export const NOTHING = Symbol('nothing');
 
 /**

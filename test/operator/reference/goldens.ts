@@ -6,7 +6,7 @@
 import { NOTHING } from './differences.ts';
 
 export interface SingleProxy {
-  /** Common name of its objects. */
+  /** Common name of the proxy's objects. */
   readonly name: string;
   readonly parent: string;
   readonly namespace: string;
@@ -131,7 +131,7 @@ export function configSecret(proxy: SingleProxy, ordinal: number, config: NodeCo
     AuthKey: joined ? NOTHING : /^tskey-/,
     acceptDNS: false,
     acceptRoutes: false,
-    // The order is unknown and has no meaning.
+    // The order of these items is unknown and has no meaning.
     AdvertiseRoutes: routes.length === 0 ? NOTHING : routes.toSorted(),
     AdvertiseServices: NOTHING,
     StaticEndpoints: NOTHING,

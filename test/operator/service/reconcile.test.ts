@@ -55,7 +55,7 @@ const variables = (): Record<string, string> => {
     set.spec.template.spec.containers[0]!.env.map(({ name, value }) => [name, value]),
   );
 };
-/** The pod starts and joins, and the operator has run a pass. */
+/** Simulates that the pod starts and joins, and runs a pass of the operator. */
 async function up(): Promise<void> {
   await run();
   bench.startPod(POD);

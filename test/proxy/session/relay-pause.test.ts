@@ -85,7 +85,7 @@ async function pausable(protocol: keyof typeof PROTOCOLS) {
   return { ...rig, ...frames, state, buffers };
 }
 
-/** Lets the relay handle everything that it has read. */
+/** Waits until the relay has handled everything that it has read. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 50; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }

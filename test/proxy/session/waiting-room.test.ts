@@ -49,7 +49,7 @@ function openRoom(protocol: WaitingRoomOptions['protocol'], exec: WaitingRoomOpt
   return { room, shown, errors, hasLeft: () => leaves > 0 };
 }
 
-/** Writes without waiting. Returns a function with the number of accepted chunks. */
+/** Writes without waiting. Returns a function that returns the number of accepted chunks. */
 function write({ room }: Pick<ReturnType<typeof openRoom>, 'room'>, chunks: readonly Uint8Array[]) {
   let accepted = 0;
   for (const chunk of chunks) room.write(chunk, (error) => void (accepted += error ? 0 : 1));

@@ -152,8 +152,8 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
 }
 
 /**
- * Returns the content of a file, or undefined if it does not exist. The case compares it with the result of the direct
- * run.
+ * Returns the content of a file, or undefined if it does not exist. The case compares the content with that of the
+ * direct run.
  */
 function fileIn(folder: string, name: string): Buffer | undefined {
   const path = join(folder, name);

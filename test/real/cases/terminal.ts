@@ -136,7 +136,8 @@ async function jobControl(terminal: Terminal): Promise<boolean> {
 }
 
 /**
- * Starts a program in the foreground. Keys may be typed only after its first output, because then it owns the terminal.
+ * Starts a program in the foreground. Type keys only after the program's first output: from then on, the program owns
+ * the terminal.
  */
 async function start(terminal: Terminal, command: string): Promise<void> {
   terminal.type(`${command}\r`);

@@ -272,7 +272,7 @@ if (import.meta.main) {
     process.exitCode = 2;
   } else {
     try {
-      // Sequential, because each build uses all processors.
+      // Runs the builds one after another, because each build uses all processors.
       for (const name of names.length > 0 ? names : Object.keys(PEERS)) {
         if (isPeerName(name)) process.stdout.write(`${JSON.stringify({ [name]: await ensurePeer(name) })}\n`);
       }

@@ -1,7 +1,7 @@
 /**
  * Kills processes that a rig leaves behind. When run as a program, the reaper waits until its standard input closes,
- * which also happens if the rig's process is killed. Then it kills the rig's process groups and removes the rig's
- * folder.
+ * which also happens if the rig's process is killed. Then the reaper kills the rig's process groups and removes the
+ * rig's folder.
  *
  *   node reaper.ts <rig id> <folder> <pid file>
  */

@@ -11,7 +11,7 @@ import { DOMAIN, type Tailnet, nodeEnvironment, ping } from './tailnet.ts';
 export interface ReferenceProxy {
   /** Tailnet addresses of the proxy, which listens on port 443. */
   readonly addresses: readonly [ipv4: string, ipv6: string];
-  /** Name in its certificate. */
+  /** Name in the proxy's certificate. */
   readonly name: string;
   readonly program: Program;
   /** Writes a kubeconfig for clients of a node of the tailnet. */

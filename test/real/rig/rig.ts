@@ -1,8 +1,8 @@
 /**
  * A rig: a temporary folder, the programs that use it, and the removal of both.
  *
- * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process kills
- * them all if the process of the rig is killed.
+ * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process kills all
+ * of these programs if the process of the rig is killed.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
@@ -38,7 +38,7 @@ export interface ProgramOptions {
 
 export interface Program {
   readonly name: string;
-  /** Id of the process and of its process group. A restart changes it. */
+  /** Id of the process and of its process group. A restart changes the id. */
   readonly pid: number;
   readonly logPath: string;
   /** False after the process has exited. */

@@ -1,7 +1,7 @@
 /**
  * Installs the chart of a release, only from the release's folder, in a real cluster, up to the first recorded shell.
- * The pods run from the image of the release with the specification at the API server (`support/pod-container.ts`).
- * The stock container next to them runs its own entry point with a real tailscaled.
+ * The pods run from the image of the release with the specification at the API server (`support/pod-container.ts`). The
+ * stock container in each pod runs its own entry point with a real tailscaled.
  */
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { spawnSync } from 'node:child_process';
