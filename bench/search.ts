@@ -2,8 +2,8 @@
  * Measures the search of a recorder with a generated archive (`search-archive.ts`): the speed of indexing, the speed of
  * queries (also during indexing and with an empty page cache), and the delay until a running session is found.
  *
- * npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
- * [--engine=opensearch]
+ *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
+ *                           [--engine=opensearch]
  *
  * The indexer, its processes and its files are real; only the store is generated. `--keep` keeps the index and the
  * measurements of its build (`built.json`) in the folder. The next run reuses both instead of building the index.

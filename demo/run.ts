@@ -225,8 +225,8 @@ function openGateway(parts: {
       ['lateKeyFile', isApprover ? join(directory, 'gateway', 'late.key') : undefined],
       ['opsListen', 'off'],
       ['accessLog', false],
-      // the account is that of the demo's user, who usually is an administrator
-      // `system:masters` is the group of `demoIdentity`
+      // The account is that of the demo's user, who usually is an administrator.
+      // `system:masters` is the group of `demoIdentity`.
       ['claimableGroups', 'system:masters,sre'],
     ]),
     environment: new Map(),

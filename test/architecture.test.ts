@@ -192,10 +192,10 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   '@fastify/static': /^(portal\/application|tsrecorder\/serving\/api)\.ts$/,
   'dns-packet': /^nameserver\/answer\.ts$/,
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
-  // only `demo/` imports it
+  // only `demo/` imports this package
   '@lydell/node-pty': /^$/,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
-  // the operator imports its types
+  // the operator imports the types of this package
   '@kubernetes/client-node': /^kube\/oidc-thread\.ts$/,
   re2js: /^search\/patterns\.ts$/,
   socks: /^kube\/proxy-tunnel\.ts$/,
@@ -204,7 +204,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
 /** A package without I/O and clocks. */
 const PURE_PACKAGE = 're2js';
 
-/** Pure files: without clock, I/O and logger. */
+/** Pure files, which use no clock, I/O and logger. */
 const PURE =
   /^(wire\/|search\/|terminal\/|impersonation\/|access\/(?:rules|request-object)\.ts|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
@@ -593,7 +593,7 @@ function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string
   return loaded;
 }
 
-/** The imported file of the repository. */
+/** Returns the file of the repository that is imported. */
 function targetOf({ file, specifier }: Pick<Import, 'file' | 'specifier'>): string {
   return relative(src, resolve(src, dirname(file), specifier))
     .split(sep)

@@ -33,7 +33,7 @@ afterEach(() => rig[Symbol.asyncDispose]());
 
 type Stored = NonNullable<ReturnType<Rig['api']['objects']['get']>>;
 
-/** An object of granted access, in the form that a gateway writes. */
+/** An object that represents granted access, as a gateway writes it. */
 async function granted(): Promise<{ readonly id: string; readonly object: Stored }> {
   const gateway = rig.gateway(alice);
   const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));

@@ -1,6 +1,6 @@
 /**
- * A complete gateway between an attacker and an API server that reports raw bytes. `startGateway` creates it from
- * settings, as in production, with a double of tailscaled that identifies the caller. The PROXY header of each
+ * A complete gateway between an attacker and an API server that reports raw bytes. `startGateway` creates the gateway
+ * from settings, as in production, with a double of tailscaled that identifies the caller. The PROXY header of each
  * connection chooses the caller, so one gateway serves every identity.
  */
 import { once } from 'node:events';
@@ -104,8 +104,8 @@ export async function openArena(
         ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
-        // no check requests: the API server must receive only the attacks
-        // no translation: tests compare bytes (for translation, see translated-sessions.test.ts)
+        // No check requests: the API server must receive only the attacks.
+        // No translation: tests compare bytes (for translation, see translated-sessions.test.ts).
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),

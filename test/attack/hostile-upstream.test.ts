@@ -336,7 +336,7 @@ let arena: Arena;
 let witness: Session;
 let script: Script | undefined;
 
-/** A session of another user, from the client's side and from the pod's side. */
+/** A session of another user: both ends of its connection. */
 interface Session {
   readonly user: TLSSocket;
   readonly reader: ByteReader;

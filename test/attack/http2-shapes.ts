@@ -16,7 +16,7 @@ export interface Shape {
   readonly verdict: Verdict;
   /** Expected result for an HTTP/1.1 client, which reads only Content-Length bytes. Default: `verdict`. */
   readonly overHttp1?: Verdict;
-  /** True if the complete connection breaks, including its other watches. */
+  /** True if the response breaks the complete connection, including other watches on it. */
   readonly breaks?: true;
 }
 
@@ -214,7 +214,7 @@ export const SHAPES: readonly Shape[] = [
     answer: inParts(begun, (id) => head(id, [[':status', '103']])),
     verdict: 'cut',
   },
-  // length of a body
+  // Content-Length of a body
   { what: 'its length', answer: withFields(['content-length', '4']), verdict: 200 },
   {
     what: 'a body that is short',

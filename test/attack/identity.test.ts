@@ -24,7 +24,7 @@ const LEGACY = 'https://tailscale.com/cap/kubernetes';
 interface WhoisAttack {
   readonly id: string;
   readonly what: string;
-  /** Body of a whois response; text is sent unchanged, `undefined`: unknown. */
+  /** Body of a whois response. A string is sent unchanged; `undefined` means that the node is unknown. */
   readonly answer: unknown;
 }
 

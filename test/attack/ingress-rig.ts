@@ -1,4 +1,4 @@
-/** The server of Ingresses between hostile clients and hostile Services, without TLS, with HTTP/1.1 and HTTP/2. */
+/** `tailcast ingress` between hostile clients and hostile Services, without TLS, over HTTP/1.1 and HTTP/2. */
 import { once } from 'node:events';
 import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -44,7 +44,7 @@ export interface IngressRig {
 }
 
 export interface Witness {
-  /** Rejects if the request was interrupted. */
+  /** Checks that the witness's request continues. Rejects if the request was interrupted. */
   goesOn(): Promise<void>;
   end(): void;
 }

@@ -114,7 +114,7 @@ it('passes the same on over HTTP/2, whose names are in lower case', async () => 
 });
 
 describe('a session', () => {
-  /** Compares an upgrade through the gateway with an upgrade without it. */
+  /** Compares an upgrade through the gateway with an upgrade without the gateway. */
   async function compare(caller: Caller, fields: readonly Field[]): Promise<readonly (readonly Field[])[]> {
     const sent = [...WEBSOCKET.slice(0, 4), ...fields];
     const direct = await sendDirectly(sent, EXEC);

@@ -11,8 +11,8 @@ import { createRig } from '../tsrecorder/recorder-rig.ts';
 import { encodeFrame, FRAME, PREFACE } from './raw-http2.ts';
 
 /**
- * Maximum number of bytes. Sending them takes longer than the time limits of these tests, but less time than the limits
- * of production.
+ * Maximum number of bytes. Sending this many bytes takes longer than the time limits of these tests, but less time than
+ * the limits of production.
  */
 const MAX_BYTES = 400;
 const EVERY_MS = 10;

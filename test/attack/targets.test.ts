@@ -93,8 +93,8 @@ describe('ambiguous targets', () => {
   }
 
   /**
-   * With enforced recording, each of these requests is a session. The recorder must get its header before the API
-   * server gets the request.
+   * With enforced recording, each of these requests is a session. The recorder must get the session's header before the
+   * API server gets the request.
    */
   const SESSIONS: readonly (readonly [string, string])[] = [
     ['D1', `${POD}/exec/`],

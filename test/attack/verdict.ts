@@ -4,7 +4,7 @@ import type { Arena, Caller, Outcome } from './arena.ts';
 import { GATEWAY_TOKEN } from './arena.ts';
 import { valuesOf, type EchoedRequest } from './echo-api-server.ts';
 
-/** Text in hostile values. Tests search for it in the bytes of forwarded requests. */
+/** Text in hostile values. Tests search for this text in the bytes of forwarded requests. */
 export const MARK = 'attacker';
 
 /** Headers that must not reach the API server in mode `auth`. This list shares no code with `src/`. */

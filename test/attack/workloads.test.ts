@@ -30,7 +30,7 @@ interface Told {
   readonly request: { readonly body: string; readonly bodyUnread?: string };
 }
 
-/** Sends a request with a body in the framing of the transport. */
+/** Sends a request with a body, framed as the transport requires. */
 function put(to: Arena, transport: Transport, ask: Ask & { readonly body: string }): Promise<Outcome> {
   const { body, fields = [] } = ask;
   const length = Buffer.byteLength(body, 'latin1');
@@ -217,7 +217,7 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
       'application/json',
       `${DEPLOYMENT.slice(0, -1)},"sp\\u0065c":{}}`,
     ],
-    // the value is in the stored object, or in a part of the patch that events redact
+    // the value of the variable is not in the patch: it is in the stored object, or in a part that events redact
     [
       'a JSON patch that copies a command',
       'application/json-patch+json',

@@ -3,7 +3,9 @@ import { metricOf, trendsOf, type Sample } from '../../bench/soak/samples.ts';
 
 const MEBIBYTE = 1024 ** 2;
 
-/** Two minutes with a sample every two seconds; `heap` returns the minimum of a saw-tooth. */
+/**
+ * Creates samples for two minutes, one every two seconds. The heap follows a saw-tooth, and `heap` returns its minimum.
+ */
 function run(shape: (seconds: number) => { readonly heap: number; readonly fds: number }): Sample[] {
   return Array.from({ length: 60 }, (_, index) => {
     const seconds = index * 2;

@@ -51,6 +51,6 @@ it('are kept once but for their beginning', async () => {
   expect(recording.problem).toBe(undefined);
   expect(shown).toContain('[not text: ');
   expect(stored).toBeGreaterThan(BYTES.length);
-  // the first 512 KiB are stored twice; base64 needs a third more
+  // binary output: the first 512 KiB are stored twice, and base64 needs a third more space
   expect(stored).toBeLessThan(1.65 * BYTES.length);
 });

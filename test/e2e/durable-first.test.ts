@@ -30,7 +30,7 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 
 describe('a gateway that shows only what is durable', () => {
   // The shell writes a hundred lines per second, so each kill happens at a different position of a line. There are only
-  // two cases, because each waits a minute until the recorder marks the session as interrupted.
+  // two cases, because each case waits a minute until the recorder marks the session as interrupted.
   it.each([17, 41])(
     'has recorded all that was seen when it and its recorder are killed after line %s',
     async (line) => {

@@ -114,7 +114,7 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
             // output.
             await terminal.waitFor(/33 91\r\n[\s\S]*\$ $/);
             terminal.resize(120, 40);
-            // Wait until `cat` has echoed a line: then it is in the foreground when Ctrl-C arrives.
+            // Wait until `cat` has echoed a line, so that `cat` is in the foreground when Ctrl-C arrives.
             terminal.type('cat\r');
             terminal.type('mirror\r');
             await terminal.waitFor(/mirror\r\nmirror/);

@@ -1,6 +1,6 @@
 /**
- * A gateway with misbehaving clients and a misbehaving API server: it refuses clearly, keeps its memory small, and
- * serves other users.
+ * A gateway with misbehaving clients and a misbehaving API server. The gateway must refuse with clear errors, keep its
+ * memory small, and serve other users.
  */
 import { once } from 'node:events';
 import { mkdtemp, writeFile } from 'node:fs/promises';

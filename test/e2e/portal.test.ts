@@ -1,6 +1,6 @@
 /**
- * A shell through the gateway, then its recording through the gateway's portal. Gateways and recorder run in separate
- * processes; doubles of their tailscaleds identify the callers.
+ * Opens a shell through the gateway, and then its recording through the gateway's portal. Gateways and recorder run in
+ * separate processes; doubles of their tailscaleds identify the callers.
  */
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -28,7 +28,7 @@ let directory: string;
 /** The node that the recorder's tailscaled returns for connections of the gateways. */
 let gatewayNode: Record<string, unknown> | undefined;
 let recorder: RoleProcess;
-/** Gateway that treats all callers as alice; kubectl sessions use it. */
+/** Gateway that treats all callers as alice; kubectl sessions use this gateway. */
 let forAlice: RoleProcess;
 /** Gateway in mode `noauth` that identifies callers by their tailnet address. */
 let forAll: RoleProcess;

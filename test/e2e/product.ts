@@ -115,7 +115,7 @@ export async function startProduct(
   });
   stack.defer(() => gateway.close(500));
   const url = `https://127.0.0.1:${gateway.port}`;
-  // In the format of `tailcast kubeconfig`. Without a token kubectl asks for a user name.
+  // Writes a kubeconfig in the format of `tailcast kubeconfig`. Without a token kubectl asks for a user name.
   const kubeconfig = await writeKubeconfig({ directory, url, caPem: gateway.caPem ?? '', token: 'unused' });
   const directKubeconfig = await writeKubeconfig({
     directory,

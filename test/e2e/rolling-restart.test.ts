@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** The key of all recorders of the store. The first recorder creates it. */
+/** The key of all recorders of the store. The first recorder creates the key. */
 const evidenceKey = (): string => join(site.directory, 'evidence-key.pem');
 
 function startRecorder(name: string, port = 0): Promise<RoleProcess> {
@@ -79,7 +79,7 @@ describe('a rolling restart', () => {
     two = await startRecorder('two', two.port);
     await say('all is well');
     shell.close();
-    // A recorder keeps a lost part open for a minute before it stores it.
+    // A recorder keeps an interrupted part open for a minute, and then stores the part.
     const look = async (): Promise<Recording | undefined> => {
       const all = await recordings(one);
       const isComplete = all[0]?.result === 'client disconnected' && !all[0].problem?.includes('or lost');

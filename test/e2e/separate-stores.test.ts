@@ -52,7 +52,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   await stop(first);
   await shell.until('line-150-');
   await shell.over;
-  // it restarts on the same address, and ends its sessions
+  // the first recorder restarts on the same address, and ends its sessions
   const back = await startRecorder('one', `127.0.0.1:${first.port}`);
   const ofFirst = await eventually(
     'the first recorder has given the session up',

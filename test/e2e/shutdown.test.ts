@@ -51,7 +51,7 @@ async function readAlways(url: string): Promise<void> {
   await Promise.all(readers);
 }
 
-/** Ends it like a service manager. @returns exit code and signal; a process that does not exit is killed after 30 s */
+/** Stops a process with SIGTERM, and with SIGKILL after 30 s. @returns exit code and signal */
 async function stop(child: ChildProcess): Promise<unknown> {
   const ended = child.exitCode === null ? once(child, 'exit') : Promise.resolve([child.exitCode, null]);
   child.kill('SIGTERM');

@@ -1,4 +1,4 @@
-/** Runs the soak of `npm run soak` for a moment, to check that its comparisons still work. */
+/** Runs the test of `npm run soak` for a short time, to check that its comparisons still work. */
 import { spawn } from 'node:child_process';
 import { mkdtemp, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

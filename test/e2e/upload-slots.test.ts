@@ -1,4 +1,7 @@
-/** Enforced exec while another uploader opens thousands of silent uploads. Recorder and gateway are real processes. */
+/**
+ * Runs an exec with enforced recording while another uploader opens thousands of silent uploads. Recorder and gateway
+ * are real processes.
+ */
 import { once } from 'node:events';
 import { connect, type ClientHttp2Session } from 'node:http2';
 import { connect as connectTcp } from 'node:net';

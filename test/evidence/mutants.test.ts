@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { buildArchive, verifyObjects, type Archive } from './archive.ts';
 import { createMutant, createRandom, MUTATIONS } from './mutants.ts';
 
-// thousands more: npm run test:evidence
+// `npm run test:evidence` tests thousands more
 const PER_KIND = 25;
 
 describe('a damaged archive', () => {

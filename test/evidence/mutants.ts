@@ -169,7 +169,7 @@ export const MUTATIONS = {
   forgeLog: (archive, random) => forgeLog(archive, random, true),
 } satisfies Record<string, Mutate>;
 
-/** Changes a log entry and repairs hashes; with `sign`, also the signatures, with an untrusted key. */
+/** Changes a log entry and repairs the hashes. With `sign`, creates new signatures with an untrusted key as well. */
 function forgeLog(archive: Archive, random: Random, sign: boolean): Mutant | undefined {
   const log = logOf(pick(names(archive, SEGMENTS), random))!;
   const segments = names(archive, SEGMENTS).filter((name) => logOf(name) === log);

@@ -21,7 +21,8 @@ export interface FaultyDisk {
   fail(what: DiskFault): void;
   heal(): void;
   /**
-   * Removes from every file the bytes after its last sync, like a power failure. No process may be writing.
+   * Removes from every file the bytes after its last sync, like a power failure. Call this function only while no
+   * process writes.
    * @returns the number of removed bytes
    */
   cutPower(): number;

@@ -49,7 +49,10 @@ async function expectAll(
   }
 }
 
-/** Checks the notes of a finished session. A running session has none; a finished one has them after it is stored. */
+/**
+ * Checks the notes of a finished session. A running session has no notes; a finished session has notes after it is
+ * stored.
+ */
 async function judgeStoredNotes(
   recorder: RecorderProcess,
   { id, state }: Recording,
@@ -168,7 +171,7 @@ const allGone: Scenario = async (stage) => {
   if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
   else {
     await one.kill();
-    // either while all sessions look for a recorder, or after all sessions were interrupted
+    // kills the gateway either while all sessions look for a recorder, or after all sessions were interrupted
     if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
     else {
       await within('every session is cut', 20_000, async () =>
@@ -406,8 +409,8 @@ async function expectGoesOn(
 }
 
 /**
- * The disk is full: sessions end with an error, and recordings keep all acknowledged output. With free space everything
- * is stored and new sessions are accepted, with or without a restart.
+ * The disk is full: sessions end with an error, and recordings keep all acknowledged output. When space is free again,
+ * everything is stored and new sessions are accepted, with or without a restart.
  */
 const diskFull = onDisk(
   () => smallDisk('size=12m'),
@@ -480,8 +483,8 @@ const powerCut = onDisk(faultyDisk, async (play) => {
 });
 
 /**
- * The disk has no free inodes: new sessions are refused, and running ones continue and are acknowledged. With free
- * inodes everything is stored without a restart.
+ * The disk has no free inodes: new sessions are refused, and running ones continue and are acknowledged. When inodes
+ * are free again, everything is stored without a restart.
  */
 const filesUsedUp = onDisk(
   () => smallDisk('size=256m,nr_inodes=400'),
@@ -503,7 +506,7 @@ const filesUsedUp = onDisk(
 );
 
 /**
- * A slow disk with three hundred quiet sessions and one with much output: no session is refused, acknowledgements
+ * A slow disk with 300 quiet sessions and one session with much output: no session is refused, acknowledgements
  * continue, memory stays constant, and nothing is lost.
  */
 const slowDisk = onDisk(faultyDisk, async (play) => {
@@ -607,7 +610,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'spoolTampered',
     'recorderReplaced',
     'diskBroken',
-    // one such run takes as long as ten other scenarios
+    // one run of this scenario takes as long as ten other scenarios
     'slowDisk',
   ],
   s3: [

@@ -48,7 +48,7 @@ export const VISIBLE_MS = 60_000;
 export const S3_PART_BYTES = 5 * 1024 ** 2;
 
 export interface Site extends AsyncDisposable {
-  /** Starts a gateway or a recorder. Closing the site kills it. */
+  /** Starts a gateway or a recorder. Closing the site kills the process. */
   gateway(plan: GatewayPlan): GatewayProcess;
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
@@ -123,7 +123,7 @@ export async function somewhere(stage: Stage, reports: () => readonly SessionRep
   await delay(stage.random() * 600);
 }
 
-/** Waits until a recorder has data of every session. @throws Error with their number */
+/** Waits until a recorder has data of every session. @throws Error with the number of sessions that have data */
 export async function allBegun(
   timeoutMs: number,
   count: number,

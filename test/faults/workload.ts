@@ -41,7 +41,7 @@ export interface SessionReport {
   readonly acked: number;
   /** True if a recorder has acknowledged the complete session, during the session or later. */
   readonly confirmed: boolean;
-  /** Defined if the upload has stopped trying. */
+  /** Reason why the upload has stopped trying; undefined while it tries. */
   readonly lost: string | undefined;
   /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;

@@ -40,7 +40,7 @@ export interface SeenRequest {
   readonly body: unknown;
 }
 
-/** Result of a request instead of its normal response. */
+/** Returns a result that replaces the normal response to a request. */
 export type Interference = (
   request: SeenRequest,
 ) => { status: number; body: object } | 'cut' | 'silent' | undefined;
@@ -59,7 +59,7 @@ export interface ApiServerDouble {
   endWatches(how: 'end' | 'cut'): void;
   bookmark(): void;
   readonly watches: number;
-  /** Expires every resource version up to now for watches. */
+  /** Expires all resource versions, so that watches must list again. */
   compact(): void;
   close(): Promise<void>;
 }
@@ -346,7 +346,7 @@ function isIn(key: string, collection: string): boolean {
   );
 }
 
-/** Services without an address get one. */
+/** Assigns an address to Services without one. */
 function giveAddress(object: StoredObject): void {
   if (object.kind !== 'Service') return;
   const spec = (object['spec'] ??= {}) as { type?: string; clusterIP?: string; clusterIPs?: string[] };
@@ -396,7 +396,7 @@ async function read(request: IncomingMessage): Promise<SeenRequest> {
   };
 }
 
-/** Maps are merged and lists replaced, which is sufficient for objects with one field manager. */
+/** Merges maps and replaces lists, which is sufficient for objects with one field manager. */
 function applied(before: StoredObject | undefined, { body, query }: SeenRequest): StoredObject {
   const next = structuredClone(before ?? { metadata: {} }) as StoredObject;
   merge(next, body as object);

@@ -1,4 +1,4 @@
-/** Reconcilers on an API server and a control server in memory. */
+/** Runs reconcilers with an API server and a control server in memory. */
 import type { TailnetControl } from '../../src/operator/auth-keys.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { connectCluster } from '../../src/operator/cluster-connection.ts';

@@ -32,7 +32,7 @@ function connectOnce(kubeconfig: readonly string[]): string {
   return connection.server;
 }
 
-/** Writes a kubeconfig into its own folder. */
+/** Writes a kubeconfig into a new folder. */
 function write(name: string, config: object): string {
   mkdirSync(join(folder, name));
   writeFileSync(join(folder, name, 'config'), JSON.stringify(config));

@@ -156,7 +156,7 @@ describe('the operator', () => {
     await Promise.race([running, until(() => expected.every((kind) => kinds().includes(kind)))]);
     abort.abort();
     await running;
-    // polls, because the simulated API server detects the end of the watches later
+    // polls, because the simulated API server notices later that the watches have ended
     await until(() => api.watches === 0);
     return kinds();
   }

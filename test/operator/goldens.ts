@@ -65,7 +65,7 @@ export const RECORDER = {
   },
 };
 
-/** A group of gateways as in the reference's documentation. */
+/** A ProxyGroup of gateways, as in the reference's documentation. */
 export const PROXY_GROUP = {
   apiVersion: 'tailscale.com/v1alpha1',
   kind: 'ProxyGroup',

@@ -47,7 +47,7 @@ function putGroup(name: string): void {
 }
 const lists = (): readonly string[] =>
   api.requests.filter(({ query }) => !query.has('watch')).map(({ path }) => path);
-/** Runs until the action has finished. */
+/** Runs the cache until the action has finished. */
 async function running(
   run: (signal: AbortSignal) => Promise<void>,
   action: () => Promise<void>,

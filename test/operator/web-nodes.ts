@@ -24,7 +24,7 @@ export async function putCertificate(bench: Bench, host: string): Promise<string
   return certificatePem;
 }
 
-/** Stops the pod after its StatefulSet is removed, and expects that nothing stays. */
+/** Stops the pod after its StatefulSet is removed, and checks that no object of the proxy remains. */
 export async function expectNodeGone(
   bench: Bench,
   pod: string,

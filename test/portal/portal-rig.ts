@@ -1,4 +1,4 @@
-/** A front with a portal on loopback, and an instrumented recorder behind it. */
+/** A portal on loopback, and behind it a recorder that the test controls. */
 import { EventEmitter, once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
@@ -59,7 +59,7 @@ afterEach(async () => {
   for (const end of stack.splice(0).toReversed()) await end();
 });
 
-/** A front with a portal and these recorders; `recorder` is the instrumented one. */
+/** Opens a portal with these recorders. `recorder` stands for the recorder that the test controls. */
 export async function openPortalRig(
   recorders: readonly string[] = ['recorder'],
   limits: Partial<PortalLimits> = {},

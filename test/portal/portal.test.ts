@@ -296,7 +296,7 @@ describe('one connection', () => {
   it('asks as often as it likes, one after another', async () => {
     const { rig, recorder } = await openPortalRig();
     const { socket, until } = await rawClient(rig);
-    // more than the maximum of pending requests
+    // more requests than may be pending
     for (let asked = 1; asked <= 20; asked++) {
       socket.write(`GET ${LIST} HTTP/1.1\r\nHost: gateway.test\r\n\r\n`);
       await until((text) => text.split('{"recordings":[]}').length === asked + 1);

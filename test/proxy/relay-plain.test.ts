@@ -222,7 +222,8 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     });
     const answer = await askExpecting(name, rig);
     expect(answer).toEqual({ status: 201, interim: [100] });
-    // Node's h1 client holds the body until the 100; its h2 client sends it immediately, as the protocol allows
+    // Node's HTTP/1.1 client sends the body after the 100; its HTTP/2 client sends the body immediately, as the
+    // protocol allows
     expect(order).toEqual([name === 'h1' ? 'head alone' : order[0], 'body']);
   });
 

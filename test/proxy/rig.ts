@@ -84,7 +84,7 @@ export interface Rig {
   readonly metrics: Metrics;
   readonly access: AccessEntry[];
   readonly records: ApiRequestRecord[];
-  /** Connections made to the scripted upstream, in order. */
+  /** Connections to the scripted upstream, in order. */
   readonly upstreams: UpstreamSocket[];
   /** Replaces the TLS options of later connections to the upstream. */
   rotate(tls: ConnectionOptions): void;
@@ -315,7 +315,7 @@ export interface OpenAnswer {
   readonly status: number;
   readonly rawHeaders: readonly string[];
   readonly body: NodeJS.ReadableStream & { destroy(): unknown };
-  /** Resolves with the body; rejects if it is truncated. */
+  /** Resolves with the body; rejects if the body is truncated. */
   rest(): Promise<Buffer>;
   abort(): void;
 }

@@ -1,4 +1,4 @@
-/** Floods on a terminal with a slow client: its acknowledgements limit the output in transfer. */
+/** A program floods the terminal of a slow client. The client's acknowledgements limit the output in transfer. */
 import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -37,7 +37,7 @@ interface Protocol {
   /** Bytes from the client before the flood. */
   readonly hello: Uint8Array;
   readonly flood: Uint8Array;
-  /** @returns a parser: output bytes in a chunk, and the responses to its pings */
+  /** @returns a parser, which returns the output bytes in a chunk and the responses to pings */
   reader(): (chunk: Uint8Array) => { readonly output: number; readonly answers: readonly Uint8Array[] };
 }
 

@@ -15,7 +15,7 @@ import { openTap, sidesOf } from '../support/tap-sides.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 import { EventBatch } from '../../src/recording/event-batch.ts';
 
-/** One shared context, in the order a real client sends: error 1, stdin 3, stdout 5, resize 7. */
+/** Header blocks with one shared context, in the order of a real client: error 1, stdin 3, stdout 5, resize 7. */
 const GOLDEN_TTY = [
   '80030001000000280000000100000000000078f9e3c6a7c202a62346703a2b294a4dcc851625aca9a08006000000ffff',
   '800300010000001700000003000000000000c22e555c02cc2e00000000ffff',
@@ -72,7 +72,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(ping.subarray(5))).toBe(answer);
     expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('kept 19');
     expect(look(ping.subarray(7))).toBe(answer + answer);
-    // A data frame starts like a ping.
+    // The first bytes of a data frame and of a ping may be equal.
     const key = client.data(3, utf8('x'));
     expect(look(key.subarray(0, 3))).toBe('goes');
     expect(look(key.subarray(3))).toBe('goes');

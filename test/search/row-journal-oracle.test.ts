@@ -6,7 +6,7 @@ import { createTerminalOracle, terminalPiece, withFewMarks } from '../support/te
 function screenOf({ screen }: RowJournal): readonly string[] {
   return Array.from({ length: screen.rows }, (_, y) => {
     const row = screen.row(y);
-    // the row after its written part is only trimmed spaces
+    // trims spaces after the written part of the row, because xterm's rows are trimmed as well
     return row.text(0, row.end) + row.text(row.end, row.columns).trimEnd();
   }).map((text) => text.trimEnd());
 }

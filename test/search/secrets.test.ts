@@ -119,7 +119,7 @@ it('a line without one stays as it is', () => {
 });
 
 const TOKEN = 'Ab1-Cd2_Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1';
-/** Parts of common secrets. The text before `|` stays. */
+/** Parts of common secrets. The filter keeps the text before `|`. */
 it.each(
   `
   Authorization: Bearer |${TOKEN}

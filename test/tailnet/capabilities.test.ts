@@ -52,7 +52,7 @@ describe('Kubernetes grants', () => {
     expect(parse([rule])).toEqual({ impersonation: [expected], recording: [expected] });
   });
 
-  // The reference's recorder configuration cases.
+  // Cases from the reference's tests of the recorder configuration.
   it.each([
     [
       'two addresses, enforced',

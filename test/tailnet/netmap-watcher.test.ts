@@ -106,7 +106,7 @@ describe('watching the tailnet', () => {
     daemon.dropWatchers();
     await changed;
     const back = changes.next.promise;
-    // Changes between the two buses are found only by a check after the new bus is open.
+    // Only a check after the new bus is open finds changes between the old bus and the new one.
     await Promise.all([arrived, back]);
     const again = changes.next.promise;
     daemon.notify({ SelfChange: {} });

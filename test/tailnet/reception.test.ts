@@ -17,7 +17,7 @@ afterEach(async () => {
   await once(server, 'close');
 });
 
-/** A reception whose connections come from `remoteAddress`; resolves with the peer, or `closed`. */
+/** Opens a reception, whose connections come from `remoteAddress`. Resolves with the peer, or `closed`. */
 async function arrive(
   remoteAddress: string,
   options: { readonly proxyProtocol: 'off' | 'require' },

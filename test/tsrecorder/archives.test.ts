@@ -37,7 +37,7 @@ async function castOf(from: Rig, id: string, headers = {}): Promise<string> {
   return (await from.get(`/api/v1/recordings/${id}/cast`, headers)).body;
 }
 
-/** Returns only findings that are faults. */
+/** Returns only those findings that are faults. */
 async function faultsOf(
   store: RecordingStore,
 ): Promise<readonly { readonly code: string; readonly message: string }[]> {

@@ -215,7 +215,7 @@ describe('a recorder that is killed', () => {
 describe('a disk that takes no more', () => {
   it('ends the session with one error frame and keeps what is durable', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-full-'));
-    // files of at most 64 KiB: the kernel rejects larger writes
+    // limits files to 64 KiB: the kernel rejects larger writes
     const process = await spawnRecorder(directory, 128);
     const upload = openUpload(process);
     const sent = flood(upload, 5);

@@ -219,7 +219,7 @@ describe('a session that goes on at another recorder', () => {
       state: 'interrupted',
       problem: `${missing} bytes of the upload are with another recorder, or lost`,
     });
-    // copy both archives into one
+    // copies both archives into one
     const [beginning] = await one.list();
     await until(async () => {
       const { status } = await one.get(`/api/v1/recordings/${beginning!.id}/sidecar`);

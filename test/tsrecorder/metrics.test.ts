@@ -78,7 +78,7 @@ describe('the metrics of a recorder', () => {
         result: 'unknown',
       }),
     ).toBe(1);
-    // at least two commits; the first one syncs two files
+    // there are at least two commits, and the first one syncs two files
     expect(await valueOf(registry, 'tailcast_recorder_fsync_seconds_count')).toBeGreaterThanOrEqual(3);
     expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_count')).toBeGreaterThanOrEqual(2);
     expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_sum')).toBeGreaterThan(0);

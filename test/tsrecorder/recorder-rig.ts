@@ -60,7 +60,7 @@ export interface Answer {
 /** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
-  // the path of the key in the default spool directory
+  // this is the path of the key in the default spool directory
   const evidenceKey = join(`${root}.spool`, 'evidence', 'key.pem');
   if (options.spoolDirectory !== undefined) await mkdir(dirname(evidenceKey), { recursive: true });
   const recorder = await createRecorder({
@@ -313,7 +313,7 @@ export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: 
   return upload;
 }
 
-/** Polls until `probe` returns a value. Used for states whose changes cause no event. */
+/** Polls until `probe` returns a value. Use this function for states whose changes cause no event. */
 export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
   for (;;) {
     const found = await probe();

@@ -31,7 +31,7 @@ import { shown, Trial, type Outcome } from './trial.ts';
 import { Verdicts, type State } from './verdicts.ts';
 
 /**
- * Maximum time for which a process may test one change. If it takes longer, the tool assumes that the change blocks the
+ * Maximum time for which a process may test one change. After this time, the tool assumes that the change blocks the
  * event loop with an endless loop.
  */
 const HANGING_MS = 150_000;
@@ -219,7 +219,7 @@ export async function createJudge(options: {
   };
 }
 
-/** Writes source files with all changes, for processes that tests start: they load files themselves. */
+/** Writes source files with all changes, because processes that tests start load the files themselves. */
 function writeSwitched(root: string, folder: string): void {
   mkdirSync(folder);
   for (const file of changedFiles(filesBelow(root, 'src'))) {
@@ -276,7 +276,7 @@ function readNotes(path: string): readonly Note[] {
 
 const seenSince = new Map<string, number>();
 
-/** Kills processes without output for too long; the change that they judge counts as detected. */
+/** Kills processes that print nothing for too long; the change that they test counts as detected. */
 function endHanging(notes: string, from: number): void {
   const last = new Map<string, Exclude<Note, { kind: 'coverage' }>>();
   for (const note of readNotes(notes).slice(from)) if (note.kind !== 'coverage') last.set(note.file, note);

@@ -91,7 +91,7 @@ export interface Verdict {
   readonly noticed: boolean;
   /** True if one test has detected the change, or all tests that reach it have run. */
   readonly isJudged: boolean;
-  /** Reason why it may be undetected. */
+  /** Reason why the change may be undetected. */
   readonly accepted: string | undefined;
 }
 
@@ -144,8 +144,8 @@ const acceptedSchema = z.array(
   }),
 );
 /**
- * Accepted changes, because their effect is invisible. A change is identified by its text instead of its line number,
- * so that code may move.
+ * Changes that need not be detected, because their effect is invisible. A change is identified by its text instead of
+ * its line number, so that code may move.
  */
 export const ACCEPTED = acceptedSchema.parse(
   JSON.parse(readFileSync(join(import.meta.dirname, 'accepted.json'), 'utf8')),

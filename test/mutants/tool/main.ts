@@ -1,27 +1,27 @@
 /**
  * Makes small changes to the security-relevant code, one after the other, and runs the tests to see if one fails.
  *
- *   npm run test:mutants                          a sample of 600
- *   npm run test:mutants -- --sample 20           a smaller one
- *   npm run test:mutants -- --seed 7              another one; each run prints its seed
- *   npm run test:mutants -- --folder src/kube     those of the sample in files whose path begins so (or so: a,b)
- *   npm run test:mutants -- --minutes 3           no further one after this long
- *   npm run test:mutants -- --workers 1           so many test files at once; three if it is not said
- *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
- *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
- *   npm run test:mutants -- --kept                says what is known from runs before, and runs no test
- * npm run test:mutants -- --write writes the known scores into test/mutants/scores.md npm run test:mutants -- --known
- * those of which it is known which test notices them (known.json): a minute
- *   npm run test:mutants -- --write-known         keeps some of every folder for that
- *   npm run test:mutants -- --list                what would be done
+ *   npm run test:mutants                          judges a sample of 600 changes
+ *   npm run test:mutants -- --sample 20           judges a smaller sample
+ *   npm run test:mutants -- --seed 7              judges the sample of this seed; each run prints its seed
+ *   npm run test:mutants -- --folder src/kube     judges only changes in files with this prefix (or prefixes: a,b)
+ *   npm run test:mutants -- --minutes 3           starts no further change after 3 minutes
+ *   npm run test:mutants -- --workers 1           number of test files that run at the same time, default 3
+ *   npm run test:mutants -- --tests test/kube     runs only test files with this prefix (or prefixes: a,b)
+ *   npm run test:mutants -- --keep-coverage       records coverage again only for changed test files
+ *   npm run test:mutants -- --kept                prints the results of earlier runs, and runs no test
+ *   npm run test:mutants -- --write               writes the known scores into test/mutants/scores.md
+ *   npm run test:mutants -- --known               judges changes with a known detecting test (known.json), in a minute
+ *   npm run test:mutants -- --write-known         writes some changes of every folder into known.json
+ *   npm run test:mutants -- --list                lists the changes without judging them
  *
  * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test runs
  * once, to record the changes that it reaches. The recordings are cached in node_modules/.cache until an import of the
  * test changes. Then only the tests that reach a change run with it, the fastest first, until one fails. The change is
  * detected if this test fails again with the change and passes without it.
  *
- * Exit code: 0 if 90 % of the changes were detected or are accepted (accepted.json, each with its reason), in total and
- * in every folder with ten or more; 1 if not; 2 if a change could not be judged; 130 after an interruption.
+ * Exit code: 0 if at least 90 % of the changes were detected or are accepted (accepted.json), in total and in every
+ * folder with ten or more changes; 1 if not; 2 if a change could not be judged; 130 after an interruption.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -17,14 +17,14 @@ export interface Mutant {
 }
 
 /**
- * - `condition`: of an `if` or `?:`, negated; or a removed `!`
+ * - `condition`: the condition of an `if` or `?:` is negated, or a `!` is removed
  * - `comparison`: turned round
- * - `boundary`: off by one: `<` for `<=`
- * - `logic`: `&&` for `||`; `??` without its right side
+ * - `boundary`: a comparison is off by one: `<` becomes `<=`
+ * - `logic`: `&&` becomes `||`; `a ?? b` becomes `a`
  * - `return`: another truth
- * - `call`: a removed statement that only calls or throws
- * - `limit`: a constant number plus one
- * - `entry`: of a constant table, removed
+ * - `call`: a statement that only calls or throws is removed
+ * - `limit`: a constant number is increased by one
+ * - `entry`: an entry of a constant table is removed
  */
 export type Operator =
   | 'condition'
@@ -214,7 +214,7 @@ function dropEntries(table: Node, add: Add): void {
     add('entry', start, end, table.type === 'ArrayExpression' ? '...[]' : '...{}');
 }
 
-/** Every node that runs; types do not. */
+/** Returns every node that runs, without types. */
 function visit(node: Node, seen: (node: Node) => void): void {
   seen(node);
   for (const value of Object.values(node)) {

@@ -1,4 +1,4 @@
-/** Writes the scores into test/mutants/scores.md, between two marks. */
+/** Writes the scores into test/mutants/scores.md, between two HTML comments. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ export function writeScores(root: string, seed: number, verdicts: readonly Verdi
 
 /**
  * @param state commit and date of the judged source
- * @throws if the page has no marks for this seed
+ * @throws if the page has no HTML comments for this seed
  */
 export function withScores(page: string, seed: number, verdicts: readonly Verdict[], state: string): string {
   const [begin, end] = [`<!-- mutants: seed ${seed} -->`, '<!-- mutants: end -->'];

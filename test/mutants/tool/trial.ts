@@ -1,4 +1,4 @@
-/** Judges many changes: each runs with one test file after another until a test detects it. */
+/** Judges many changes. Each change runs with one test file after another until a test detects the change. */
 import { basename, dirname } from 'node:path';
 import { NO_END, type Coverage, type Job, type Judged, type Note } from './jobs.ts';
 import { acceptedReason } from './judging.ts';
@@ -9,8 +9,8 @@ import type { Said, Verdicts } from './verdicts.ts';
 /** Maximum number of tests of one file that run with a change. The fastest tests are selected. */
 const MAX_TESTS = 60;
 /**
- * A test file that is one import step nearer runs first unless it takes more than this many times as long. So tests
- * that start processes run late.
+ * A test file that is one import step nearer runs first unless it takes more than this many times as long. Therefore
+ * tests that start processes run late.
  */
 const NEARER = 3;
 /** Like `NEARER`, for tests that need a separate process that loads all files again. */
@@ -165,7 +165,7 @@ export class Trial {
     if (own.length === 0) return [];
     const done = new Set(own.filter(({ kind }) => kind !== 'dirty').map(({ key }) => key));
     const soiled = own.find((note) => note.kind === 'dirty');
-    // retried in a new process; after that this file counts as run
+    // the change is retried in a new process; after that, this test file counts as run
     if (soiled !== undefined && (job.mutants[0]?.key === soiled.key || this.#isKnown(soiled))) {
       this.#options.say(`cannot be judged by ${job.file}: ${soiled.test}: ${soiled.reason}`);
       const unjudged = this.#cases.get(soiled.key);

@@ -7,9 +7,9 @@ export interface Said {
   /** The test file. */
   readonly file: string;
   readonly noticed: boolean;
-  /** The test that detected it; undefined if the run did not end. */
+  /** The test that detected the change; undefined if the run did not end. */
   readonly test?: string | undefined;
-  /** True if a process with loaded files noticed it. */
+  /** True if a process with loaded files noticed the change. */
   readonly isQuick?: boolean;
 }
 
@@ -17,7 +17,7 @@ export interface Said {
 export interface State {
   /** Hash of the test file only. */
   readonly own: string;
-  /** Hash of all its imports and of the changed file. */
+  /** Hash of the changed file and of all imports of the test file. */
   readonly whole: string;
 }
 

@@ -35,12 +35,12 @@ export default defineConfig({
     runner: join(import.meta.dirname, 'runner.ts'),
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    // as in the other configurations, for busy machines
+    // long time limits for busy machines, as in the other configurations
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     passWithNoTests: true,
     sequence: { sequencer: InOrder },
-    // the same random values each time
+    // tests get the same random values each time
     env: { CI: 'true', TEST_SEED: '1' },
     fsModuleCache: false,
   },

@@ -186,7 +186,7 @@ describe('a Connector', () => {
     await settle(run);
     expect(condition()).toMatchObject({ status: 'True' });
     expect(bench.control.deleted).toEqual([]);
-    // The replica's state still exists, so it needs no new key.
+    // The replica's state still exists, so the replica needs no new key.
     expect(bench.control.keys.size).toBe(2);
     expect(bench.control.routes.get(`node-${NAME}-1`)).toEqual(['0.0.0.0/0', '::/0']);
   });

@@ -149,7 +149,7 @@ function obey(ordinal: number, ip = `10.0.0.${ordinal + 1}`): void {
     (secret['data'] as Record<string, string>)[key] = Buffer.from(value).toString('base64');
   bench.api.put(path, secret);
 }
-/** Runs until nothing changes. */
+/** Runs passes of the operator until nothing changes. */
 async function up(rounds = 4): Promise<void> {
   await run();
   for (const ordinal of [0, 1]) if (bench.object(`${OWN}/pods/in-${ordinal}`) === undefined) pod(ordinal);

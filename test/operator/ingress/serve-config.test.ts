@@ -40,7 +40,7 @@ function plan(spec: object, node = CERTIFIED, choices: object = {}) {
     problems: [...problems, ...made.problems].map(({ reason, message }) => `${reason}: ${message}`),
   };
 }
-/** Resolves a path like tailscaled: `getServeHandler` and its proxy in ipn/ipnlocal/serve.go. */
+/** Resolves a path like `getServeHandler` and the proxy of tailscaled (ipn/ipnlocal/serve.go). */
 function answer({ config }: Pick<ServePlan, 'config'>, key: string, asked: string): string {
   const handlers = new Map(Object.entries(config.Web?.[key]?.Handlers ?? {}));
   const serve = (mount: string): string => {

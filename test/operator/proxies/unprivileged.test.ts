@@ -176,7 +176,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     expect(variables(0)).not.toHaveProperty('TS_LOCAL_ADDR_PORT');
     const service = bench.object(PATH)!['spec'] as { externalName: string };
     expect(service.externalName).toBe(`${NAME}.tailcast.svc.c.local`);
-    // The nameserver identifies it by the same annotation as other objects.
+    // The nameserver identifies this object by the same annotation as other objects.
     expect(set().spec!.template.metadata!.annotations).toEqual({
       'tailscale.com/operator-last-set-ts-tailnet-target-fqdn': 'db.lab.ts.net.',
     });

@@ -90,7 +90,8 @@ describe('a ProxyGroup with clusters of Secrets', () => {
       { 'argocd.argoproj.io/secret-type': 'cluster', env: 'prod' },
       { name: 'stage', server: 'https://192.0.2.8:6443', config: '{"bearerToken":"secret-token"}' },
     );
-    // not selected: another label, no label of a format, a key of Cluster API, another namespace
+    // Secrets that are not selected: with another label, without the label of a format, with a key of Cluster API, and
+    // in another namespace
     secret('other-kubeconfig', { [CAPI]: 'other', env: 'test' }, { value: kubeconfig() });
     secret('credentials', { env: 'prod' }, { value: kubeconfig() });
     secret('dev-ca', { [CAPI]: 'dev', env: 'prod' }, { 'tls.key': 'secret-token' });

@@ -265,7 +265,7 @@ describe('a ProxyGroup of gateways', () => {
       ]);
       expect([control.keys.size, control.known.size, metrics.proxyGroups.size]).toEqual([0, 0, 0]);
       const { resourceVersion } = stored(GROUP)!.metadata;
-      // Longer than the time in which the same event is suppressed.
+      // Longer than the time for which repetitions of an event are suppressed.
       await clock.advance(3_600_000);
       await run();
       expect(stored(GROUP)?.metadata.resourceVersion).toBe(resourceVersion);

@@ -471,7 +471,7 @@ describe('a pod that cannot log in', () => {
     ask('tskey-1');
     await run();
     ask('tskey-2');
-    // The pod has the new key, so it removes its request for one.
+    // The pod has the new key, so it removes its request for a key.
     const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
     delete (secret['data'] as Record<string, string>)['reissue_authkey'];
     api.put(`${SECRETS}/test-0`, secret);

@@ -16,7 +16,7 @@ export interface SingleProxy {
   readonly isKernel: boolean;
   /** Additional environment variables. */
   readonly env: Readonly<Record<string, string>>;
-  /** Objects by the suffix of their names. */
+  /** Objects of the proxy, by the suffix of their names. */
   readonly lastSet?: Readonly<Record<string, string>>;
 }
 

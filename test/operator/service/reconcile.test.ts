@@ -510,7 +510,7 @@ describe('an operator that is killed between any two writes', () => {
   }
 
   /**
-   * Creates a proxy, waits until it works, and removes it. The first process exits after a number of writes.
+   * Creates a proxy, waits until it works, and removes it. The first operator process is killed after `limit` writes.
    * @param pod.dies true if the pod exits after it has registered its node. The proxy then never works.
    */
   async function life(

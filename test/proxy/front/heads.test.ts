@@ -125,7 +125,7 @@ describe('incomplete heads over HTTP/2', () => {
       if (type !== FRAME.ping || (flags & FLAG.ack) !== 0) return;
       pings += 1;
       socket.write(encodeFrame(FRAME.ping, FLAG.ack, 0, payload));
-      // long after the time limit for a head
+      // waits much longer than the time limit for a head
       setTimeout(() => socket.write(encodeBlock(REQUEST, FLAG.endStream, 3)[0]!), 6 * HEAD_CHECK_MS);
     });
     socket.write(encodeBlock([...REQUEST, ['connection', 'close']], FLAG.endStream)[0]!);

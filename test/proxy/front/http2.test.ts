@@ -76,7 +76,7 @@ describe('the fields of a stream', () => {
   const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
   const base = [':method', 'GET', ':path', '/api', ':scheme', 'https'];
 
-  // nghttp2 rejects these today, but the gateway must not depend on that
+  // nghttp2 rejects these headers today, but the gateway must not depend on that
   it.each([
     ['two hosts', ['host', 'a', 'host', 'a']],
     ['two hosts beside an authority', [':authority', 'a', 'host', 'a', 'host', 'a']],

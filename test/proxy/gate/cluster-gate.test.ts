@@ -281,7 +281,7 @@ describe('the gate of several clusters', () => {
 
   it('ends requests to the cluster whose rule was withdrawn, and no others', async () => {
     let rules: readonly unknown[] = BOTH;
-    // like tailscaled, it returns a new identity after a change
+    // like tailscaled, the double returns a new identity object after a change
     const whois = (): Promise<Identity> => Promise.resolve(person(rules));
     const snapshot = createSnapshot(['a', 'b'].map((name) => clusterOf(name, {}, { whois })));
     const gate = createClusterGate({ current: () => snapshot, own: gateOf({ whois }) });

@@ -12,7 +12,7 @@ import { openSpillFile, type SpillFile } from '../../../src/proxy/session/spill-
 
 const MEMORY = 2 * BLOCK_BYTES;
 
-/** Reads the available bytes without copying them, so that the test detects if their block is overwritten. */
+/** Reads the available bytes without copying them, so that the test detects whether their memory is overwritten. */
 function take(buffer: ElasticBuffer, max: number, together = false): Buffer | undefined {
   const taken = buffer.take(max, together);
   if (taken === undefined) return undefined;

@@ -59,7 +59,7 @@ async function openShell(action: 'hold' | 'end') {
 describe('a rule with the action end', () => {
   it('ends the session within a second of the output, and names the rule to the user', async () => {
     const { client, gateway, shell } = await openShell('end');
-    // waits for the first output: the recorder then reads the session
+    // waits for the first output, because the recorder then reads the session
     shell.write(serverMessage(1, utf8('hay\r\n')));
     await client.reader.until(() => client.reader.bytes.includes('hay'));
     const startMs = performance.now();
@@ -68,7 +68,7 @@ describe('a rule with the action end', () => {
     const tookMs = performance.now() - startMs;
     expect(client.reader.bytes.toString('latin1')).toContain('rule aws-key');
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
-    // one second on an idle machine
+    // takes one second on an idle machine
     expect(tookMs).toBeLessThan(5_000);
   });
 });

@@ -164,7 +164,7 @@ function outputOf({ lines }: FetchedCast): string {
     .join('');
 }
 
-/** Data on stdout at the client of a WebSocket session. */
+/** Data on stdout that the client of a WebSocket session received. */
 function seenBy(bytes: Buffer): string {
   let seen = '';
   for (let at = 0; at < bytes.length;) {
@@ -193,7 +193,7 @@ describe('a session whose only recorder is killed for good', () => {
       if (index === 60) first.freeze();
       if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     }
-    // the window is larger than the output
+    // no acknowledgement is needed, because the window is larger than the output
     await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
     await first.kill();
     await client.reader.untilClosed();

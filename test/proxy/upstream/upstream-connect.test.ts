@@ -13,8 +13,8 @@ async function listening(server: Server): Promise<number> {
 }
 
 /**
- * A TCP relay. After the handshake it holds back the server's data, such as the session ticket, until the test releases
- * it.
+ * A TCP relay. After the handshake, the relay holds back the server's data, such as the session ticket, until the test
+ * releases the data.
  */
 async function startSlowRoad(port: number) {
   const held: (() => void)[] = [];

@@ -1,6 +1,6 @@
 /**
- * Two recorders with one bucket, and an attacker with write access to the bucket and without a key. Each seed creates
- * another order of the actions of recorders and attacker. `TEST_SEED` changes all seeds.
+ * Two recorders share a bucket. An attacker has write access to the bucket but no key. Each seed creates another order
+ * of the actions of recorders and attacker. `TEST_SEED` changes all seeds.
  */
 import { describe, expect, it } from 'vitest';
 import { encodeStatement } from '../../../src/tsrecorder/evidence/statement.ts';

@@ -169,7 +169,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
 
   /**
    * Creates a site in which an attacker replaces the log of a lost recorder by an older copy. With `seen`, the other
-   * recorder has read the newer log before.
+   * recorder has read the newer log before the replacement.
    */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const site = createTakeoverSite();

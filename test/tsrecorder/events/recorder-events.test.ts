@@ -33,7 +33,7 @@ async function names(rig: Rig, query = ''): Promise<readonly string[]> {
   return JSON.parse(body).events.map(({ event }: Wrapped) => event.kubernetes.Name);
 }
 
-// the events are of 29 July 2026
+// the events are from 29 July 2026
 const clock = { now: () => 1_785_321_882_000 + performance.now(), monotonic: () => performance.now() };
 
 describe('events of a recorder', () => {

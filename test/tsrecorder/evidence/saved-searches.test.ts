@@ -1,4 +1,4 @@
-/** Saved searches against an attacker with write access to the store and without a key. */
+/** Saved searches, and an attacker who has write access to the store but no key. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -31,7 +31,7 @@ beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'tsrecorder-files-'));
 });
 
-/** Counts the syncs of `work`, because only a power failure would reveal a missing one. */
+/** Counts the syncs of `work`, because only a power failure would reveal a missing sync. */
 async function syncsOf(work: () => Promise<unknown>): Promise<{ contents: number; folders: number }> {
   const handle = await open(directory);
   const prototype = Object.getPrototypeOf(handle) as FileHandle;

@@ -9,7 +9,7 @@ function tailOf(cast: string | Uint8Array, version: 2 | 3 = 2): Promise<CastTail
   return readCastTail(async (start, end) => bytes.subarray(start, end), bytes.length, version);
 }
 
-/** Reads the complete cast, for comparison. The code under test must read only its tail. */
+/** Reads the complete cast, for comparison. The code under test must read only the tail of the cast. */
 function oracle(cast: string): CastTail {
   const whole = cast.split('\n').slice(1, -1);
   const last = whole.at(-1);

@@ -307,7 +307,7 @@ describe('the play indexes of a process', () => {
       const seconds = isFirst ? 1000 : 2000;
       await utimes(join(all.directory, name), seconds, seconds);
     }
-    // a request for the older index makes it the most recently used one
+    // a request for the older index makes this index the most recently used one
     await made(all.indexes, all.entries[0]);
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({

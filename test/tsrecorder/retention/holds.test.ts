@@ -1,4 +1,4 @@
-/** Legal holds against an attacker with write access to the store and without a key. */
+/** Legal holds, and an attacker who has write access to the store but no key. */
 import { rename, rm } from 'node:fs/promises';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';

@@ -115,7 +115,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   expect(namespaces(narrowed)).toEqual(['dev', 'dev']);
   expect(narrowed.next).toBeUndefined();
   expect(await asSeen(rig, { ...node, tags: ['tag:none'] })).toMatchObject({ sessions: [] });
-  // the same after a change of the viewer rules
+  // requests the next page after a change of the viewer rules
   viewer = { ...node, user: 'alice@example.com' };
   const current = await rig.restart({ viewers: ['alice@example.com=namespace:dev'].map(parseViewRule) });
   await found(current, 'needle', 4);

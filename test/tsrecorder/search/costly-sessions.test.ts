@@ -219,7 +219,7 @@ describe('a recorder', () => {
       const { sessions = [] } = JSON.parse(body) as { sessions?: unknown[] };
       return sessions.length === 1 ? true : undefined;
     });
-    // 2 s on an idle machine. Without fair shares, 200 sessions take minutes.
+    // Takes 2 s on an idle machine. Without fair shares, 200 sessions take minutes.
     expect(performance.now() - startedMs).toBeLessThan(15_000);
     for (const upload of uploads) upload.close();
   });

@@ -78,7 +78,7 @@ describe('tailcast index', () => {
     await uploadWhole(rig.recorder, `${HEADER}[1,"o","needle"]\n`);
     const directory = indexDirectory(rig.spool);
     await rig.recorder.close();
-    // the recorder may have closed before it made the folder
+    // the recorder may have closed before it created the folder
     await mkdir(`${directory}.next`, { recursive: true });
     await mkdir(join(directory, '..', 'v1'));
     const again = await rig.restart();

@@ -239,7 +239,7 @@ describe('an index whose files are not what they were', () => {
     await rig.recorder.close();
     const path = join(rig.spool, 'search', LAYOUT, 'sessions.db');
     await rm(join(rig.spool, 'search'), { recursive: true });
-    // a folder in place of the file, so that writes fail as on a full or read-only disk
+    // creates a folder in place of the file, so that writes fail as on a full or read-only disk
     await mkdir(path, { recursive: true });
     const current = await createRig(SEARCHING, rig.directory);
     await uploadWhole(current.recorder, cast('needle two'));

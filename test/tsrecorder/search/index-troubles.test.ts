@@ -30,7 +30,7 @@ interface RecorderProcess {
   get(path: string): Promise<Told>;
 }
 
-/** @param before shell commands in a new mount namespace before the recorder starts */
+/** @param before shell commands that run in a new mount namespace before the recorder starts */
 async function start(directory: string, before?: string, preload?: string): Promise<RecorderProcess> {
   const program = [join(import.meta.dirname, 'search-recorder-process.ts'), directory];
   const env = { ...process.env, ...(preload === undefined ? {} : { NODE_OPTIONS: `--import=${preload}` }) };
@@ -67,7 +67,7 @@ async function start(directory: string, before?: string, preload?: string): Prom
 async function newDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-troubles-'));
   onTestFinished(async () => {
-    // the index process of a killed recorder writes until it notices
+    // the index process of a killed recorder continues to write until it notices the kill
     for (const path of [directory, `${directory}.spool`])
       await rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   });

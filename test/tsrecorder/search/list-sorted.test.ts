@@ -1,6 +1,6 @@
 /**
- * Sorted lists with more sessions than the recorder sorts in memory. The recorder reads them from the database indexes
- * of lengths and sizes. The result must be the same.
+ * Sorted lists with more sessions than the recorder sorts in memory. The recorder reads such lists from the database
+ * indexes of lengths and sizes. The result must be the same as in memory.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

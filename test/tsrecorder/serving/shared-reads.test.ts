@@ -40,7 +40,7 @@ async function pair(server: Server, first = ''): Promise<Pair> {
   return { ...shared, client, accepted, read, memory };
 }
 
-/** Resolves when the socket closes. Unlike `once` of `node:events`, it does not reject after an error. */
+/** Resolves when the socket closes. Unlike `once` of `node:events`, `gone` does not reject after an error. */
 const gone = (socket: Duplex): Promise<void> =>
   new Promise((resolve) => socket.once('close', () => resolve()));
 

@@ -8,7 +8,8 @@ import type { ObjectStat } from '../../../src/tsrecorder/store/store.ts';
 export interface MemoryBucket extends Bucket {
   readonly objects: Map<string, { content: Buffer; modifiedAtMs: number }>;
   /**
-   * Called before every request. If it throws, the request fails with that error. @param request name of the operation
+   * Called before every request. If `before` throws, the request fails with that error. @param request name of the
+   * operation
    */
   before: (request: string, name: string) => void;
 }

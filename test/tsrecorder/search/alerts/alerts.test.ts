@@ -196,7 +196,7 @@ describe('an alert', () => {
     await indexed(rig, 2);
     expect(await journalOf(rig)).not.toContain('hidden');
     for (const { raw } of receiver.received) expect(raw).not.toContain('hidden');
-    // its rules change while the alert waits
+    // the recorder's rules change while the alert waits
     const narrowed = alertsFor(receiver.url, 'needle', { scope: ['namespace:test'], text: true });
     await rig.recorder.close();
     const count = receiver.received.length;
