@@ -1,7 +1,7 @@
 /**
  * Measures a recorder on a directory. Throughput is the rate of durable bytes of 64 sessions at full speed. In each
- * round it is compared with `dd conv=fsync` on the same disk. Latency is the delay of acknowledgements in 300 quiet
- * sessions.
+ * round the recorder is compared with `dd conv=fsync` on the same disk. Latency is the delay of acknowledgements in 300
+ * quiet sessions.
  *
  *   node bench/recorder.ts [--quick]
  *

@@ -17,7 +17,7 @@ import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
 
 const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);
 const VISIBLE = 20;
-/** Limit of Welch's t above which the benchmark fails. Random noise practically never exceeds it. */
+/** Limit of Welch's t above which the benchmark fails. Random noise practically never exceeds this limit. */
 const TELLS = 4.5;
 
 function cast(user: string, command: string): string {

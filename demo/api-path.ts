@@ -87,8 +87,8 @@ export function flagOf(query: URLSearchParams, name: string): boolean {
 }
 
 /**
- * Parses an integer query parameter. Returns undefined if it is absent, and throws a 400 error if it is not an
- * integer.
+ * Parses an integer query parameter. Returns undefined if the parameter is absent, and throws a 400 error if the value
+ * is not an integer.
  */
 export function queryNumber(query: URLSearchParams, name: string): number | undefined {
   const value = query.get(name);

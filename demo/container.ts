@@ -26,8 +26,8 @@ export type ContainerState =
 
 export interface ContainerDependencies {
   /**
-   * Starts the program. `size` is the initial size of its terminal. If this function throws, the container exits with
-   * code 128.
+   * Starts the program. `size` is the initial size of the program's terminal. If this function throws, the container
+   * exits with code 128.
    */
   readonly start: (size: TerminalSize) => RunningProcess | BuiltInProgram;
   readonly restartPolicy: RestartPolicy;

@@ -37,7 +37,7 @@ export interface Change {
 /** The latest changes of the store, and the watchers that follow them. The number of changes is limited. */
 export interface Journal {
   record(change: Change): void;
-  /** Follows changes after `fromVersion`. Throws a 410 error if the journal no longer contains them. */
+  /** Follows changes after `fromVersion`. Throws a 410 error if the journal no longer contains these changes. */
   watch(query: WatchQuery): Watcher;
 }
 
@@ -109,7 +109,7 @@ function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void
 
 /**
  * Returns the event that a watcher gets for a change. If an object no longer matches the selectors, the event is
- * DELETED with the previous state. If an object starts to match them, the event is ADDED.
+ * DELETED with the previous state. If an object starts to match the selectors, the event is ADDED.
  */
 function eventFor(query: WatchQuery, change: Change): ChangeEvent | undefined {
   if (change.resource !== query.resource) return undefined;

@@ -55,8 +55,8 @@ export class PodController {
   }
 
   /**
-   * Deletes a pod. The deletion is immediate if there is no grace period or the pod has exited; otherwise it waits
-   * until its programs have exited. Returns the last stored state of the pod. Throws 404.
+   * Deletes a pod. The deletion is immediate if there is no grace period or the pod has exited; otherwise the deletion
+   * waits until the pod's programs have exited. Returns the last stored state of the pod. Throws 404.
    */
   deletePod(namespace: string, name: string, graceSeconds?: number): ApiObject {
     const pod = this.#store.require(PODS, namespace, name);

@@ -13,7 +13,8 @@ export interface StreamOptions {
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
   /**
-   * Input from the client; ends when the client closes it. Clients cannot close it in v1, or over WebSocket before v5.
+   * Input from the client; ends when the client closes it. Clients cannot close their input in v1, or over WebSocket
+   * before v5.
    */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;

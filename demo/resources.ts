@@ -147,7 +147,7 @@ export function findResource(group: string, version: string, plural: string): Re
   );
 }
 
-/** Returns a resource that must exist. Throws if it does not exist, which is a programming error. */
+/** Returns a resource that must exist. Throws if the resource does not exist, which is a programming error. */
 export function requireResource(group: string, plural: string): Resource {
   const found = RESOURCES.find((resource) => resource.group === group && resource.plural === plural);
   if (found === undefined) throw new Error(`no resource ${plural} in group ${group}`);

@@ -19,8 +19,8 @@ const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM
 
 /**
  * Waits until no other process has the lock, then takes it. The lock is the folder `path`, which contains an empty file
- * for each process that works under the lock. A rename creates the folder, so that it always contains these files. If
- * all of these processes have exited, a waiting process takes the lock over.
+ * for each process that works under the lock. A rename creates the folder, so that the folder always contains these
+ * files. If all of these processes have exited, a waiting process takes the lock over.
  *
  * @param onWait called once with the processes that have the lock, if the lock is not free after a short time
  * @returns `release()`, and `hold(pid)`, which adds a child process that may outlive this process

@@ -10,7 +10,7 @@ export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 export interface Prose {
   readonly kind: 'docs' | 'heading' | 'comment' | 'text';
   readonly file: string;
-  /** Number of its first line, starting at 1. */
+  /** Number of the first line of the prose, starting at 1. */
   readonly line: number;
   readonly text: string;
 }

@@ -105,8 +105,8 @@ function fingerprint(inputs) {
 
 /**
  * Resolves with the exit code. Passes signals on. A terminal sends Ctrl-C and hang-up to all processes, so the child
- * may get a signal twice; it stops at the first. The child also exits when its IPC channel closes, for example after
- * this process was killed.
+ * may get a signal twice; the child stops at the first signal. The child also exits when its IPC channel closes, for
+ * example after this process was killed.
  */
 function run(program, args, last = false) {
   return new Promise((resolve) => {

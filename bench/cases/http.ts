@@ -4,8 +4,8 @@ import type { Answer } from '../programs/plan.ts';
 
 const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
 /**
- * Time from the start of the load to the start of the measurement, in milliseconds. All connections are in use when it
- * has passed.
+ * Time from the start of the load to the start of the measurement, in milliseconds. All connections are in use after
+ * this time.
  */
 const RAMP_MS = 200;
 

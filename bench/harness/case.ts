@@ -36,7 +36,7 @@ export interface BenchCase {
   readonly recordedBytesPerUnit?: number;
   /** Number of open connections, by which the memory is divided, and their name. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
-  /** Starts the peers of the case if it needs its own. @throws PeerMissingError */
+  /** Starts the peers of the case if the case needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
   /** Load from the load generator. */
   readonly plan?: (scale: Scale) => LoadPlan;

@@ -1,6 +1,6 @@
 /**
  * Controls the process of the load generator. The process runs one plan at a time. If a plan exceeds its time limit, a
- * new process replaces it.
+ * new process replaces the old one.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';

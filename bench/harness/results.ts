@@ -51,7 +51,7 @@ export interface Row {
   readonly rate: Spread;
   /** CPU time in the unit `unit.cpu`; undefined for the direct connection. */
   readonly cpu?: Spread;
-  /** CPU time of the recorder that stores its sessions. */
+  /** CPU time of the recorder that stores the peer's sessions. */
   readonly recorderCpu?: Spread;
   readonly p50Ms?: Spread;
   readonly p99Ms?: Spread;

@@ -37,7 +37,7 @@ export interface Peer {
   readonly target: Target;
   /** Processes whose CPU time and memory are measured; empty for the direct connection. */
   readonly pids: () => readonly number[];
-  /** Recorder of its sessions. */
+  /** Recorder of the peer's sessions. */
   readonly recorder?: RunningRecorder;
   /** Restarts the proxy with an empty state; undefined if the proxy has no state that affects results. */
   readonly restart?: (onStopped?: () => void) => Promise<Peer>;

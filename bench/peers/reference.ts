@@ -38,8 +38,8 @@ const running = new WeakMap<Bench, Running>();
 const tailnets = new WeakMap<Bench, Promise<Tailnet>>();
 
 /**
- * Only one instance runs at a time, because it has a fixed port. A peer for another API server stops the previous
- * instance.
+ * Only one instance runs at a time, because each instance uses the same port. A peer for another API server stops the
+ * previous instance.
  */
 export async function startReference(
   name: ReferenceName,

@@ -12,7 +12,7 @@ import { connect, createServer } from 'node:tls';
 export interface TlsHopProgram {
   readonly cert: string;
   readonly key: string;
-  /** Target port on this machine, and the file with the CA of its certificate. */
+  /** Target port on this machine, and the file with the CA of the target's certificate. */
   readonly port: number;
   readonly ca: string;
 }

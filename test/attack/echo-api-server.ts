@@ -20,8 +20,8 @@ export interface EchoedRequest {
 }
 
 /**
- * Returns a response to send instead of the echo, or undefined for the echo. If it returns a function, that function
- * takes over the connection.
+ * Returns a response to send instead of the echo, or undefined for the echo. If the script returns a function, this
+ * function takes over the connection.
  */
 export type AnswerScript = (request: EchoedRequest) => string | ((socket: TLSSocket) => void) | undefined;
 

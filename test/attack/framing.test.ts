@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => arena.close());
 
 describe('HTTP/1.1 messages', () => {
-  /** Malformed requests. The gateway refuses each of them, with or without upgrade headers. */
+  /** Malformed requests, which the gateway refuses with and without upgrade headers. */
   const MALFORMED: readonly (readonly [id: string, what: string, head: string, body?: string])[] = [
     ['C1', 'length and chunks', `${HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n`, '0\r\n\r\n'],
     ['C1', 'two lengths', `${HOST}Content-Length: 4\r\nContent-Length: 5\r\n`, 'abcde'],

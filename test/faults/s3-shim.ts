@@ -1,5 +1,5 @@
 /**
- * An HTTP proxy that injects faults. It is between a recorder and a real S3 server.
+ * An HTTP proxy that injects faults between a recorder and a real S3 server.
  *
  * Faults: `error`: 500 · `slowDown`: 503 · `expired`: 403, as with expired credentials · `afterwards`: the server
  * executes the request, and the client gets no response · `cutRequest`/`cutResponse`: the connection breaks during the

@@ -1,6 +1,7 @@
 /**
  * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. The double checks
- * `Host`, `Origin` and `Referer` like tailscaled. Tests can set its state, and make it slow or reject requests.
+ * `Host`, `Origin` and `Referer` like tailscaled. Tests can set the state of the double, delay its responses, and make
+ * it reject requests.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

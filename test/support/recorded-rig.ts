@@ -1,4 +1,4 @@
-/** Starts recorder, API server and gateway for one test. All of them are closed after the test. */
+/** Starts recorder, API server and gateway for one test. Recorder, API server and gateway are closed after the test. */
 import { onTestFinished } from 'vitest';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';

@@ -9,9 +9,9 @@ import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 
 export interface RecorderBehaviour {
-  /** True if it supports HTTP/2. Default true. */
+  /** True if the recorder supports HTTP/2. Default true. */
   readonly v2?: boolean;
-  /** True if it supports the v1 path `/record`. Default true. */
+  /** True if the recorder supports the v1 path `/record`. Default true. */
   readonly v1?: boolean;
   /** `auto`: acknowledges received data immediately. `alive`: sends only `{}`, every 10 ms. `none`: sends nothing. */
   readonly acks?: 'auto' | 'alive' | 'none';
@@ -22,8 +22,8 @@ export interface RecorderBehaviour {
   /** True to stop reading the body of uploads, so that TCP flow control stops the client. */
   readonly stalled?: boolean;
   /**
-   * True to offer upgrades with a header in the response to the probe. Tailscale's recorders do not offer them. Default
-   * true.
+   * True to offer upgrades with a header in the response to the probe. Tailscale's recorders do not offer upgrades.
+   * Default true.
    */
   readonly upgradeOffered?: boolean;
   /**

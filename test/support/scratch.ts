@@ -1,6 +1,6 @@
 /**
- * Creates one scratch directory for all temporary files of a test run, and removes it after the run. Then it checks
- * that tests have not created files elsewhere.
+ * Creates one scratch directory for all temporary files of a test run, and removes it after the run. After the removal,
+ * checks that tests have not created files elsewhere.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';

@@ -28,7 +28,7 @@ export class OutputSide {
   }
 }
 
-/** Input side of a tap. Like the relay, it keeps bytes that the tap needs again with the next chunk. */
+/** Input side of a tap. Like the relay, this class keeps bytes that the tap needs again with the next chunk. */
 export class InputSide {
   readonly #tap: Pick<Tap, 'input'>;
   kept: Uint8Array = NO_BYTES;

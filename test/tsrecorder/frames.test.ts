@@ -258,7 +258,7 @@ function put(batch: EventBatch, item: Item): void {
   else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
 
-/** A line in a frame is longer than the line itself. */
+/** A frame with a line is longer than the line itself. */
 function writesFrames(upload: RecorderUpload): boolean {
   const batch = upload.createBatch();
   batch.lines('{}\n');

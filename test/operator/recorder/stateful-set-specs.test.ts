@@ -109,7 +109,7 @@ describe('the StatefulSet of a Recorder', () => {
     expect(container.volumeMounts).toContainEqual(shared);
     expect(tailscale.volumeMounts).toContainEqual(shared);
     expect(ours['TAILCAST_SOCKET']?.startsWith(`${shared.mountPath}/`)).toBe(true);
-    // Uploads arrive at port 80 of the node. A userspace tailscaled forwards them to the same port on loopback.
+    // Uploads arrive at port 80 of the node. A userspace tailscaled forwards uploads to the same port on loopback.
     expect(ours['TAILCAST_LISTEN']).toBe('127.0.0.1:80');
     expect(pod.securityContext?.sysctls).toEqual([
       { name: 'net.ipv4.ip_unprivileged_port_start', value: '80' },

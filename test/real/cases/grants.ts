@@ -2,7 +2,7 @@
 
 /**
  * Capability in the test policy that stands for `https://tailscale.com/cap/kubernetes`, because headscale rejects that
- * name. The tests replace it in whois responses with the real name, which has the same length.
+ * name. The tests replace this name in whois responses with the real name, which has the same length.
  */
 export const LEGACY_NAME = 'lab.ts.net/cap/legacy-of-kubernetes1';
 

@@ -1,4 +1,4 @@
-/** Random request lines. Most of them differ slightly from a valid Kubernetes request. */
+/** Random request lines. Most requests differ slightly from a valid Kubernetes request. */
 import type { Random } from '../../support/random.ts';
 
 /** Names that exist in the cluster under test. */

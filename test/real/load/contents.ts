@@ -23,7 +23,8 @@ export interface Script {
 }
 
 /**
- * Returns a function that creates each file once. Pods can read it, because they use the file system of this machine.
+ * Returns a function that creates each file once. Pods can read the file, because they use the file system of this
+ * machine.
  */
 export function createContents(folder: string): (cell: Cell) => Promise<Script> {
   const known = new Map<string, Promise<Script>>();

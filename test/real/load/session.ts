@@ -156,7 +156,7 @@ async function onTerminal(
 
 interface Pause {
   at(bytes: number): void;
-  /** Resolves at the end of this pause, or immediately if it has not begun. */
+  /** Resolves at the end of this pause, or immediately if the pause has not begun. */
   readonly over: Promise<void>;
 }
 

@@ -39,7 +39,7 @@ export interface LoadSite {
   enter(condition: Condition): Promise<void>;
 }
 
-/** Starts cluster, gateways and recorder. All of them stop with the rig. */
+/** Starts cluster, gateways and recorder. Cluster, gateways and recorder stop with the rig. */
 export async function startLoadSite(rig: Rig): Promise<LoadSite> {
   const cluster = await startKubernetes(rig, { node: { webSockets: true } });
   await createPod(cluster, POD, { command: ['sleep', 'infinity'] });

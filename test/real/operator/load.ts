@@ -1,6 +1,6 @@
 /**
- * Opens connections from a pod's network, several at a time, until it receives a signal. Then the program prints the
- * number of responses, of errors, and of errors on established connections.
+ * Opens connections from a pod's network, several at a time, until this program receives a signal. Then the program
+ * prints the number of responses, of errors, and of errors on established connections.
  *
  *   node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
  */

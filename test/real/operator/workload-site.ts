@@ -29,8 +29,8 @@ export const SERVICE_NETWORK = '10.96.0.0/16';
 const SERVICE_NETWORK_6 = 'fd96::/112';
 
 /**
- * Maximum time until another node of the group serves. A killed node closes its connections, so the change is fast.
- * Headscale notices a lost node by a ping every ten seconds with a timeout of five.
+ * Maximum time until another node of the group serves. A killed node closes its connections, so another node soon takes
+ * over. Headscale notices a lost node by a ping every ten seconds with a timeout of five.
  */
 export const OTHER_NODE_MS = { killed: 20_000, lost: 45_000 } as const;
 
@@ -171,7 +171,7 @@ export async function startWorkloadSite(
   try {
     const { hostsPath } = layNetwork(rig, {
       'kubernetes.default.svc': ['10.96.0.1'],
-      // Both families, because containerboot ignores a name with addresses of only one family.
+      // The name has addresses of both families, because containerboot ignores a name with only one family.
       [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
     });
     const [cluster, tailnet] = await Promise.all([
@@ -343,7 +343,7 @@ interface PodProgram {
   readonly effective: string;
 }
 
-/** Returns the processes in a network, without the process that keeps it open. */
+/** Returns the processes in a network, without the process that keeps the network open. */
 function programsOf(holder: string): readonly PodProgram[] {
   const network = readlinkSync(`/proc/${holder}/ns/net`);
   return readdirSync('/proc')

@@ -28,7 +28,7 @@ export interface Authority {
   issue(options: LeafOptions): Promise<Leaf>;
 }
 
-/** Creates a CA with elliptic-curve keys, which are fast to create. Writes its files to `folder`. */
+/** Creates a CA with elliptic-curve keys, which are fast to create. Writes the files of the CA to `folder`. */
 export async function createAuthority(folder: string, name: string): Promise<Authority> {
   const keys = await crypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify']);
   const subject = new x509.Name([{ CN: [name] }]);

@@ -1,6 +1,6 @@
 /**
  * A network namespace for a suite. Processes in the namespace see no interface of the machine. The kernel removes the
- * namespace after the last of them exits. Needs root, a tun device, iproute2 and nftables.
+ * namespace after its last process exits. Needs root, a tun device, iproute2 and nftables.
  */
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, writeFileSync } from 'node:fs';

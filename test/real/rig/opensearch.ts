@@ -1,4 +1,4 @@
-/** A single-node OpenSearch server. Maven builds it from the server's jars into the cache. */
+/** A single-node OpenSearch server. Maven builds the server from its jars into the cache. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from '../support/cached-client.ts';

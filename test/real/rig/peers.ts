@@ -153,7 +153,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   },
 };
 
-/** Returns linker flags that set the version. Without them, `kubectl version` fails. */
+/** Returns linker flags that set the version. Without these flags, `kubectl version` fails. */
 function kubernetesVersion(major: string, minor: string, version: string): string[] {
   const values = {
     gitVersion: version,

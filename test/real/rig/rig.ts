@@ -332,8 +332,8 @@ const PORTS = 20_000;
 let nextPort = randomInt(PORTS);
 
 /**
- * Finds a port without a listener. Until a program listens on it, another process may find the same port. To make this
- * unlikely, each process starts at a random port and never returns a port twice.
+ * Finds a port without a listener. Until a program listens on it, another process may find the same port. To make such
+ * a conflict unlikely, each process starts at a random port and never returns a port twice.
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {

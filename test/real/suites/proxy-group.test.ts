@@ -85,7 +85,7 @@ beforeAll(async () => {
 afterAll(() => rig?.stop());
 
 /**
- * The group of the golden file with its own addresses: pods share one network here, so each listens on its own
+ * The group of the golden file with additional addresses: pods share one network here, so each pod listens on its own
  * address.
  */
 function group(name: string, network: number, spec: object = {}): object {

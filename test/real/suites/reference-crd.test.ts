@@ -17,7 +17,7 @@ let folder: string;
 
 beforeAll(async () => {
   await ensurePeer('reference');
-  // A new build downloads the module, but a cached build does not, so the module cache of this user may lack it.
+  // A new build downloads the module, but a cached build does not, so this user's module cache may lack the module.
   const { stdout, stderr, error } = spawnSync('go', ['mod', 'download', '-json', 'tailscale.com'], {
     cwd: path('../peers/reference'),
     encoding: 'utf8',

@@ -30,7 +30,7 @@ import { startSiteGateway, WITHOUT_MARKER, type SiteGateway } from '../support/s
 
 const run = promisify(execFile);
 const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
-/** A userspace tailscaled forwards connections to it only through `serve`. */
+/** A userspace tailscaled forwards connections to this address only through `serve`. */
 const HOST = '127.0.0.79';
 const ARGO = '/api/v1/namespaces/argocd/secrets';
 /** Number of consecutive requests that certainly reach both gateways, because haproxy alternates between them. */

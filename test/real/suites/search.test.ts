@@ -28,7 +28,9 @@ import { createBucket } from '../support/site.ts';
 ensureDebianProgram('vim');
 const LOGIN = 'alice@example.com';
 const POD = 'editor';
-/** Words that search must find. The test types them letter by letter in an editor, so no command contains them. */
+/**
+ * Words that search must find. The test types these words letter by letter in an editor, so no command contains them.
+ */
 const WORDS = { running: 'quokkaburrow', kept: 'wombatlantern' } as const;
 
 interface Hit {

@@ -25,7 +25,7 @@ import {
 } from '../support/site.ts';
 import { BUCKET, ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
-/** Separate loopback addresses: a userspace tailscaled forwards connections to them only through `serve`. */
+/** Separate loopback addresses, to which a userspace tailscaled forwards connections only through `serve`. */
 const SERVED_HOST = '127.0.0.77';
 const BALANCED_HOST = '127.0.0.78';
 
@@ -39,7 +39,7 @@ let tailnet: Tailnet;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let taggedRecorder: SiteRecorder;
-/** A node of mallory with a forged name; it has no tag. */
+/** A node of mallory without a tag. Its name is forged. */
 let foreignRecorder: SiteRecorder;
 let plain: SiteGateway;
 let served: SiteGateway;

@@ -1,4 +1,4 @@
-/** An additional address of a server on this machine. Tests can close and reopen it. */
+/** An additional address of a server on this machine. Tests can close and reopen the address. */
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { once } from 'node:events';
 

@@ -14,7 +14,7 @@ export function openBrowser(): Promise<Browser> {
 export interface Complaints {
   /** Errors and warnings of the console, exceptions, refused or failed requests, and violations of the CSP. */
   readonly all: readonly string[];
-  /** Discards the collected problems. Use it after a test has caused errors on purpose. */
+  /** Discards the collected problems. Call this function after a test has caused errors on purpose. */
   forget(): void;
 }
 

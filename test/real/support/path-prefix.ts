@@ -1,6 +1,6 @@
 /**
  * A server that serves another server below a path prefix, like dashboards with several clusters. Upgrades included.
- * Like Headlamp (backend/cmd/headlamp.go, clusterRequestHandler) it sets `Host` and `X-Forwarded-Host` to the
+ * Like Headlamp (backend/cmd/headlamp.go, clusterRequestHandler), the server sets `Host` and `X-Forwarded-Host` to the
  * cluster's name, and forwards `Origin` and all other headers of the browser.
  */
 import type { IncomingMessage } from 'node:http';

@@ -195,7 +195,7 @@ describe('SPDY header history', () => {
     send(utf8(marker));
     send(Buffer.from(noise(32_768 - 262 - marker.length - 40), 'latin1'));
     const block = peer.write(concat(uint32(1), uint32(1), utf8('n'), uint32(marker.length), utf8(marker)));
-    expect(block.length).toBeLessThan(marker.length); // zlib did refer back to the first one
+    expect(block.length).toBeLessThan(marker.length); // zlib has referred back to the first marker
     expect(context.decode(block).get('n')).toBe(marker);
   });
 });
