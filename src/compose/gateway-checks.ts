@@ -1,6 +1,6 @@
 /** Rules about combinations of gateway settings. */
 import type { GATEWAY_SETTINGS } from '../config/gateway.ts';
-import { readableFiles } from '../config/readable-files.ts';
+import { readableFiles, writableDirectories } from '../config/setting-paths.ts';
 import type { SettingCheck } from '../config/settings.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { assertReviewable } from './access-review.ts';
@@ -10,6 +10,7 @@ import { assertPrivateProxyListener } from './tailnet.ts';
 /** Checks that run after all settings of a gateway are read. */
 export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [
   ...readableFiles('kubeconfig', 'clusters', 'staticIdentity', 'tlsCert', 'tlsKey', 'policy'),
+  ...writableDirectories('stateDirectory', 'lateDirectory'),
   {
     settings: ['tls', 'tlsCert', 'tlsKey'],
     check({ tls, tlsCert, tlsKey }) {

@@ -23,7 +23,7 @@ import { refuseUncoveredHosts } from './cluster-hosts.ts';
 import { CleanUp } from './clean-up.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
-import { openSettingDirectories } from './setting-directory.ts';
+import { openSettingDirectory } from './setting-directory.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -81,7 +81,8 @@ export async function startGateway(options: GatewayOptions): Promise<RunningGate
   const stack = new CleanUp();
   try {
     const { config } = options;
-    await openSettingDirectories(config, ['stateDirectory']);
+    if (config.stateDirectory !== undefined)
+      await openSettingDirectory('stateDirectory', config.stateDirectory);
     if (!config.k3s) return await assemble(options, stack);
     const { prepareK3s } = await import('./k3s.ts');
     const stateDirectory = stateDirectoryOf(options);

@@ -1,6 +1,6 @@
 /** Rules about combinations of recorder settings. */
 import type { RECORDER_SETTINGS } from '../config/recorder.ts';
-import { readableFiles } from '../config/readable-files.ts';
+import { readableFiles, writableDirectories } from '../config/setting-paths.ts';
 import type { SettingCheck } from '../config/settings.ts';
 import { assertLoopbackRecorder } from './recorder-identities.ts';
 import { assertStoreNamed, s3Settings } from './recorder-store.ts';
@@ -11,6 +11,7 @@ import { assertViewersNamed } from './recorder.ts';
 /** Checks that run after all settings of a recorder are read. */
 export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
   ...readableFiles('sealKeys', 'searchCa', 'searchCredentials', 'alerts'),
+  ...writableDirectories('store', 'spool'),
   { settings: ['store', 'spool'], check: assertStoreNamed },
   { settings: ['s3Retention', 's3Checksums'], check: (values) => void s3Settings(values) },
   {

@@ -1,5 +1,5 @@
 import { logLevelSetting } from './role-settings.ts';
-import { readableFiles } from './readable-files.ts';
+import { readableFiles, writableDirectories } from './setting-paths.ts';
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
 import { listenAddress, loopback, textSetting, wholeNumber } from './values.ts';
 
@@ -17,7 +17,10 @@ export const DEMO_SETTINGS = {
   logLevel: logLevelSetting('warn'),
 };
 
-/** Checks of the files in the settings. */
-export const DEMO_CHECKS: readonly SettingCheck<typeof DEMO_SETTINGS>[] = readableFiles('kubeconfig');
+/** Checks of the files and directories in the settings. */
+export const DEMO_CHECKS: readonly SettingCheck<typeof DEMO_SETTINGS>[] = [
+  ...readableFiles<typeof DEMO_SETTINGS>('kubeconfig'),
+  ...writableDirectories<typeof DEMO_SETTINGS>('directory'),
+];
 
 export type DemoConfig = SettingValues<typeof DEMO_SETTINGS>;

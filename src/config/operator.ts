@@ -1,5 +1,5 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
-import { readableFiles } from './readable-files.ts';
+import { readableFiles } from './setting-paths.ts';
 import { setting, type ParseValue, type SettingCheck, type SettingValues } from './settings.ts';
 import {
   bareFlag,
