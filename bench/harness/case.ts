@@ -30,8 +30,8 @@ export interface BenchCase {
   /** True if the load is constant, so that requests per second have no meaning. */
   readonly constantLoad?: boolean;
   /**
-   * Minimum bytes at the recorder for each unit of `LoadResult`; with fewer bytes, the result of a recorded peer is
-   * discarded.
+   * Minimum bytes that the recorder must have stored for each unit of `LoadResult`. If fewer bytes are stored, the
+   * result of a proxy that records is discarded.
    */
   readonly recordedBytesPerUnit?: number;
   /** Number of open connections, by which the memory is divided, and their name. */

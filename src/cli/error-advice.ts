@@ -11,7 +11,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   IDENTITY_UNKNOWN:
     'The connection came from outside the tailnet, or from `tailscale serve` without PROXY protocol. Set ' +
     '`--proxy-protocol require` on the gateway and `--proxy-protocol 2` in `tailscale serve`.',
-  IDENTITY_UNAVAILABLE: 'Check that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
+  IDENTITY_UNAVAILABLE: 'Check with `tailcast doctor gateway` that tailscaled runs and is not overloaded.',
   IDENTITY_MALFORMED:
     'The node of the caller has an expired key, is shared from another tailnet, or has no owner. Check the node ' +
     'in the admin console.',
@@ -69,8 +69,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ACCESS_REQUEST_CONFLICT:
     'List the requests with `kubectl tailcast requests`, and decide again if necessary.',
   RECORDING_REQUIRED:
-    'Check that a recorder runs and that the gateway reaches its port 80: `tailcast doctor gateway`.',
-  RECORDER_UNAVAILABLE: 'Check the recorders that the message names: `tailcast doctor gateway`.',
+    'Check with `tailcast doctor gateway` that a recorder runs and that the gateway reaches its port 80.',
+  RECORDER_UNAVAILABLE: 'Check the recorders that the message names with `tailcast doctor gateway`.',
   PORTAL_UNTRUSTED:
     'Set `--trusted-gateways` of the recorder to the tag of the gateway, and `--viewers` to the rules for viewers.',
   RECORDER_LOST: 'Run two recorders. The gateway delivers unacknowledged output when a recorder is back.',
@@ -100,12 +100,12 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways do not follow orders.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use a host name from the settings, or add this name there.',
-  UPSTREAM_UNAVAILABLE: 'Check that the API server runs and is reachable: `tailcast doctor gateway`.',
+  UPSTREAM_UNAVAILABLE: 'Check with `tailcast doctor gateway` that the API server runs and is reachable.',
   UPSTREAM_BROKEN:
     'Check proxies between the gateway and the API server, and the server address in the kubeconfig.',
   UPSTREAM_REFUSED_ACCOUNT:
     'After a restart of the API server the error disappears soon, and clients that support `Retry-After` ' +
-    'retry. If the error continues, give the account its role again: `tailcast doctor gateway`.',
+    'retry. If the error continues, give the account its role again; `tailcast doctor gateway` shows what is missing.',
   OVERLOADED: 'Retry later. If the error continues, run another gateway.',
   SHUTTING_DOWN: 'Retry: another gateway responds, or this gateway after its restart.',
   CLEANUP_INCOMPLETE: 'Fix the problems that the message names, and run `tailcast operator --cleanup` again.',

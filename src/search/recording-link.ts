@@ -12,7 +12,7 @@ export function leadTo(at: number): number {
  * Returns the link to a recording on the page of a recorder or gateway.
  *
  * @param page URL of the page
- * @param at second of the moment; undefined for the start
+ * @param at moment of the recording, in seconds; undefined for the start
  */
 export function recordingLink(page: string, id: string, at: number | undefined): string {
   const start = at === undefined ? '' : `?t=${Math.floor(leadTo(at))}`;

@@ -3,7 +3,7 @@
  * decrypted socket, its ALPN protocol and its peer to a handler. Knows nothing about HTTP.
  *
  * The accept loop never waits: each connection has its own handshake with a deadline. The number of
- * connections in a handshake is limited. A further connection closes the oldest one, because ordinary clients
+ * unfinished handshakes is limited. A further connection closes the oldest of them, because ordinary clients
  * finish a handshake within milliseconds.
  *
  * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket
@@ -34,7 +34,7 @@ interface CommonOptions {
   readonly headerTimeoutMs?: number;
   /** Maximum time from the PROXY header to the end of the TLS handshake. */
   readonly handshakeTimeoutMs?: number;
-  /** Maximum number of connections in a handshake. A further connection closes the oldest one. */
+  /** Maximum number of unfinished TLS handshakes. A further connection closes the oldest of them. */
   readonly maxHalfOpen?: number;
   /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;
@@ -54,7 +54,7 @@ export interface TailnetListener {
   onConnection(handler: ConnectionHandler): void;
   /** Number of open connections that were passed to the handler. */
   readonly openConnections: number;
-  /** Number of connections in a handshake. */
+  /** Number of unfinished TLS handshakes. */
   readonly halfOpenConnections: number;
   /**
    * Stops accepting connections. Handshakes in progress may finish within a grace period. Resolves when the

@@ -47,7 +47,7 @@ interface Progress {
 
 type SessionProgress = Record<SegmentKind, Progress> & {
   readonly recording: string;
-  /** Bytes of cast and journal in the last signed statement. */
+  /** Lengths of the cast and the journal in the last signed statement. */
   signed: string;
   /** SHA-256 of the first line of the journal. */
   meta: string | undefined;

@@ -197,7 +197,7 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
   );
   gauge(
     'tailcast_recorder_oldest_storing_seconds',
-    'Longest waiting time of a stopped session for the store; 0 if no session waits.',
+    'Longest time that a stopped session has waited to be stored; 0 if no session waits.',
     () => status().oldestStoringSeconds,
   );
   gauge(

@@ -1,6 +1,6 @@
 /**
- * Facts from the object lines of an upload, in bounded memory. The input comes from a running upload, or from the
- * journal after a crash.
+ * Facts from the object lines of an upload (lines that are JSON objects), in bounded memory. The input comes from a
+ * running upload, or from the journal after a crash.
  */
 import { parseAnnotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';

@@ -42,7 +42,7 @@ export interface Sidecar {
   readonly session?: unknown;
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
-  /** Number of object lines of the upload. The notes file next to the cast contains them. */
+  /** Number of lines of the upload that are JSON objects. The notes file next to the cast contains these lines. */
   readonly noteCount: number;
 }
 

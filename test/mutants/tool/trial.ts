@@ -20,7 +20,7 @@ export interface Outcome {
   /** `open`: some tests that reach the change have not run. */
   readonly kind: 'noticed' | 'survived' | 'broken' | 'open';
   readonly text: string;
-  /** The test that noticed the change in a process with loaded files: its file and its name. */
+  /** The test of the quick process that noticed the change: its file and its name. */
   readonly by?: { readonly file: string; readonly test: string };
 }
 
@@ -190,8 +190,8 @@ export class Trial {
 }
 
 /**
- * Shortest possible duration of a job, in milliseconds: the first test of each change fails. Fast jobs start first,
- * because time may run out.
+ * Returns the duration of a job in milliseconds, if the first test of each change detects the change. Fast jobs start
+ * first, because the time for all jobs is limited.
  */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);

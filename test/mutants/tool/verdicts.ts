@@ -9,7 +9,7 @@ export interface Said {
   readonly noticed: boolean;
   /** The test that detected the change; undefined if the run did not end. */
   readonly test?: string | undefined;
-  /** True if a process with loaded files noticed the change. */
+  /** True if the quick test process, which keeps its files loaded, noticed the change. */
   readonly isQuick?: boolean;
 }
 

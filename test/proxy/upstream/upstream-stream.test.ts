@@ -17,7 +17,7 @@ const sha256 = (pieces: Iterable<Uint8Array>): string => {
   return hash.digest('hex');
 };
 
-/** Opens a connection. @returns both ends: `stream` of the gateway and `server` of the API server */
+/** Opens a connection. @returns `stream` at the gateway, and `server`, its other end at the API server */
 async function connect(): Promise<{
   readonly stream: UpstreamStream;
   readonly server: TLSSocket;

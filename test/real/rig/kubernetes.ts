@@ -16,8 +16,8 @@ export interface KubernetesOptions {
   /** True to start a controller manager, for service accounts, StatefulSets and garbage collection. Default true. */
   readonly controllers?: boolean;
   /**
-   * Node options; false for no node. `webSockets`: the node accepts WebSocket streams (1.36 only), so the API server
-   * does not translate them.
+   * Options of the cluster node; false: the cluster has no node. `webSockets`: the node accepts WebSocket streams
+   * (1.36 only), so the API server does not translate them.
    */
   readonly node?:
     | false

@@ -65,7 +65,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
     ])
       expectNone(path, (await rig.get(`/api/v1/${path}`)).body);
     expect((await rig.get('/api/v1/events?text=search')).body).toContain('"action":"search"');
-    // queries appear in events, so they must not contain the complete word
+    // the events of searches contain these queries, so the queries must not contain the complete secret
     for (const query of ['cana*', 'akiacana*', 'cmd:cana*', 'text:cana*'])
       expect(await search(query), query).toEqual([]);
     // queries must find the words next to the secrets

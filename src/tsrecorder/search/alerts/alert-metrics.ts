@@ -28,7 +28,7 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   return {
     actions: labelled(
       'tailcast_recorder_rule_actions_total',
-      'Actions of rules, by outcome: marked, held or ended (a session), failed.',
+      'Actions of rules, by outcome: the session was marked, held or ended, or the action failed.',
       'outcome',
       ['marked', 'held', 'ended', 'failed'],
     ),
