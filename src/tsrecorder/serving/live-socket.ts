@@ -37,6 +37,8 @@ export interface LiveSockets {
 const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
 const CLOSE_NORMAL = 1000;
 const CLOSE_ERROR = 1011;
+/** Time for a client to close a rejected connection, in milliseconds. The recorder then closes it. */
+const LINGER_MS = 1000;
 
 /** Creates the live views of a recorder. */
 export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
@@ -159,4 +161,8 @@ function idOf(target: string | undefined): string | undefined {
 
 function refuse(socket: Duplex, status: string): void {
   socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
+  // Drop further bytes: a paused socket would not notice that the client closed the connection.
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+  socket.once('close', () => clearTimeout(timer));
 }
