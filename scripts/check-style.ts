@@ -15,7 +15,7 @@ import { MAX_CELL_WORDS, MAX_SOURCE_LINE, MAX_TABLE_ROW, STYLE_RULES } from './s
 const BASELINE = join(ROOT, 'scripts/style-baseline.json');
 /** Maximum number of violations to print for a folder. */
 const MAX_SHOWN = 30;
-/** Pages that `npm run docs:generate` writes from strings of the source, which have their own baseline. */
+/** Pages that `npm run docs:generate` writes from strings of the source. The strings have their own baseline. */
 const GENERATED = /^docs\/(?:config|errors|metrics)\.md$/;
 
 export interface Violation {

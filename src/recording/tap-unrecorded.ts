@@ -79,7 +79,7 @@ export function createWebSocketEndTap(): Tap {
   });
 }
 
-/** Creates the parser of input on a WebSocket connection on which only the server may send data. */
+/** Creates the parser of the client's frames on a WebSocket connection on which the client must send no data. */
 export function createReceiveOnlyInput(): Tap['input'] {
   const scanner = createWebSocketScanner({ expectMask: true });
   return (chunk, kept) => {

@@ -1,4 +1,4 @@
-/** A relay between a client and an upstream server, which the test controls. */
+/** A relay between a client and an upstream server. The test controls the client and the server. */
 import { startRelay, type RelayOptions } from '../../src/proxy/session/relay.ts';
 import { NO_BYTES, urgentInput, type ClientInput, type OutputMark } from '../../src/recording/tap.ts';
 import { ByteReader } from './byte-reader.ts';

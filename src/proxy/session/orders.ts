@@ -1,7 +1,7 @@
 /**
- * Follows the orders of a recorder: ends a session with a reason for its user, pauses or holds its output and
- * input, or passes a watcher to its moderation. A pause is limited, so that a lost recorder cannot block a
- * session.
+ * Executes the orders of a recorder. An order ends a session and tells its user the reason, pauses or resumes the
+ * output and input of the session, or reports a watcher to the moderation of the session. The duration of a pause
+ * is limited, so that a lost recorder cannot block a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';

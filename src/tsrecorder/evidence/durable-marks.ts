@@ -1,7 +1,7 @@
 /**
  * Logs the number of durable bytes of each open session. With these marks, `verify` detects a loss of acknowledged
- * bytes, except for the last few MiB. Entries are written in the background, and each entry covers many sessions. An
- * acknowledgement waits for an entry only if its session grows faster than background entries are written.
+ * bytes, except for the last few MiB. Entries are written in the background, and each entry covers many sessions. If a
+ * session grows by several MiB between two entries, its acknowledgements wait for the next entry.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';

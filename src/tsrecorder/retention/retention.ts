@@ -167,7 +167,7 @@ interface Share {
 }
 
 interface NextRemoval extends SignedRecording {
-  /** Subtracts the recording from the size of its user. */
+  /** Subtracts the size of the recording from the total of its user. */
   remove(): void;
 }
 

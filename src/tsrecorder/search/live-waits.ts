@@ -35,7 +35,7 @@ export class LiveWaits {
     }
   }
 
-  /** Starts indexing a running session. @returns the time when its waiting time started */
+  /** Starts indexing a running session. @returns the time since which the session has waited to be indexed */
   begin(id: string): number | undefined {
     const since = this.#unread.get(id);
     this.#unread.delete(id);

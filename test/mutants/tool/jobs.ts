@@ -8,9 +8,9 @@ import { join } from 'node:path';
  */
 export const JOBS_VARIABLE = 'MUTANTS_JOBS';
 
-/** The active change of processes that tests start; unset while the tool records the changes that run. */
+/** The active change of processes that tests start; unset while the tool records the changes whose code is executed. */
 export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
-/** File in which such processes record the changes that run, one per line. */
+/** File in which such processes record each change whose code they executed, one per line. */
 export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /** Folder of the jobs: source files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';

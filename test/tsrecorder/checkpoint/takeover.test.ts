@@ -168,8 +168,8 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
   /**
-   * Creates a site in which an attacker replaces the log of a lost recorder by an older copy. With `seen`, the other
-   * recorder has read the newer log before the replacement.
+   * Creates a site in which an attacker replaces the log of a lost recorder with an older copy. With `seen`, the other
+   * recorder has read the complete log before the attacker replaces it.
    */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const site = createTakeoverSite();
