@@ -1,4 +1,5 @@
 /** Unrecorded connections. */
+import type { Readable } from 'node:stream';
 import { TailcastError } from '../../errors.ts';
 import {
   BLIND_TAP,
@@ -39,6 +40,21 @@ export function checkStream(
 ): void {
   if (!isStream(policyClass) || recording.mode !== 'failClosed' || protocol === 'websocket') return;
   throw new TailcastError('UPGRADE_REFUSED', 'a stream is read over WebSocket only');
+}
+
+/**
+ * Refuses a success without an upgrade if the session must be recorded. An aggregated API server may run a command and
+ * send its output in such a response, which the gateway cannot record.
+ *
+ * @throws TailcastError `UPSTREAM_BROKEN`
+ */
+export function refuseUnrecorded(
+  { record, recording }: Pick<Admission, 'record' | 'recording'>,
+  { status, body }: { readonly status: number; readonly body: Readable },
+): void {
+  if (!record || recording.mode !== 'failClosed' || status >= 300) return;
+  body.destroy();
+  throw new TailcastError('UPSTREAM_BROKEN', `status ${status} instead of an upgrade`);
 }
 
 /** Returns true for a watch or a log. An upgrade of class `secretRead` is a watch of Secrets. */

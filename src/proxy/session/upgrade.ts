@@ -53,7 +53,7 @@ import {
   type UpgradeRequest,
 } from './upgrade-http.ts';
 import type { HeldDial, HoldSession } from './moderated.ts';
-import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
+import { checkStream, createTunnel, refuseUnrecorded, type Tunnel } from './tunnel.ts';
 import {
   runSession,
   type SessionRecording,
@@ -361,6 +361,7 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
   try {
     const answer = await dialUpgrade(dial, attempt.signal);
     if (answer.kind === 'switched') return answer;
+    refuseUnrecorded(admission, answer);
     const { accountRefusals } = admission.cluster?.upstream ?? attempt.deps;
     const refusal = await accountRefusals?.find(admission, answer.status, answer.rawHeaders);
     if (refusal === undefined) return answer;

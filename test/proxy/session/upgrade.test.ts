@@ -368,6 +368,25 @@ describe('a refusal of the API server', () => {
     expect(body).toMatch(/\r\n0\r\n\r\n$/);
   });
 
+  it.each([
+    ['failClosed', 502],
+    ['failOpen', 200],
+  ] as const)('is a success without an upgrade: %s sends the client %i', async (mode, status) => {
+    const recorderDouble = await openRecorder();
+    const { rig: gateway } = await openRig(
+      (_request, socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret'),
+      recordingPolicy(mode, [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await client.reader.untilClosed();
+    expect(client.status).toBe(status);
+    expect(client.reader.bytes.includes('secret')).toBe(mode === 'failOpen');
+    await recorderDouble.until(() => recorderDouble.uploads[0]!.aborted);
+    if (mode === 'failOpen') return;
+    expect(gateway.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_BROKEN' }]);
+    expect(gateway.upstreams.size).toBe(0);
+  });
+
   it('does not come at all: the client gets a Status', async () => {
     const { apiServer, rig: gateway } = await openRig((_request, socket) => socket.destroy(), {
       mode: 'off',
