@@ -251,3 +251,37 @@ describe('one person', () => {
     expect(steps).toEqual([]);
   });
 });
+
+describe('a rule about writes', () => {
+  const rules = [{ request: { writes: true }, approvers: RULE.approvers }, RULE];
+  const agent = user('agent', rules);
+  const self = ['Impersonate-User', agent.login, 'Impersonate-Group', 'devs'];
+  const login = 'jörg@example.com';
+
+  it.each([
+    ['itself', self, agent],
+    ['itself and the group of all users', [...self, 'Impersonate-Group', 'system:authenticated'], agent],
+    [
+      'itself in UTF-8',
+      ['Impersonate-User', Buffer.from(login).toString('latin1'), 'Impersonate-Group', 'devs'],
+      { ...agent, login },
+    ],
+  ])('J12 applies to a caller who names %s', async (_whom, headers, identity) => {
+    const gateway = rig.gateway(identity);
+    const id = await pendingId(gateway.ask('DELETE', `${PODS}/p`, ...headers));
+    expect(await pendingId(gateway.ask('GET', `${PODS}/p/exec?command=sh&stdout=1`, ...headers))).toBe(id);
+    expect((await gateway.ask('GET', PODS, ...headers)).elevation).toBeUndefined();
+    await gateway.access.decide(id, 'approved', decider(bob), signal);
+    expect((await gateway.ask('DELETE', `${PODS}/p`, ...headers)).elevation?.id).toBe(id);
+  });
+
+  it.each([
+    ['some of its groups', ['Impersonate-User', agent.login]],
+    ['a user without a rule', ['Impersonate-User', 'root', 'Impersonate-Group', 'devs']],
+  ])('J12 causes no request of a caller who names %s', async (_whom, headers) => {
+    const gateway = rig.gateway(agent);
+    const error = await refusalOf(gateway.ask('DELETE', `${PODS}/p`, ...headers));
+    expect(error.code).toBe('IMPERSONATION_REFUSED');
+    expect(rig.api.objects.size).toBe(0);
+  });
+});

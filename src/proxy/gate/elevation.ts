@@ -3,11 +3,11 @@
  * with this access if it is granted.
  *
  * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named groups.
- * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to requests without
- * `--as` and `--as-group`.
+ * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to requests that run
+ * with the caller's own rights, also if `--as` and `--as-group` name only the caller.
  */
 import { TailcastError } from '../../errors.ts';
-import { checkImpersonation } from '../../impersonation/apply.ts';
+import { checkImpersonation, refuseOtherIdentity } from '../../impersonation/apply.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import type { Target } from '../../kube/canonical-target.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
@@ -177,22 +177,27 @@ function wishOf(
   rules: readonly AccessRule[],
 ): Wish {
   const named = namedIn(rawHeaders);
-  if (named === undefined) {
+  const ask = named && askOf(named, own);
+  if (named === undefined || ask === undefined || !rules.some((rule) => covers(rule, ask))) {
     if (isRead(info, requestClass) || !rules.some((rule) => rule.writes)) return OWN;
+    // otherwise clients could avoid a rule about writes with headers that name themselves
+    refuseOtherIdentity(rawHeaders, own);
     return { kind: 'petition', ask: { groups: [], user: undefined, writes: true }, groups: own.groups };
   }
-  const user =
-    named.user === undefined || named.user === own.user || named.user === SELF ? undefined : named.user;
-  const known = new Set([...own.groups, EVERY_USER]);
-  const groups = [...named.groups].filter((group) => !known.has(group)).toSorted();
-  if (user === undefined && groups.length === 0) return OWN;
-  const ask: Ask = { groups, user, writes: false };
-  // without a matching rule, the later impersonation check rejects the headers
-  if (!rules.some((rule) => covers(rule, ask))) return OWN;
   // kubectl sends impersonation headers also with discovery requests, and would not show why they were
   // rejected
   if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
   return { kind: 'petition', ask, groups: [...named.groups].filter((group) => group !== EVERY_USER) };
+}
+
+/** Returns the named access that the caller does not have. */
+function askOf({ user, groups }: Named, own: ImpersonationTarget): Ask {
+  const known = new Set([...own.groups, EVERY_USER]);
+  return {
+    groups: [...groups].filter((group) => !known.has(group)).toSorted(),
+    user: user === own.user || user === SELF ? undefined : user,
+    writes: false,
+  };
 }
 
 /** True if this rule allows all of the requested access. Access is never combined from several rules. */
