@@ -9,6 +9,8 @@
  * Only viewers of all recordings get accesses and events, because these concern other recordings too.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { createLimiter } from '../../async/limiter.ts';
+import { TailcastError } from '../../errors.ts';
 import type { EventSearch } from '../events/event-query.ts';
 import { describeEvidence } from '../evidence/check-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -17,8 +19,12 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Scope } from '../library/scope.ts';
 import type { RecordingStore } from '../store/store.ts';
+import { STORE_READ_LIMITS } from './api-lists.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import { ownerOf } from './viewing.ts';
 
 export interface EvidenceApiOptions {
+  readonly access: Pick<ViewerAccess, 'viewer'>;
   readonly store: RecordingStore;
   readonly catalog: Pick<Catalog, 'list'>;
   readonly search: EventSearch;
@@ -45,16 +51,26 @@ const MAX_SPAN_SECONDS = 4 * 3600;
 
 /** Adds the routes to `app`. */
 export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions): void {
+  const limiter = createLimiter({
+    ...STORE_READ_LIMITS,
+    full: () =>
+      new TailcastError('SEARCH_BUSY', 'too many signature checks are running; try again in a moment'),
+  });
   app.get('/api/v1/recordings/:id/evidence', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const { entry, scope } = await options.find(request, reply);
-    const [known, related] = await Promise.all([
-      describeEvidence(entry, options),
-      findRelated(entry, scope, options.catalog),
-    ]);
-    const shared = scope === 'everything' ? await findEvents(entry, options.search) : {};
-    return { ...known, related, ...shared };
+    const owner = ownerOf(await options.access.viewer(request.raw));
+    return limiter.run(() => factsOf(entry, scope, options), undefined, owner);
   });
+}
+
+async function factsOf(entry: CatalogEntry, scope: Scope, options: EvidenceApiOptions): Promise<object> {
+  const [known, related] = await Promise.all([
+    describeEvidence(entry, options),
+    findRelated(entry, scope, options.catalog),
+  ]);
+  const shared = scope === 'everything' ? await findEvents(entry, options.search) : {};
+  return { ...known, related, ...shared };
 }
 
 /** Finds other sessions of the same user or in the same pod, within a day. */

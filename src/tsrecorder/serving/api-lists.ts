@@ -50,8 +50,11 @@ const listQuery = z.strictObject({
   sort: z.enum(LIST_SORTS).exactOptional(),
 }) satisfies z.ZodType<CatalogQuery>;
 
-/** Limits of event searches. The limits are low because each search reads batches from the store. */
-const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
+/**
+ * Limits of event searches, and of signature checks. The limits are low because each of these requests reads many bytes
+ * from the store.
+ */
+export const STORE_READ_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
 
 const eventQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(500).default(50),
@@ -99,7 +102,7 @@ export function addLists(
   }
 
   const eventShares = createLimiter({
-    ...EVENT_LIMITS,
+    ...STORE_READ_LIMITS,
     full: () => new TailcastError('SEARCH_BUSY'),
   });
   app.get('/api/v1/recordings', async (request, reply) => {

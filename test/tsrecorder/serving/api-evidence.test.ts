@@ -2,7 +2,7 @@ import { appendFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
-import { createRig, HEADER, openUpload, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, until, type Rig } from '../recorder-rig.ts';
 
 interface Answer {
   readonly evidence: {
@@ -65,6 +65,27 @@ describe('the evidence of a recording', () => {
     );
     await rig.get(`/api/v1/recordings/${id}?view=1`);
     expect((await evidenceOf(rig, id)).accesses?.map(({ event }) => event.action)).toContain('play');
+  });
+
+  it('is checked for a limited number of requests of one viewer at once', async () => {
+    const users: string[] = [];
+    await using rig = await createRig({
+      // The first 100 connections are those of one viewer.
+      identifyViewer: async () => {
+        const user = users.length < 100 ? 'carol@example.com' : 'dave@example.com';
+        users.push(user);
+        return { node: 'desk', nodeId: 'nDESK', user };
+      },
+    });
+    const path = `/api/v1/recordings/${await record(rig)}/evidence`;
+    const asked = Array.from({ length: 100 - users.length }, () => rig.get(path));
+    await until(async () => (users.length === 100 ? true : undefined));
+    expect((await rig.get(path)).status).toBe(200);
+    expect(users.at(-1)).toBe('dave@example.com');
+    const answers = await Promise.all(asked);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 429]));
+    const refused = answers.find(({ status }) => status === 429);
+    expect(JSON.parse(refused?.body ?? '')).toMatchObject({ code: 'SEARCH_BUSY' });
   });
 
   it('says that a byte was changed, and where', async () => {
