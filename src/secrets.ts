@@ -14,8 +14,12 @@ interface Rule {
   /** Words in lower case. A line that contains none of them is not searched. */
   readonly words: readonly string[];
   readonly shape: RegExp;
-  /** If set, `shape` matches an option and applies only after this command. */
-  readonly command?: RegExp;
+  /** Set if `shape` applies only after a command. */
+  readonly after?: {
+    readonly command: RegExp;
+    /** Beginning of `shape`, up to the secret. */
+    readonly option: RegExp;
+  };
 }
 
 /** Separator between the words of a command. It occurs in no secret and no command. */
@@ -44,33 +48,35 @@ const KEY_NAME = [
 /** @param secrets alternatives */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
+/** Returns a rule about an option that contains a secret and applies only after a command. */
+const afterCommand = (words: readonly string[], command: RegExp, keep: string, secret: string): Rule => ({
+  words,
+  shape: shape(keep, secret, 'y'),
+  after: { command, option: new RegExp(keep, 'g') },
+});
 /** A pipe and a command that reads a password from standard input. */
 const READS_PASSWORD = String.raw`(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`;
 /** Returns rules about an option that contains a user, a separator and a password. */
 const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
   [`"[^"${mark}\u2028]*${mark}`, `'[^'${mark}\u2028]*${mark}`, String.raw`[^\s${mark}"']*${mark}`].map(
-    (user, at) => ({
-      words,
-      command,
-      shape: shape(
+    (user, at) =>
+      afterCommand(
+        words,
+        command,
         option + user,
         [String.raw`[^"\u2028]+`, String.raw`[^'\u2028]+`, value(String.raw`\S`)][at] ?? '',
       ),
-    }),
   );
 /** Returns a rule about an option that contains a password. */
-const option = (words: readonly string[], command: RegExp, letters: string): Rule => ({
-  words,
-  command,
-  shape: shape(String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`)),
-});
+const option = (words: readonly string[], command: RegExp, letters: string): Rule =>
+  afterCommand(words, command, String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`));
 
 /**
  * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at many
  * positions of a word would read the word many times. A pattern that contains a command, its options and everything
- * between them would also do this.
+ * between them would also do this. `test/search/secret-growth.test.ts` repeats the text of each rule.
  */
-const RULES: readonly Rule[] = [
+export const SECRET_RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
   {
     words: ['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-', 'npm_', 'xox', 'sk-', 'aiza'],
@@ -156,11 +162,12 @@ const RULES: readonly Rule[] = [
   },
   { words: ['sg.'], shape: /\bSG\.[\w-]{16,}\.[\w-]{16,}/g },
   { words: ['sshpass'], shape: shape(String.raw`\bsshpass\s{1,4}-p\s{0,4}`, value(String.raw`\S`)) },
-  {
-    words: ['mysql', 'mariadb', '7z'],
-    command: /\b(?:mysql[a-z]{0,12}|mariadb|7z[ar]?)\b/,
-    shape: shape(String.raw`\s-p`, value(String.raw`[^\s-]`)),
-  },
+  afterCommand(
+    ['mysql', 'mariadb', '7z'],
+    /\b(?:mysql[a-z]{0,12}|mariadb|7z[ar]?)\b/,
+    String.raw`\s-p`,
+    value(String.raw`[^\s-]`),
+  ),
   ...userOption(
     ['curl', 'http -', 'https -', 'ncat', 'etcdctl', '--auth'],
     /\b(?:curl|https?(?!:)|ncat|etcdctl)\b/,
@@ -192,21 +199,14 @@ const RULES: readonly Rule[] = [
     '[PN]',
   ),
   option(['snmp'], /\bsnmp[a-z]{2,9}\b/, '[AXc]'),
-  {
-    words: ['freerdp'],
-    command: /\b[wx]?freerdp3?\b/,
-    shape: shape(String.raw`\s\/p:`, value(String.raw`\S`)),
-  },
-  {
-    words: ['nmcli'],
-    command: /\bnmcli\b/,
-    shape: shape(String.raw`\spassword\s{1,4}`, value(String.raw`\S`)),
-  },
-  {
-    words: ['<<<'],
-    command: /\bkinit\b|-stdin\b|\bsudo\s{1,4}-\w{0,3}S/,
-    shape: shape(String.raw`<<<\s{0,4}`, value(String.raw`\S`)),
-  },
+  afterCommand(['freerdp'], /\b[wx]?freerdp3?\b/, String.raw`\s\/p:`, value(String.raw`\S`)),
+  afterCommand(['nmcli'], /\bnmcli\b/, String.raw`\spassword\s{1,4}`, value(String.raw`\S`)),
+  afterCommand(
+    ['<<<'],
+    /\bkinit\b|-stdin\b|\bsudo\s{1,4}-\w{0,3}S/,
+    String.raw`(?<!<)<<<\s{0,4}`,
+    value(String.raw`\S`),
+  ),
   {
     words: ['sqlplus'],
     shape: shape(
@@ -247,11 +247,12 @@ const RULES: readonly Rule[] = [
       value(String.raw`[^\s=-](?![^\s=]*=)`),
     ),
   },
-  {
-    words: ['vault'],
-    command: /\bvault\s{1,4}(?:write|kv\s{1,4}(?:put|patch))\b/,
-    shape: shape(String.raw`\s[\w.-]+=`, value(String.raw`[^\s@]`)),
-  },
+  afterCommand(
+    ['vault'],
+    /\bvault\s{1,4}(?:write|kv\s{1,4}(?:put|patch))\b/,
+    String.raw`\s[\w.-]+=`,
+    value(String.raw`[^\s@]`),
+  ),
   {
     words: ['--from-literal'],
     shape: shape(String.raw`--from-literal[\s=]{1,4}["']?[\w.-]+=`, ASSIGNED_LITERAL),
@@ -320,7 +321,7 @@ const RULES: readonly Rule[] = [
   },
 ];
 /** All words of the rules. A line without any of these words matches no rule. */
-const WORDS = RULES.flatMap(({ words }) => words);
+const WORDS = SECRET_RULES.flatMap(({ words }) => words);
 const MAY_HOLD_ONE = new RegExp(WORDS.join('|'), 'i');
 /**
  * Lookup table of the first three characters of all words. The index consists of the last five bits of each character.
@@ -388,32 +389,41 @@ export function replaceSecrets(line: string): string {
   if (!mayHoldOne(line)) return line;
   const lower = line.toLowerCase();
   let text = line;
-  for (const rule of RULES)
+  for (const rule of SECRET_RULES)
     if (rule.words.some((word) => lower.includes(word))) text = replaceShape(text, rule);
   return text;
 }
 
-function replaceShape(text: string, { shape: secret, command }: Rule): string {
+/**
+ * NOTE: Programs choose the text. A secret may contain the option of its rule again, so the command is checked
+ * before the secret is read. Otherwise, each option without a command would read the rest of a word.
+ */
+function replaceShape(text: string, { shape: secret, after }: Rule): string {
+  const begin = after?.option ?? secret;
   let replaced = '';
   let end = 0;
   /** Start of the text that was not yet searched for the command. */
   let from = 0;
-  let isOfCommand = false;
-  secret.lastIndex = 0;
-  for (let match = secret.exec(text); match !== null; match = secret.exec(text)) {
+  let isOfCommand = after === undefined;
+  begin.lastIndex = 0;
+  for (let match = begin.exec(text); match !== null; match = begin.exec(text)) {
     const { index } = match;
-    if (command !== undefined) {
+    if (after !== undefined) {
       const before = text.slice(from, index);
       const separator = lastSeparator(before);
       from = index;
-      isOfCommand = command.test(before.slice(separator + 1)) || (isOfCommand && separator < 0);
-      if (!isOfCommand) {
-        secret.lastIndex = index + 1;
+      isOfCommand = after.command.test(before.slice(separator + 1)) || (isOfCommand && separator < 0);
+      secret.lastIndex = index;
+      const complete = isOfCommand ? secret.exec(text) : null;
+      if (complete === null) {
+        begin.lastIndex = index + 1;
         continue;
       }
+      match = complete;
     }
     replaced += `${text.slice(end, index)}${match.groups?.['keep'] ?? ''}${SECRET}`;
     end = index + match[0].length;
+    begin.lastIndex = end;
   }
   return end === 0 ? text : replaced + text.slice(end);
 }

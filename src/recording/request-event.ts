@@ -133,6 +133,16 @@ function encodeQuery(query: Target['query']): string {
   return query.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join('&');
 }
 
+function valuesByName(query: Target['query']): ReadonlyMap<string, readonly string[]> {
+  const found = new Map<string, string[]>();
+  for (const [name, value] of query) {
+    const values = found.get(name);
+    if (values === undefined) found.set(name, [value]);
+    else values.push(value);
+  }
+  return found;
+}
+
 type NamedRecorders = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
 
 async function deliver(
@@ -174,7 +184,7 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
             ? target.raw
             : `${target.rawPath}?${encodeQuery(query)}`,
       body,
-      queryParameters: new Map((query ?? []).map(([name]) => [name, queryValues(query ?? [], name)])),
+      queryParameters: valuesByName(query ?? []),
     },
     kubernetes: {
       IsResourceRequest: info.isResourceRequest,

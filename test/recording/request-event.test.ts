@@ -308,6 +308,23 @@ describe('the body of an event', () => {
     expect(seen(double)[0]!.request.bodyTruncatedFrom).toBe(9);
   });
 
+  it.each([
+    ['arguments', '/api/v1/namespaces/n/pods', { spec: { containers: [{ args: ['<<<'.repeat(80_000)] }] } }],
+    ['query parameters', `/api/v1/pods?${'a&'.repeat(4095)}`, {}],
+  ])('with long %s uses little CPU, because other requests wait', async (_, target, body) => {
+    const double = await openRecorder();
+    const { events } = setup();
+    const before = process.cpuUsage();
+    for (let round = 0; round < 5; round += 1) {
+      await events.record(
+        request([double.address], { method: 'POST', target, body: utf8(JSON.stringify(body)) }),
+      );
+    }
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(1500);
+    expect(double.events).toHaveLength(5);
+  });
+
   it('of an exec holds no password of its command', async () => {
     const double = await openRecorder();
     const { events } = setup();

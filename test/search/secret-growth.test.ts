@@ -1,0 +1,49 @@
+/** Each rule of `src/secrets.ts` reads a line in linear time, whatever text of the rule a program repeats. */
+import { expect, it } from 'vitest';
+import { replaceSecrets, SECRET_RULES } from '../../src/secrets.ts';
+import { sampleOf } from '../support/pattern-samples.ts';
+import { createRandom, runSeed, type Random } from '../support/random.ts';
+
+const SAMPLES = 60;
+const SHORT = 4096;
+
+/** Minimum CPU milliseconds of several runs. */
+function cpuOf(line: string, runs: number): number {
+  const times = Array.from({ length: runs }, () => {
+    const before = process.cpuUsage();
+    replaceSecrets(line);
+    const { user, system } = process.cpuUsage(before);
+    return (user + system) / 1000;
+  });
+  return Math.min(...times);
+}
+
+/** Returns a few complete or incomplete matches of the patterns. */
+function repeatedText(patterns: readonly string[], random: Random): string {
+  const pieces = Array.from({ length: 1 + random.below(3) }, () => {
+    const piece = sampleOf(random.pick(patterns), random);
+    const begin = random.oneIn(2) ? piece : piece.slice(0, random.below(piece.length) + 1);
+    return begin + random.pick(['', '', ' ', '"', "'", '\u2028']);
+  });
+  return pieces.join('') || ' ';
+}
+
+it.each(
+  SECRET_RULES.map(({ words, shape, after }) => {
+    const patterns = [after?.option.source ?? shape.source, after?.command.source ?? shape.source];
+    return [words.join(' '), [...patterns, shape.source]] as const;
+  }),
+)('the rule about %j needs CPU in proportion to the length of a line', (_, patterns) => {
+  const seed = runSeed();
+  const random = createRandom(seed);
+  for (let sample = 0; sample < SAMPLES; sample += 1) {
+    const text = repeatedText(patterns, random);
+    const end = random.oneIn(3) ? ` ${sampleOf(random.pick(patterns), random)}` : '';
+    const lineOf = (length: number): string => text.repeat(Math.ceil(length / text.length)) + end;
+    const long = lineOf(4 * SHORT);
+    if (cpuOf(long, 1) < 8) continue;
+    // quadratic time is 16 times as long
+    const limit = 8 * cpuOf(lineOf(SHORT), 3) + 4;
+    expect(cpuOf(long, 3), `TEST_SEED=${seed} ${JSON.stringify([text, end])}`).toBeLessThan(limit);
+  }
+});
