@@ -9,7 +9,7 @@ import { readOfflinePage } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { errorReason, isSystemError, TailcastError } from '../errors.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
-import { hiddenText, PARTIAL_TEXT } from '../search/transcript-document.ts';
+import { hiddenText, PARTIAL_TEXT, STRINGS_TEXT } from '../search/transcript-document.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
@@ -139,8 +139,8 @@ function* transcriptText(document: Uint8Array | undefined, problems: Problems): 
   if (stoppedAt !== undefined) problems.add(stoppedText(stoppedAt));
   else if (isPartial) problems.add(PARTIAL_TEXT);
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
-  if (hidden.characters === 0) return;
-  yield `\n${hiddenText(hidden.characters)}:\n`;
+  if (hidden.characters === 0 && hidden.rows.length === 0) return;
+  yield `\n${hidden.characters === 0 ? STRINGS_TEXT : hiddenText(hidden.characters)}:\n`;
   for (const [at, row] of hidden.rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
 }
 

@@ -92,8 +92,8 @@ export class Moments {
   }
 
   /**
-   * Adds a written line, which is searched like a row of the screen. Written lines need no separate limit, because they
-   * are no longer than the output.
+   * Adds a written line, which is searched like a row of the screen. Written lines need no separate limit, because
+   * their length depends on the length of the output.
    */
   written({ at, text }: WrittenRow): void {
     if (this.#options.text === 'all') this.#addRow(at, text, this.#writtenFilter);

@@ -22,6 +22,9 @@ export const PARTIAL_TEXT =
   'The transcript is incomplete. It leaves out rows beyond its maximum size, rows that were overwritten ' +
   'many times, and damaged lines.';
 
+/** Heading for hidden rows of control strings that do not count as invisible, because normal programs send some. */
+export const STRINGS_TEXT = 'Text in control strings, such as window titles';
+
 /** Returns the notice about characters that never became visible. */
 export function hiddenText(characters: number): string {
   const count = characters.toLocaleString('en-US');

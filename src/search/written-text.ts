@@ -66,9 +66,7 @@ const MAX_ROW = 2048;
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/**
- * Minimum length of a control string. Shorter ones are collected as fragments, because together they may spell a text.
- */
+/** Minimum length of a control string with a row of its own. Shorter ones are only in the row of joined strings. */
 const MIN_STRING = 4;
 /** OSC strings without text: numbers, colour queries and shell marks. */
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
@@ -88,12 +86,19 @@ const FREE_FRAGMENTS = 16;
 /** Control strings that are longer and not OSC strings always count as invisible. */
 const SHORT_STRING = 64;
 
+/** A control string, or text in a rectangle. */
 interface Title {
   readonly at: number;
   readonly payload: string;
   readonly text: string;
+  /** True if the line may show this text: a title of at most {@link MAX_TITLE} characters. */
+  readonly mayShow: boolean;
+  /** True if the string gets a row of its own. */
+  readonly hasRow: boolean;
   /** True if {@link FREE_CHARACTERS} applies to this control string. */
   readonly isFree: boolean;
+  /** Number of characters without a row of their own that count as invisible. */
+  readonly hidden: number;
 }
 
 /** Written text of one session. */
@@ -105,19 +110,26 @@ export class WrittenText {
   #freeFragments = FREE_FRAGMENTS;
   /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */
   readonly #known = new Set<string>();
-  /** Titles that may be visible in the current line. */
+  /** Titles that may be visible in the current line, and control strings after them. */
   #titles: Title[] = [];
-  /** The last fragment, and the last one before the current line. */
+  /** The last short control string, and the last one before the current line. */
   #fragment = '';
   #fragmentBefore = '';
+  /** True if {@link #fragmentBefore} repeats the short string before it. */
+  #wasRepeated = false;
+  /** The last longer control string that was not visible, and the last one before the current line. */
+  #string = '';
+  #stringBefore = '';
   /**
    * Previous line, if it was completely visible. The next title is compared with it, because shells repeat the command
    * in the title.
    */
   #lineBefore = '';
-  /** Text that is not part of a line: short control strings, and text in rectangles. */
+  /** Text that is not part of a line: control strings and text in rectangles, joined because they may spell a text. */
   #fragments = '';
   #fragmentsHidden = 0;
+  /** True if no emitted row contains the joined text. */
+  #isJoined = false;
   #drawnRow = 0;
   /** The last letters that the screen shows as lines. */
   #drawn = '';
@@ -243,6 +255,7 @@ export class WrittenText {
     this.#lineBefore = this.#rowHidden === 0 ? this.#row + this.#piece : '';
     this.#fragmentBefore = this.#fragment;
     if (this.#titles.length > 0) this.#endTitles();
+    this.#stringBefore = this.#string;
     // Most lines are one plain piece. The rows of the screen already contain them.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
@@ -257,26 +270,29 @@ export class WrittenText {
     if (kind === 'osc' && OSC_WITHOUT_TEXT.test(payload)) return;
     const text = kind === 'osc' ? payload.replace(OSC_BEGIN, '') : payload;
     const characters = printableLength(text);
-    if (characters < MIN_STRING) {
-      // Programs spell a text with different short strings, so a short title that each line repeats does not count.
-      const isRepeated = payload === this.#fragmentBefore;
-      if (characters > 0) this.#fragment = payload;
-      this.#fragmentBefore = '';
-      const hidden = isRepeated ? 0 : Math.max(0, characters - this.#freeFragments);
-      if (!isRepeated) this.#freeFragments -= characters - hidden;
-      this.#addFragment(seconds, text, hidden);
-      return;
-    }
-    const title = { at: seconds, payload, text, isFree: kind === 'osc' || payload.length <= SHORT_STRING };
-    if (payload.length > MAX_TITLE || kind === 'csi') {
-      this.#hideTitle(title);
-      return;
-    }
-    const isKnown = this.#known.delete(payload);
-    remember(this.#known, payload);
-    if (isKnown || this.#isVisible(text)) return;
-    this.#titles.push(title);
-    if (this.#titles.length > MAX_TITLES) this.#hideTitle(this.#titles.shift() ?? title);
+    if (characters < MIN_STRING) return this.#shortString(seconds, payload, text, characters);
+    const mayShow = payload.length <= MAX_TITLE && kind !== 'csi';
+    const isKnown = mayShow && this.#known.delete(payload);
+    if (mayShow) remember(this.#known, payload);
+    // A title that each line repeats is not part of a spelled text.
+    const isRepeated = isKnown && payload === this.#stringBefore;
+    this.#stringBefore = '';
+    if (isRepeated || (mayShow && this.#isVisible(text))) return;
+    const isFree = kind === 'osc' || payload.length <= SHORT_STRING;
+    this.#take({ at: seconds, payload, text, mayShow, hasRow: !isKnown, isFree, hidden: 0 });
+  }
+
+  #shortString(seconds: number, payload: string, text: string, characters: number): void {
+    // A title that each line repeats is not part of a spelled text, but one repetition may be a double letter.
+    const isRepeated = payload === this.#fragmentBefore;
+    const isLeftOut = isRepeated && this.#wasRepeated;
+    this.#wasRepeated = isRepeated;
+    if (characters > 0) this.#fragment = payload;
+    this.#fragmentBefore = '';
+    if (isLeftOut) return;
+    const hidden = isRepeated ? 0 : Math.max(0, characters - this.#freeFragments);
+    if (!isRepeated) this.#freeFragments -= characters - hidden;
+    this.#takeFragment(seconds, text, hidden);
   }
 
   /**
@@ -317,9 +333,9 @@ export class WrittenText {
 
   /** Adds text that a control sequence draws in a screen row, although no view shows this text. */
   draw(seconds: number, row: number, text: string): void {
-    if (row !== this.#drawnRow) this.#addFragment(seconds, ' ', 0);
+    if (row !== this.#drawnRow) this.#takeFragment(seconds, ' ', 0);
     this.#drawnRow = row;
-    this.#addFragment(seconds, text, printableLength(text));
+    this.#takeFragment(seconds, text, printableLength(text));
   }
 
   /** Emits all pending text. */
@@ -330,9 +346,21 @@ export class WrittenText {
 
   /** Returns true if the previous or the current line contains the text. Blanks are ignored. */
   #isVisible(text: string): boolean {
-    const title = withoutBlanks(decoded(text));
     const line = this.#rowHidden === 0 ? this.#row + this.#piece : '';
+    if (line === '' && this.#lineBefore === '') return false;
+    const title = withoutBlanks(decoded(text));
     return [this.#lineBefore, line].some((shown) => withoutBlanks(shown.slice(-MAX_TITLE)).includes(title));
+  }
+
+  #takeFragment(at: number, text: string, hidden: number): void {
+    this.#take({ at, payload: text, text, mayShow: false, hasRow: false, isFree: false, hidden });
+  }
+
+  /** Adds a string now, or at the end of the line if an earlier string waits for that: order matters. */
+  #take(title: Title): void {
+    if (this.#titles.length === 0 && !title.mayShow) return this.#hideTitle(title);
+    this.#titles.push(title);
+    if (this.#titles.length > MAX_TITLES) this.#hideTitle(this.#titles.shift() ?? title);
   }
 
   /**
@@ -342,10 +370,28 @@ export class WrittenText {
   #endTitles(): void {
     const titles = this.#titles;
     this.#titles = [];
-    for (const title of titles) if (!this.#isVisible(title.text)) this.#hideTitle(title);
+    for (const title of titles) if (!title.mayShow || !this.#isVisible(title.text)) this.#hideTitle(title);
   }
 
-  #hideTitle({ at, payload, isFree }: Title): void {
+  #hideTitle(title: Title): void {
+    const { at, payload, text, mayShow, hasRow, hidden } = title;
+    if (hasRow) this.#giveString(title);
+    if (mayShow) this.#string = payload;
+    this.#hidden += hidden;
+    this.#fragmentsHidden += hidden;
+    if (text.trim() === '') {
+      if (text !== '' && !this.#fragments.endsWith(' ')) this.#fragments += ' ';
+      return;
+    }
+    if (!hasRow || this.#fragments !== '') this.#isJoined = true;
+    // Only the ends of a long string may be parts of words that other strings continue.
+    this.#fragments +=
+      text.length > 2 * OVERLAP ? `${text.slice(0, OVERLAP)} ${text.slice(-OVERLAP)}`.toWellFormed() : text;
+    if (this.#fragments.length > MAX_ROW) this.#giveFragments(at);
+  }
+
+  /** Emits a control string as rows of its own. */
+  #giveString({ at, payload, isFree }: Title): void {
     const characters = printableLength(payload);
     const free = isFree ? Math.min(this.#free, characters) : 0;
     this.#free -= free;
@@ -356,20 +402,15 @@ export class WrittenText {
     }
   }
 
-  #addFragment(seconds: number, text: string, hidden: number): void {
-    this.#hidden += hidden;
-    this.#fragmentsHidden += hidden;
-    if (text.trim() !== '') this.#fragments += text;
-    else if (text !== '' && !this.#fragments.endsWith(' ')) this.#fragments += ' ';
-    if (this.#fragments.length > MAX_ROW) this.#giveFragments(seconds);
-  }
-
+  /** Emits the joined strings. The next strings may continue their last words. */
   #giveFragments(seconds: number): void {
-    const text = cleaned(this.#fragments);
-    if (text.length >= MIN_STRING || this.#fragmentsHidden > 0)
-      this.#emit({ at: seconds, text, hidden: this.#fragmentsHidden });
-    this.#fragments = '';
+    if (!this.#isJoined) return;
+    const text = cleaned(decoded(this.#fragments));
+    if (text.length < MIN_STRING && this.#fragmentsHidden === 0) return;
+    this.#emit({ at: seconds, text, hidden: printableLength(text) });
+    this.#fragments = endOf(this.#fragments);
     this.#fragmentsHidden = 0;
+    this.#isJoined = false;
   }
 
   get #isUnrendered(): boolean {

@@ -376,6 +376,15 @@ describe('text that no view of the player shows', () => {
     expect(rows).toContain('more text 59');
   });
 
+  it('in strings of five letters is joined and exported, although it is not counted', async () => {
+    const strings = (text.match(/.{1,5}/g) ?? []).map((piece) => `\x1b_${piece}\x1b\\`);
+    const views = await viewsOf(['$ id\r\n', strings.join('')]);
+    expect(views.index.hidden).toBe(0);
+    expect(views.exported).toContain(`Text in control strings, such as window titles:\n`);
+    expect(views.exported).toContain(text);
+    expect(views.alerts('text:kestrel')).toBe(true);
+  });
+
   it('is not counted in an honest session', async () => {
     const shell = Array.from(
       { length: 40 },
