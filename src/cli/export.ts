@@ -9,7 +9,12 @@ import { readOfflinePage } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { errorReason, isSystemError, TailcastError } from '../errors.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
-import { hiddenText, PARTIAL_TEXT, STRINGS_TEXT } from '../search/transcript-document.ts';
+import {
+  HIDDEN_PARTIAL_TEXT,
+  hiddenText,
+  PARTIAL_TEXT,
+  STRINGS_TEXT,
+} from '../search/transcript-document.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
@@ -22,7 +27,7 @@ import { createTerminalFilter } from './safe-terminal.ts';
 const ROWS = z.array(z.tuple([z.number(), z.string()]));
 const TRANSCRIPT = z.object({
   rows: ROWS,
-  hidden: z.object({ characters: z.number(), rows: ROWS }),
+  hidden: z.object({ characters: z.number(), rows: ROWS, isPartial: z.boolean().optional() }),
   isPartial: z.boolean(),
   stoppedAt: z.number().optional(),
 });
@@ -138,6 +143,7 @@ function* transcriptText(document: Uint8Array | undefined, problems: Problems): 
   const { rows, hidden, stoppedAt, isPartial } = data;
   if (stoppedAt !== undefined) problems.add(stoppedText(stoppedAt));
   else if (isPartial) problems.add(PARTIAL_TEXT);
+  if (hidden.isPartial === true) problems.add(HIDDEN_PARTIAL_TEXT);
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
   if (hidden.characters === 0 && hidden.rows.length === 0) return;
   yield `\n${hidden.characters === 0 ? STRINGS_TEXT : hiddenText(hidden.characters)}:\n`;

@@ -5,7 +5,12 @@ import { ArrowDown, ArrowUp, FileDown } from 'lucide';
 import type { JSX } from 'preact';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { PARTIAL_TEXT, type TranscriptDocument, type TranscriptRows } from '../search/transcript-document.ts';
+import {
+  HIDDEN_PARTIAL_TEXT,
+  PARTIAL_TEXT,
+  type TranscriptDocument,
+  type TranscriptRows,
+} from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
 import { IconButton } from './icon.tsx';
 import { saveFile } from './save-file.ts';
@@ -90,7 +95,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
           icon={FileDown}
           label="Save as text"
           disabled={rows.length === 0}
-          onClick={() => saveText(id, rows, loaded)}
+          onClick={() => saveText(id, rows, stateText(loaded, isHidden))}
         />
         {isHidden || rowsOf(loaded, true).length > 0 ? (
           <button type="button" aria-pressed={isHidden} onClick={() => onHidden(!isHidden)}>
@@ -109,7 +114,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
         />
       </div>
       <p class="told" role="status">
-        {stateText(loaded)}
+        {stateText(loaded, isHidden)}
       </p>
     </section>
   );
@@ -158,6 +163,7 @@ function TranscriptRow({
       </button>
       <span class="text" lang="zxx" translate={false}>
         {marked(text.slice(0, MAX_SHOWN), find)}
+        {text.length > MAX_SHOWN ? ` … (${text.length - MAX_SHOWN} more characters in the text file)` : null}
       </span>
     </div>
   );
@@ -231,20 +237,19 @@ function findText(find: string, count: number, current: number): string {
   return current < 0 ? `${count} found` : `${current + 1} of ${count}`;
 }
 
-function stateText(loaded: Loaded): string {
+function stateText(loaded: Loaded, isHidden: boolean): string {
   if (loaded === 'loading') return 'The recorder creates the transcript…';
   if (loaded === 'none') return 'This recording has no transcript.';
+  if (isHidden && loaded.hidden.isPartial === true) return HIDDEN_PARTIAL_TEXT;
   if (loaded.stoppedAt !== undefined) return stoppedText(loaded.stoppedAt);
-  if (loaded.rows.length === 0) return 'The screen had no text.';
+  if (!isHidden && loaded.rows.length === 0) return 'The screen had no text.';
   return loaded.isPartial ? PARTIAL_TEXT : '';
 }
 
-/** Saves the transcript as a text file. Each line starts with the time of its row. */
-function saveText(id: string, rows: Rows, loaded: Loaded): void {
+/** Saves rows as a text file. Each line starts with the time of its row; `notice` is the last line. */
+function saveText(id: string, rows: Rows, notice: string): void {
   const lines = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`);
-  if (typeof loaded === 'object' && loaded.stoppedAt !== undefined)
-    lines.push(`${stoppedText(loaded.stoppedAt)}\n`);
-  else if (typeof loaded === 'object' && loaded.isPartial) lines.push(`${PARTIAL_TEXT}\n`);
+  if (notice !== '') lines.push(`${notice}\n`);
   const text = lines.join('');
   saveFile(recordingFileName(id, '.txt'), new Blob([text], { type: 'text/plain' }));
 }

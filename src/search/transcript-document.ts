@@ -12,7 +12,12 @@ export interface TranscriptDocument {
   /** True if rows are missing. */
   readonly isPartial: boolean;
   /** Number of printable characters that never became visible, and the first lines that contain such characters. */
-  readonly hidden: { readonly characters: number; readonly rows: TranscriptRows };
+  readonly hidden: {
+    readonly characters: number;
+    readonly rows: TranscriptRows;
+    /** True if lines are missing, because the list has its maximum size. */
+    readonly isPartial?: boolean;
+  };
   /** Second at which reading stopped because the recording costs too much to render. */
   readonly stoppedAt?: number;
 }
@@ -21,6 +26,10 @@ export interface TranscriptDocument {
 export const PARTIAL_TEXT =
   'The transcript is incomplete. It leaves out rows beyond its maximum size, rows that were overwritten ' +
   'many times, and damaged lines.';
+
+/** Explains `hidden.isPartial`. */
+export const HIDDEN_PARTIAL_TEXT =
+  'The list of lines that were never visible is incomplete. It leaves out later lines beyond its maximum size.';
 
 /** Heading for hidden rows of control strings that do not count as invisible, because normal programs send some. */
 export const STRINGS_TEXT = 'Text in control strings, such as window titles';

@@ -31,6 +31,7 @@ export class Transcript {
   #rows: (readonly [number, string])[] = [];
   readonly #hiddenRows: (readonly [number, string])[] = [];
   #hiddenText = 0;
+  #isHiddenPartial = false;
   #text = 0;
   #printed = 0;
   #isPartial = false;
@@ -53,7 +54,11 @@ export class Transcript {
         this.#printed += characters;
       },
       onWritten: ({ at, text, hidden }) => {
-        if (hidden === 0 || this.#hiddenText + text.length > MAX_HIDDEN_TEXT) return;
+        if (hidden === 0) return;
+        if (this.#hiddenText + text.length > MAX_HIDDEN_TEXT) {
+          this.#isHiddenPartial = true;
+          return;
+        }
         this.#hiddenText += text.length;
         this.#hiddenRows.push([at, text]);
       },
@@ -80,7 +85,11 @@ export class Transcript {
       version: TRANSCRIPT_VERSION,
       rows,
       isPartial: this.#isFull || this.#isPartial || this.#cast.isPartial,
-      hidden: { characters: this.#cast.hidden, rows: this.#hiddenRows },
+      hidden: {
+        characters: this.#cast.hidden,
+        rows: this.#hiddenRows,
+        ...(this.#isHiddenPartial ? { isPartial: true } : {}),
+      },
       ...(stoppedAt === undefined ? {} : { stoppedAt }),
     };
   }

@@ -212,6 +212,24 @@ describe('complete control strings', () => {
     expect(views.alerts('hidden:>=100')).toBe(true);
   });
 
+  it('that the export leaves out are reported', async () => {
+    const lines = Array.from({ length: 8200 }, (_, at) => `\x1b_${at}${'d'.repeat(60)}\x1b\\\r\n`);
+    recordings += 1;
+    store(castOf(lines, { width: 80, height: 24 }), recordings);
+    const { stdout, stderr } = await run([
+      'export',
+      'latest',
+      '--store',
+      folder,
+      '--format',
+      'txt',
+      '--output',
+      '-',
+    ]);
+    expect(stdout).toContain('were written but never visible:');
+    expect(stderr).toContain('The list of lines that were never visible is incomplete.');
+  });
+
   it('of an honest shell are not counted', async () => {
     const lines = Array.from(
       { length: 50 },

@@ -78,3 +78,20 @@ describe('consecutive control strings', () => {
     expect(writtenRows(Array.from({ length: 50 }, () => '\x1b]0;~\x07$ \r\n'))).toEqual([]);
   });
 });
+
+describe('the list of lines that were never visible', () => {
+  it.each([
+    ['concealed text', (text: string) => `\x1b[8m${text}\x1b[0m\r\n`],
+    ['control strings', (text: string) => `${apc(text)}\r\n`],
+    ['window titles', (text: string) => `\x1b]777;${text}\x07\r\n`],
+  ])('says that it leaves out lines of %s', (_kind, make) => {
+    const decoys = Array.from({ length: 8200 }, (_, at) => make(`${100_000 + at}${'d'.repeat(58)}`));
+    const last = make(`rm -rf /the/secret ${'x'.repeat(200)}`);
+    const listed = (writes: readonly string[]): readonly [boolean, boolean | undefined] => {
+      const { hidden } = transcriptOf(writes);
+      return [hidden.rows.some(([, text]) => text.includes('secret')), hidden.isPartial];
+    };
+    expect(listed([last])).toEqual([true, undefined]);
+    expect(listed([...decoys, last])).toEqual([false, true]);
+  });
+});
