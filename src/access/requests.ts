@@ -31,6 +31,7 @@ import {
   isInNamespaces,
   isOpenAt,
   mayDecide,
+  meetsLimits,
   overlaps,
   grantingRuleOf,
   rulesFor,
@@ -117,7 +118,7 @@ export class AccessRequests implements Elevations {
   async elevate(petition: Petition, signal: AbortSignal): Promise<Elevation> {
     await this.#store.ready(signal);
     const rules = this.#usableRules(petition);
-    const found = this.#find(petition);
+    const found = this.#find(petition, rules);
     if (found?.state === 'granted') {
       const rule = grantingRuleOf(found, rules, petition);
       if (rule !== undefined) {
@@ -230,9 +231,10 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the existing access request of a caller for this access: a granted, a pending or a recently refused one.
+   * Returns the existing access request of a caller for this access: a granted one that these rules allow, a pending or
+   * a recently refused one.
    */
-  #find(petition: Petition): AccessRecord | undefined {
+  #find(petition: Petition, rules: readonly AccessRule[]): AccessRecord | undefined {
     const now = this.#deps.unixMs();
     const key = askKey(petition.ask);
     let best: AccessRecord | undefined;
@@ -251,6 +253,8 @@ export class AccessRequests implements Elevations {
       }
       if (record.createdMs > now + SKEW_MS)
         throw accessRefused(`request ${record.id} is from the future: compare the clocks of the gateways`);
+      if (state === 'granted' && grantingRuleOf(record, rules, petition) === undefined) continue;
+      if (state === 'pending' && !rules.some((rule) => meetsLimits(record, rule))) continue;
       if (best === undefined || RANK[record.state] > RANK[best.state]) best = record;
     }
     return best;

@@ -155,7 +155,16 @@ export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs:
 }
 
 /**
- * Returns the rule for which a granted record has enough approvals; undefined if the record does not allow the request.
+ * True if the rule allows a request with the duration and reason of this record. A record of one rule therefore gives
+ * no access that another rule limits more.
+ */
+export function meetsLimits({ durationMs, reason }: AccessRecord, rule: AccessRule): boolean {
+  return durationMs <= rule.maxDurationMs && (!rule.requireReason || reason !== '');
+}
+
+/**
+ * Returns the rule that a granted record satisfies and for which it has enough approvals; undefined if the record does
+ * not allow the request.
  */
 export function grantingRuleOf(
   record: AccessRecord,
@@ -163,5 +172,5 @@ export function grantingRuleOf(
   { info }: Pick<Petition, 'info'>,
 ): AccessRule | undefined {
   if (record.state !== 'granted' || !isInNamespaces(record.namespaces, info)) return undefined;
-  return rules.find((rule) => isApproved(record, rule));
+  return rules.find((rule) => meetsLimits(record, rule) && isApproved(record, rule));
 }

@@ -242,6 +242,48 @@ describe('one person', () => {
   });
 
   it.each([
+    ['a shorter duration', { maxDuration: '15m' }],
+    ['a reason', { maxDuration: '8h', requireReason: true }],
+  ])('J13 cannot use access under another rule that demands %s', async (_what, limits) => {
+    const request = { groups: ['sre'] };
+    const day = { request, maxDuration: '8h', windows: [{ from: '08:00', to: '18:00' }] };
+    const identity = user('alice', [day, { request, ...limits }]);
+    const gateway = rig.gateway(identity);
+    rig.now += 5.9 * 3_600_000; // 17:54
+    const rules = parseAccessRules(identity.capabilities);
+    const { id } = await gateway.access.request(
+      wish(['sre'], { identity, rules, durationMs: 8 * 3_600_000 }),
+      signal,
+    );
+    const used = await gateway.ask('GET', PODS, ...as('sre'));
+    expect(used.elevation?.id).toBe(id);
+    rig.now += 3_600_000;
+    const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+    expect((await refusalOf(gateway.gate.confirm(used, peer, signal))).code).toBe('ACCESS_ENDED');
+    if ('requireReason' in limits) {
+      const { message } = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+      return expect(message).toContain('a reason is required');
+    }
+    const { elevation } = await gateway.ask('GET', PODS, ...as('sre'));
+    expect(elevation?.id).not.toBe(id);
+    expect(elevation?.warning).toContain('until 2026-11-27T19:09:00.000Z');
+    // further calls use the same record
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(elevation?.id);
+  });
+
+  it('J13 has a request that waits for an approval, also while an unusable one exists', async () => {
+    const rule = { ...RULE, maxDuration: '15m' };
+    const gateway = rig.gateway(alice);
+    const first = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    gateway.caller = user('alice', [rule]);
+    const second = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    expect(second).not.toBe(first);
+    await gateway.access.decide(first, 'approved', decider(bob), signal);
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).toBe(second);
+    expect(rig.api.objects.size).toBe(2);
+  });
+
+  it.each([
     ['nothing', wish([])],
     ['writes together with groups', wish(['\x1b[2Jadmins'], { writes: true })],
     ['writes together with a user', wish([], { writes: true, user: 'root' })],
