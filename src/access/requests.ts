@@ -74,6 +74,7 @@ export interface NewRequest extends Petitioner {
   readonly durationMs: number | undefined;
 }
 
+type WantedAccess = Pick<Petition, 'identity' | 'ask' | 'cluster'>;
 export type AccessVerdict = AccessDecision['verdict'];
 
 const MAX_REASON = 500;
@@ -120,7 +121,7 @@ export class AccessRequests implements Elevations {
     const rules = this.#usableRules(petition);
     const found = this.#find(petition, rules);
     if (found?.state === 'granted') {
-      const rule = grantingRuleOf(found, rules, petition);
+      const rule = this.#grantingRule(found, rules, petition);
       if (rule !== undefined) {
         await this.#store.refresh(found.id, signal);
         const record = this.#store.find(found.id);
@@ -131,7 +132,7 @@ export class AccessRequests implements Elevations {
     }
     if (found?.state === 'pending' && !rules.some(isImmediate)) throw pending(found, petition.host);
     const record = await this.#create(petition, rules, found);
-    const rule = grantingRuleOf(record, rules, petition);
+    const rule = this.#grantingRule(record, rules, petition);
     if (record.state !== 'granted' || rule === undefined) throw pending(record, petition.host);
     return elevationOf(petition, record, rule);
   }
@@ -143,11 +144,14 @@ export class AccessRequests implements Elevations {
     if (record === undefined || stateAt(record, this.#deps.unixMs()) !== 'granted') throw ended(record, id);
     const current = { ...petition, ...now };
     if (
-      record.cluster !== (now.cluster ?? '') ||
-      !isRequester(record, now.identity) ||
-      grantingRuleOf(record, this.#usableRules(current), current) === undefined
+      record.cluster === (now.cluster ?? '') &&
+      isRequester(record, now.identity) &&
+      this.#grantingRule(record, this.#usableRules(current), current) !== undefined
     )
-      throw new TailcastError('ACCESS_ENDED', `your grant no longer allows the access of request ${id}`);
+      return;
+    const revoked = this.#revokedFor(current);
+    if (revoked !== undefined) throw ended(revoked, revoked.id);
+    throw new TailcastError('ACCESS_ENDED', `your grant no longer allows the access of request ${id}`);
   }
 
   watch(id: string, end: (error: TailcastError) => void): () => void {
@@ -242,8 +246,7 @@ export class AccessRequests implements Elevations {
       if (record.cluster !== (petition.cluster ?? '') || askKey(accessOf(record)) !== key) continue;
       if (!isInNamespaces(record.namespaces, petition.info)) continue;
       const state = stateAt(record, now);
-      if (state === 'expired' || (!isBlocking(record, now) && state !== 'granted' && state !== 'pending'))
-        continue;
+      if (!isBlocking(record, now) && state !== 'granted' && state !== 'pending') continue;
       if (!isRequester(record, petition.identity)) {
         if (state !== 'granted') continue;
         throw accessRefused(
@@ -253,11 +256,16 @@ export class AccessRequests implements Elevations {
       }
       if (record.createdMs > now + SKEW_MS)
         throw accessRefused(`request ${record.id} is from the future: compare the clocks of the gateways`);
-      if (state === 'granted' && grantingRuleOf(record, rules, petition) === undefined) continue;
-      if (state === 'pending' && !rules.some((rule) => meetsLimits(record, rule))) continue;
+      if (this.#isUnusable(record, rules, petition)) continue;
       if (best === undefined || RANK[record.state] > RANK[best.state]) best = record;
     }
     return best;
+  }
+
+  /** True for a granted record that the rules do not allow, and for a pending one that they would not allow. */
+  #isUnusable(record: AccessRecord, rules: readonly AccessRule[], petition: Petition): boolean {
+    if (record.state === 'granted') return this.#grantingRule(record, rules, petition) === undefined;
+    return record.state === 'pending' && !rules.some((rule) => meetsLimits(record, rule));
   }
 
   /**
@@ -289,13 +297,17 @@ export class AccessRequests implements Elevations {
     return creating;
   }
 
-  /** A revocation also prevents requests from other nodes of the requester, and requests with additional groups. */
-  #refuseRevoked(
-    { identity, ask, cluster = '' }: Pick<Petition, 'identity' | 'ask' | 'cluster'>,
-    rule: AccessRule,
-  ): void {
-    if (!isImmediate(rule)) return;
-    const revoked = this.#store.all.find(
+  #refuseRevoked(who: WantedAccess, rule: AccessRule): void {
+    const revoked = isImmediate(rule) ? this.#revokedFor(who) : undefined;
+    if (revoked !== undefined) throw blocked(revoked);
+  }
+
+  /**
+   * Returns the revoked record because of which a caller gets this access only with an approval. The revocation also
+   * counts at other nodes of the requester, and for access with additional groups.
+   */
+  #revokedFor({ identity, ask, cluster = '' }: WantedAccess): AccessRecord | undefined {
+    return this.#store.all.find(
       (record) =>
         record.state === 'revoked' &&
         record.cluster === cluster &&
@@ -303,7 +315,21 @@ export class AccessRequests implements Elevations {
         mayBeSamePerson(record.requester, personOf(identity)) &&
         overlaps(accessOf(record), ask),
     );
-    if (revoked !== undefined) throw blocked(revoked);
+  }
+
+  /**
+   * Returns the rule by which a granted record allows a request. After a revocation, other granted records of the
+   * requester count only with the approvals of a rule.
+   */
+  #grantingRule(
+    record: AccessRecord,
+    rules: readonly AccessRule[],
+    petition: Petition,
+  ): AccessRule | undefined {
+    const rule = grantingRuleOf(record, rules, petition);
+    if (rule === undefined || !isImmediate(rule) || this.#revokedFor(petition) === undefined) return rule;
+    const approved = rules.filter((one) => !isImmediate(one));
+    return grantingRuleOf(record, approved, petition);
   }
 
   async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal): Promise<AccessRecord> {

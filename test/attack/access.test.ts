@@ -242,6 +242,41 @@ describe('one person', () => {
   });
 
   it.each([
+    ['the same access', ['sre'], {}],
+    ['one more group', ['sre', 'dba'], {}],
+    ['another node', ['sre'], { nodeId: 'nphone' }],
+  ])('J10 does not keep revoked access with a second request for %s', async (_what, groups, node) => {
+    const gateway = rig.gateway(mallory);
+    const identity = { ...mallory, ...node };
+    const { id } = await gateway.access.request(wish(['sre'], { durationMs: 3_600_000 }), signal);
+    rig.now += 1;
+    await gateway.access.request(wish(groups, { identity, durationMs: 3_600_000 }), signal);
+    gateway.caller = identity;
+    const session = await gateway.ask('GET', PODS, ...as(...groups));
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+    const end = await refusalOf(gateway.gate.confirm(session, peer, signal));
+    expect(end.code).toBe('ACCESS_ENDED');
+    expect(end.message).toContain('was revoked by bob');
+    const { message } = await refusalOf(gateway.ask('GET', PODS, ...as(...groups)));
+    expect(message).toContain('was revoked by bob');
+    expect((await gateway.ask('GET', PODS, ...as('dba'))).elevation).toBeDefined();
+    rig.now += 3_600_000;
+    expect((await gateway.ask('GET', PODS, ...as(...groups))).elevation).toBeDefined();
+  });
+
+  it('J10 keeps access that another user has approved after a revocation', async () => {
+    const gateway = rig.gateway(mallory);
+    const { id } = await gateway.access.request(wish(['sre'], { durationMs: 3_600_000 }), signal);
+    gateway.caller = user('mallory', [RULE]);
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    const approved = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    await gateway.access.decide(approved, 'approved', decider(bob), signal);
+    gateway.caller = mallory;
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(approved);
+  });
+
+  it.each([
     ['a shorter duration', { maxDuration: '15m' }],
     ['a reason', { maxDuration: '8h', requireReason: true }],
   ])('J13 cannot use access under another rule that demands %s', async (_what, limits) => {
