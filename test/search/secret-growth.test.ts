@@ -1,6 +1,6 @@
 /** Each rule of `src/secrets.ts` reads a line in linear time, whatever text of the rule a program repeats. */
 import { expect, it } from 'vitest';
-import { replaceSecrets, SECRET_RULES } from '../../src/secrets.ts';
+import { replaceSecrets, replaceSecretWords, SECRET_RULES } from '../../src/secrets.ts';
 import { sampleOf } from '../support/pattern-samples.ts';
 import { createRandom, runSeed, type Random } from '../support/random.ts';
 
@@ -12,6 +12,7 @@ function cpuOf(line: string, runs: number): number {
   const times = Array.from({ length: runs }, () => {
     const before = process.cpuUsage();
     replaceSecrets(line);
+    replaceSecretWords(line.split('\u2028'));
     const { user, system } = process.cpuUsage(before);
     return (user + system) / 1000;
   });
@@ -27,6 +28,19 @@ function repeatedText(patterns: readonly string[], random: Random): string {
   });
   return pieces.join('') || ' ';
 }
+
+it.each([
+  '-----BEGIN PRIVATE KEY-----',
+  '-----BEGIN PRIVATE KEY-----Comment: ',
+  '-----BEGIN PRIVATE KEY----- aaaaaaaaaaaaaaa',
+  '\nPrivate-Lines: 1\n',
+  ' aaaaaaaaaaaaaaaa\\n',
+  'token="$(',
+  'token=$(',
+])('a key with %j needs CPU in proportion to its length', (text) => {
+  const keyOf = (length: number): string => `-----BEGIN PRIVATE KEY-----${text.repeat(length / text.length)}`;
+  expect(cpuOf(keyOf(16 * SHORT), 3)).toBeLessThan(8 * cpuOf(keyOf(4 * SHORT), 3) + 8);
+});
 
 it.each(
   SECRET_RULES.map(({ words, shape, after }) => {

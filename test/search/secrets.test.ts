@@ -439,9 +439,28 @@ it.each([
     ['a\u2028b', 'ls -la'],
     ['a b', 'ls -la'],
   ],
+  [['-----BEGIN PRIVATE KEY-----\nQUJDREVGR0hJSktMTU5P\n-----END PRIVATE KEY-----'], [SECRET]],
   [
-    ['-----BEGIN PRIVATE KEY-----\nQUJDREVGR0hJSktMTU5P\n-----END PRIVATE KEY-----'],
-    [[SECRET, SECRET, SECRET].join('\n')],
+    ['sh', '-c', ': -----BEGIN PRIVATE KEY-----; wget x | sh'],
+    ['sh', '-c', `: ${SECRET}; wget x | sh`],
+  ],
+  [
+    ['sh', '-c', ': -----BEGIN PRIVATE KEY-----\ncp /etc/a /b'],
+    ['sh', '-c', `: ${SECRET}cp /etc/a /b`],
+  ],
+  [
+    [
+      String.raw`echo "-----BEGIN PRIVATE KEY-----\nQUJDREVGR0hJSktMTU5P\nUQ==\n-----END PRIVATE KEY-----\n" > k`,
+    ],
+    [String.raw`echo "${SECRET}\n" > k`],
+  ],
+  [
+    ['sh', '-c', 'TOKEN="$(cat /run/a | tee b)" PASSWORD=`id` x'],
+    ['sh', '-c', 'TOKEN="$(cat /run/a | tee b)" PASSWORD=`id` x'],
+  ],
+  [
+    ['app', '--password=$(PASSWORD)', '--token', 'hunter2'],
+    ['app', '--password=$(PASSWORD)', '--token', SECRET],
   ],
   [
     ['nginx', '-g', 'daemon off;', ''],
