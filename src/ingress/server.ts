@@ -45,7 +45,10 @@ export interface IngressServerOptions {
   readonly upstreams: Upstreams;
   readonly onEnd: (outcome: RequestOutcome) => void;
   readonly log: Logger;
-  /** Maximum in-flight requests, including upgraded connections. Further requests get 503. */
+  /**
+   * Maximum in-flight requests, including upgraded connections. Further requests get 503. One address may use at most
+   * half of the requests that other addresses leave free.
+   */
   readonly maxRequests?: number;
   /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
@@ -54,6 +57,10 @@ export interface IngressServerOptions {
    * for gRPC calls.
    */
   readonly bodyStallMs?: number;
+  /** Maximum number of connections, shared by address in the same way as `maxRequests`. */
+  readonly maxConnections?: number;
+  /** Time for a client to read an error response or a redirect, in milliseconds. The server then closes the request. */
+  readonly refusalMs?: number;
 }
 
 export interface IngressServer {
@@ -66,6 +73,8 @@ export interface IngressServer {
 
 const MAX_REQUESTS = 4096;
 const MAX_PER_CALLER = 1024;
+const MAX_CONNECTIONS = 20_000;
+const REFUSAL_MS = 10_000;
 const MAX_HEAD_BYTES = 128 * 1024;
 const HEADERS_TIMEOUT_MS = 30_000;
 const KEEP_ALIVE_MS = 90_000;
@@ -99,7 +108,10 @@ class Serving implements IngressServer {
   readonly #sockets = new Set<Socket>();
   readonly #doors: ReadonlyMap<boolean, Door>;
   readonly #callers = createKeyedCounter();
-  #inFlight = 0;
+  /** In-flight requests by address. */
+  readonly #requests = createKeyedCounter();
+  /** Connections by address. */
+  readonly #connections = createKeyedCounter();
 
   constructor(options: IngressServerOptions) {
     this.#options = options;
@@ -107,17 +119,23 @@ class Serving implements IngressServer {
   }
 
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#requests.total;
   }
 
   handler(secure: boolean): ConnectionHandler {
     return (socket, alpn) => {
-      if (this.#over.signal.aborted) return void socket.destroy();
+      const { address } = peerOf(socket);
+      const hasShare = this.#connections.hasShare(address, this.#options.maxConnections ?? MAX_CONNECTIONS);
+      if (this.#over.signal.aborted || !hasShare) return void socket.destroy();
+      const leave = this.#connections.take(address);
       // TLS, listener, server, session and pipeline listen for the close event. Together they need more than the ten
       // listeners after which Node warns of a leak.
       socket.setMaxListeners(20);
       this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
+      socket.once('close', () => {
+        leave();
+        this.#sockets.delete(socket);
+      });
       const door = this.#doors.get(secure);
       (alpn === 'h2' ? door?.http2 : door?.plain)?.emit('connection', socket);
     };
@@ -171,16 +189,20 @@ class Serving implements IngressServer {
     return { plain, http2 };
   }
 
-  /** @returns a function that releases the slot, or undefined if all slots are used */
-  #takePlace(): (() => void) | undefined {
-    if (this.#inFlight >= (this.#options.maxRequests ?? MAX_REQUESTS)) {
-      this.#options.onEnd('overloaded');
-      return undefined;
-    }
-    this.#inFlight += 1;
-    return () => {
-      this.#inFlight -= 1;
-    };
+  /** @returns a function that releases the slot, or undefined if the address has used its share of the slots */
+  #takePlace(socket: object): (() => void) | undefined {
+    const { address } = peerOf(socket);
+    if (this.#requests.hasShare(address, this.#options.maxRequests ?? MAX_REQUESTS))
+      return this.#requests.take(address);
+    this.#options.onEnd('overloaded');
+    return undefined;
+  }
+
+  /** Calls `stop` if the stream of an error response or a redirect is not closed in time. */
+  #closeSoon(stream: ClientResponse | Duplex, stop: () => void): void {
+    if (stream.destroyed) return;
+    const deadline = createDeadline(this.#options.refusalMs ?? REFUSAL_MS, stop);
+    stream.once('close', deadline.clear);
   }
 
   async #take(request: ClientRequest, response: ClientResponse, secure: boolean): Promise<void> {
@@ -188,14 +210,23 @@ class Serving implements IngressServer {
     response.on('error', () => undefined);
     request.on('error', () => undefined);
     joinSmallChunks('stream' in request ? request.stream : request);
-    const leave = this.#takePlace();
-    if (leave === undefined) return refuseWith(response, ...TOO_MANY);
+    const leave = this.#takePlace(request.socket);
+    if (leave === undefined) {
+      refuseWith(response, ...TOO_MANY);
+      return this.#closeSoon(response, () => cut(response));
+    }
     const disconnected = new AbortController();
     response.once('close', () => {
       disconnected.abort(new Error('the client is gone'));
       leave();
     });
-    this.#options.onEnd(await this.#serve(request, response, secure, disconnected.signal));
+    const outcome = await this.#serve(request, response, secure, disconnected.signal);
+    this.#options.onEnd(outcome);
+    if (outcome === 'served') return;
+    this.#closeSoon(response, () => {
+      cut(response);
+      leave();
+    });
   }
 
   async #serve(
@@ -212,13 +243,14 @@ class Serving implements IngressServer {
       refuseWith(response, ...identityFailure(error));
     });
     if (caller === undefined) return disconnected.aborted ? 'broken' : 'refused';
+    // A closed response emits no further `close` event, which would release the slot.
+    if (disconnected.aborted) return 'broken';
     const leave = this.#enter(caller.identity);
     if (leave === undefined) {
       refuseWith(response, ...TOO_MANY_OF_CALLER);
       return 'overloaded';
     }
-    if (response.destroyed) leave();
-    else response.once('close', leave);
+    response.once('close', leave);
     const fields = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
     const stalled = new AbortController();
     const stopWatch = watchBody(request, this.#options.bodyStallMs ?? BODY_STALL_MS, () => stalled.abort());
@@ -284,12 +316,17 @@ class Serving implements IngressServer {
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, secure: boolean): void {
     const { log, onEnd, upstreams } = this.#options;
     socket.on('error', () => socket.destroy());
-    const leave = this.#takePlace();
-    if (leave === undefined) return void socket.end(rawAnswer(...TOO_MANY));
+    const refuse = (status: number, message: string): void => {
+      if (socket.destroyed) return;
+      socket.end(rawAnswer(status, message));
+      this.#closeSoon(socket, () => socket.destroy());
+    };
+    const leave = this.#takePlace(request.socket);
+    if (leave === undefined) return refuse(...TOO_MANY);
     socket.once('close', leave);
     const respond = (outcome: RequestOutcome, status: number, message: string): void => {
       onEnd(outcome);
-      if (!socket.destroyed) socket.end(rawAnswer(status, message));
+      refuse(status, message);
     };
     const authority = authorityOf(request);
     const route = this.#find({ authority, target: request.url ?? '', secure });

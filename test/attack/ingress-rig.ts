@@ -2,7 +2,12 @@
 import { once } from 'node:events';
 import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { createIngressServer, type IngressServer, type RequestOutcome } from '../../src/ingress/server.ts';
+import {
+  createIngressServer,
+  type IngressServer,
+  type IngressServerOptions,
+  type RequestOutcome,
+} from '../../src/ingress/server.ts';
 import { createUpstreams } from '../../src/ingress/upstreams.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../../src/tailnet/listener.ts';
@@ -29,6 +34,8 @@ export const ALICE: Identity = {
 
 export interface IngressRig {
   readonly server: IngressServer;
+  /** Port for HTTP/1.1. */
+  readonly port: number;
   /** Requests to the honest Service. */
   readonly seen: IncomingMessage[];
   readonly ended: RequestOutcome[];
@@ -50,8 +57,9 @@ export interface Witness {
 }
 
 export async function openIngressRig(
-  options: { readonly maxRequests?: number; readonly maxPerCaller?: number; readonly idleMs?: number } = {},
+  options: Partial<IngressServerOptions> & { readonly idleMs?: number } = {},
 ): Promise<IngressRig> {
+  const { idleMs = 60_000, ...limits } = options;
   const seen: IncomingMessage[] = [];
   const ended: RequestOutcome[] = [];
   const services = new Set<Socket>();
@@ -98,7 +106,7 @@ export async function openIngressRig(
       { name: HOSTILE_RPC, prefixes: [['/', `h2c://127.0.0.1:${other}`]], exact: [] },
     ],
   };
-  const upstreams = createUpstreams({ idleMs: options.idleMs ?? 60_000 });
+  const upstreams = createUpstreams({ idleMs });
   const log = createSilentLogger();
   const server = createIngressServer({
     table: () => table,
@@ -106,8 +114,7 @@ export async function openIngressRig(
     upstreams,
     onEnd: (outcome) => ended.push(outcome),
     log,
-    ...(options.maxRequests === undefined ? {} : { maxRequests: options.maxRequests }),
-    ...(options.maxPerCaller === undefined ? {} : { maxPerCaller: options.maxPerCaller }),
+    ...limits,
   });
   const door = async (alpn: 'http/1.1' | 'h2'): Promise<TailnetListener> => {
     const common = { host: '127.0.0.1', port: 0, proxyProtocol: 'off', tls: 'none', log } as const;
@@ -118,6 +125,7 @@ export async function openIngressRig(
   const doors = { h1: await door('http/1.1'), h2: await door('h2') };
   const rig: IngressRig = {
     server,
+    port: doors.h1.address.port,
     seen,
     ended,
     services,
