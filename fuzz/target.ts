@@ -1,4 +1,4 @@
-/** The interface of a fuzz target, and checks that most targets share. */
+/** The interface of a fuzz target. Contains the checks that most targets use. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Random } from '../test/support/random.ts';
 

@@ -57,20 +57,25 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
     };
   const findings: string[] = [];
   if (keyId !== signed.keyId) findings.push(`the sidecar is signed by another key, ${signed.keyId}`);
-  if (!isGood) findings.push('the sidecar is not what was signed');
+  if (!isGood) findings.push('the sidecar was changed after it was signed');
   const { recording, evidence } = asDocument(sidecar);
-  if (recording.id !== bundle.manifest.id) findings.push(`the sidecar is that of ${recording.id}`);
+  if (recording.id !== bundle.manifest.id)
+    findings.push(`the sidecar belongs to the recording ${recording.id}`);
   const { parts } = bundle.manifest;
   if (parts > 1)
     return {
       verdict: findings.length > 0 ? 'failed' : 'unable',
-      findings: [...findings, `the session came in ${parts} parts, which are signed one by one in the store`],
+      findings: [
+        ...findings,
+        `the session has ${parts} parts, and the store contains a signature for each part`,
+      ],
       covers: [],
       keyId,
     };
   findings.push(...(await checkFile(bundle, 'cast', evidence.cast)));
   if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
-  else if (bundle.has('notes')) findings.push('it has notes, but had none at its end');
+  else if (bundle.has('notes'))
+    findings.push('the file contains notes, but the signed description lists none');
   if (findings.length > 0) return { verdict: 'failed', findings, covers: [], keyId };
   const missing = missingBeginning(JSON.parse(sidecar));
   if (missing !== undefined) findings.push(missing);
@@ -83,7 +88,7 @@ function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string
     'who, where, user, command, times, exit and gaps: from the signed description of the recording',
     `the recording: all ${cast.bytes} bytes have the signed digests`,
     ...(notes === undefined ? [] : [`the notes: all ${notes.bytes} bytes have the signed digests`]),
-    'screens, timeline and transcript: this page made them of the recording',
+    'screens, timeline and transcript: computed by this page from the recording',
   ];
 }
 
@@ -156,12 +161,11 @@ async function checkFile(
   const changed: string[] = [];
   for (const [length, digest] of blocks) {
     const found = hex(await sha256(await bundle.read(name, at, at + length)));
-    if (found !== digest)
-      changed.push(`the ${name} is not what was recorded in bytes ${at} to ${at + length}`);
+    if (found !== digest) changed.push(`the ${name} was changed in bytes ${at} to ${at + length}`);
     linked = await sha256(joined(linked, fromHex(digest)));
     at += length;
   }
-  if (hex(linked) !== chain) changed.push(`the blocks of the ${name} do not make up their chain`);
+  if (hex(linked) !== chain) changed.push(`the block digests of the ${name} do not match the signed digest`);
   if (at !== bytes || actual !== bytes)
     changed.push(`the ${name} should have ${bytes} bytes, and has ${actual}`);
   return changed;

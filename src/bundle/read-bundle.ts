@@ -56,7 +56,7 @@ const MAX_UNPACKED = 8;
  * @throws Error if the piece is missing or has another length
  */
 async function unpack(text: string | undefined, name: string, bytes: number): Promise<Uint8Array> {
-  if (text === undefined) throw new Error(`this file is not whole: ${name} is missing`);
+  if (text === undefined) throw new Error(`this file is incomplete: ${name} is missing`);
   const stream = new Blob([decodeBase64(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
   const piece = new Uint8Array(await new Response(stream).arrayBuffer());
   if (piece.length !== bytes)

@@ -41,7 +41,7 @@ export async function* writeBundle(sources: BundleSources, options: BundleOption
   const { page, madeAt, onProgress = () => undefined } = options;
   const [before, after, ...more] = page.split(BUNDLE_MARK);
   if (before === undefined || after === undefined || more.length > 0)
-    throw new RangeError('this is no page for a bundle');
+    throw new RangeError('this page is not a template for bundles');
   const { recording } = sources;
   const files: Partial<Record<BundleFile, { readonly bytes: number }>> = {};
   async function* put(name: BundleFile, chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {

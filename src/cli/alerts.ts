@@ -77,7 +77,7 @@ async function search(
   const count = `${sessions.length}${next === undefined ? '' : ' or more'}`;
   await printResult(
     { rule, query, sessions: found, more: next !== undefined },
-    [`rule ${rule}: true of ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
+    [`rule ${rule}: matches ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
   );
 }
 
@@ -100,7 +100,7 @@ async function deliver(
     const taken = isDelivered(answer);
     await printResult(
       { webhook: name, status: answer.status, taken },
-      `webhook ${name}: answered ${answer.status}, ${taken ? 'so it takes alerts' : 'so it would be tried again'}`,
+      `webhook ${name}: answered ${answer.status}, ${taken ? 'alerts are accepted' : 'alerts would be sent again'}`,
     );
     return taken;
   } catch (error) {

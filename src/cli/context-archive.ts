@@ -67,7 +67,7 @@ export async function contextAddress(
     if (!(error instanceof TailcastError) || error.code !== 'RECORDING_UNKNOWN') throw error;
     throw new TailcastError(
       'USAGE',
-      `the server of context ${name} (${base}) shows no recordings: it is no gateway, or its portal is off; name ` +
+      `the server of context ${name} (${base}) shows no recordings: it is not a gateway, or its portal is off; name ` +
         'a context of a gateway with --context, or a recorder with --recorder',
       { cause: error },
     );
@@ -106,7 +106,7 @@ function portalOf({ name, cluster }: KubeconfigContext): string {
   if (!URL.canParse(server)) {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `${cluster.file}: the server of context ${name} is no URL: ${server}`,
+      `${cluster.file}: the server of context ${name} is not a URL: ${server}`,
     );
   }
   return new URL(PORTAL, server.endsWith('/') ? server : `${server}/`).href;

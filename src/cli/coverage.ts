@@ -172,12 +172,12 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
     for await (const line of readTextLines(createReadStream(path), MAX_LINE_BYTES)) {
       number += 1;
       if (line === '') continue;
-      if (!isAuditEvent(line)) throw new Error(`line ${number} is no whole audit event (audit.k8s.io/v1)`);
+      if (!isAuditEvent(line)) throw new Error(`line ${number} is no complete event (audit.k8s.io/v1)`);
       events += 1;
       const session = parseAuditedSession(line);
       if (session !== undefined) sessions.push(session);
     }
-    if (events === 0) throw new Error('there is no event in it');
+    if (events === 0) throw new Error('it contains no event');
   } catch (error) {
     throw new TailcastError('AUDIT_LOG_UNUSABLE', `${path}: ${errorText(error)}`, { cause: error });
   }

@@ -135,8 +135,7 @@ class Problems {
 
 /** Yields one line for each row; the line starts with the time of the row. */
 function* transcriptText(document: Uint8Array | undefined, problems: Problems): Generator<string> {
-  if (document === undefined)
-    throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
+  if (document === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'it has no transcript');
   const { data } = TRANSCRIPT.safeParse(jsonOrUndefined(Buffer.from(document).toString()));
   if (data === undefined)
     throw new TailcastError('RECORDING_MALFORMED', 'the transcript has an unknown format');

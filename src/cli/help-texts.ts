@@ -1,4 +1,4 @@
-/** Help texts after the options of commands. */
+/** Help texts that `--help` prints below the options of a command. */
 
 export const LS_HELP = `
 At a terminal the list fits the width, with short ids that all commands accept. Lists longer than the screen open in

@@ -46,7 +46,7 @@ export async function loadAlerts(
     if (keys === undefined)
       throw invalid(
         'secretFile',
-        `${secretFile} is no key: a line of ${MIN_KEY_BYTES} to ${MAX_KEY_BYTES} random bytes in base64 is expected, e.g. from openssl rand -base64 32`,
+        `${secretFile} is not a key: a line of ${MIN_KEY_BYTES} to ${MAX_KEY_BYTES} random bytes in base64 is expected, e.g. from openssl rand -base64 32`,
       );
     const ca = caFile === undefined ? undefined : await read('caFile', caFile);
     if (ca !== undefined && !ca.includes('-----BEGIN CERTIFICATE-----'))

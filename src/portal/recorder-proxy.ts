@@ -268,7 +268,7 @@ interface Question {
 /**
  * Sends one request to one recorder with `@fastify/http-proxy`.
  * @returns the response, its body unread
- * @throws TailcastError `PORTAL_UNTRUSTED`; Error without a usable response
+ * @throws TailcastError `PORTAL_UNTRUSTED`, or an Error if there is no usable response
  */
 async function ask(
   { dialled, options }: Context,

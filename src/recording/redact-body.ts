@@ -66,8 +66,9 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 
 /**
- * Counts the colons outside strings. JSON has one colon for each member of an object, so the number reveals
- * repeated names: `JSON.parse` keeps only the last member with a name, while the API server may merge them.
+ * Counts the colons outside strings. JSON has one colon for each member of an object. `JSON.parse` keeps only the
+ * last member with a name, so fewer parsed members than colons reveal a repeated name. The API server may merge
+ * such members.
  */
 function countColons(text: string): number {
   let count = 0;

@@ -173,7 +173,7 @@ describe('kubectl tailcast', () => {
     answer = { status: 404, body: { kind: 'Status', message: 'not found' } };
     const { code, stderr } = await runPlugin(trusted(), 'ls');
     expect(stderr).toMatch(
-      /^tailcast: .*the server of context prod \(.*\) shows no recordings: it is no gateway/m,
+      /^tailcast: .*the server of context prod \(.*\) shows no recordings: it is not a gateway/m,
     );
     expect(code).toBe(2);
   });

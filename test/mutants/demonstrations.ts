@@ -304,7 +304,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
       },
       {
         file: 'src/cli/coverage.ts',
-        find: "if (events === 0) throw new Error('there is no event in it');",
+        find: "if (events === 0) throw new Error('it contains no event');",
         replace: '',
         testFile: 'test/cli/coverage.test.ts',
         test: 'is empty > is no proof',

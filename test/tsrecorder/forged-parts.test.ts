@@ -142,7 +142,7 @@ it('notices that a recording was replaced, also by one with the same length and 
   await utimes(path, atime, mtime);
   expect((await stat(path)).mtimeMs).toBe(mtime.getTime());
   expect(await rig.list()).toMatchObject([
-    { id: alice.id, trust: 'failed', trustReason: 'its description is not what was signed' },
+    { id: alice.id, trust: 'failed', trustReason: 'its description was changed after it was signed' },
   ]);
 });
 

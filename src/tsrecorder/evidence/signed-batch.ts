@@ -84,7 +84,9 @@ function trustOfSignature(
     return unverified(
       `its batch is signed by the key ${id.slice(0, 32)}, which this recorder does not trust`,
     );
-  return key.verifies(message, ed25519) ? { trust: 'verified' } : failed('its batch is not what was signed');
+  return key.verifies(message, ed25519)
+    ? { trust: 'verified' }
+    : failed('its batch was changed after it was signed');
 }
 
 function messageOf(name: string, lines: Uint8Array): Uint8Array {

@@ -28,7 +28,7 @@ export function trustOf(
   if (signer === undefined)
     return unverified(`it is signed by the key ${signed.keyId}, which is not trusted`);
   if (!signer.verifies(signed.message, signed.signature))
-    return failed('its description is not what was signed');
+    return failed('its description was changed after it was signed');
   if (parseSidecar(text)?.recording.key !== key)
     return failed('its description is that of another recording');
   if (signed.evidence.cast.bytes !== bytes)

@@ -39,7 +39,7 @@ export async function checkDocuments(
     }
     if (content === undefined) findings.push(fault('document-missing', 'the document is missing', where));
     else if (createHash('sha256').update(content).digest('hex') !== sha256)
-      findings.push(fault('document-changed', 'the document is not what was stored', where));
+      findings.push(fault('document-changed', 'the document was changed after it was stored', where));
   }
   for (const name of await check.store.listDocuments(batchPrefix())) {
     check.signal?.throwIfAborted();

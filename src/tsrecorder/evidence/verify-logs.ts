@@ -74,7 +74,9 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   for (const name of await store.listDocuments(segmentPrefix())) {
     const segment = parseSegmentName(name);
     if (segment === undefined) {
-      findings.push(fault('log-segment-unexpected', 'this is no name of a log segment', { object: name }));
+      findings.push(
+        fault('log-segment-unexpected', 'the object has no name of a log segment', { object: name }),
+      );
       continue;
     }
     segments.set(segment.log, [...(segments.get(segment.log) ?? []), segment.first]);
@@ -91,7 +93,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     logs.set(log, reader.finish());
     for (const id of reader.keyIds) {
       if (published.has(id)) continue;
-      findings.push(fault('key-missing', `the key ${id} is not in the store any more`, { log }));
+      findings.push(fault('key-missing', `the key ${id} is no longer in the store`, { log }));
     }
   }
   if (!keys.trusted && logs.size > 0) {
@@ -159,11 +161,11 @@ export function checkHeads(
     const last = logs.get(log)?.head?.n;
     const now =
       last === undefined
-        ? 'it is gone'
+        ? 'the log is missing'
         : found === undefined
-          ? `it ends with entry ${last}`
-          : 'it is another one';
-    return [fault('log-rolled-back', `${by} saw entry ${n} of this log, and now ${now}`, { log, entry: n })];
+          ? `the log ends with entry ${last}`
+          : 'the log has another entry';
+    return [fault('log-rolled-back', `${by} had read entry ${n} of this log; now ${now}`, { log, entry: n })];
   });
 }
 
@@ -200,8 +202,7 @@ async function readKeys(store: DocumentReader, findings: Finding[]): Promise<Rea
     const text = await readText(store, name, findings, MAX_KEY_BYTES);
     const key = parsePublicKey(text ?? '');
     if (key !== undefined && key.id === parseKeyName(name) && key.pem === text) keys.set(key.id, key);
-    else
-      findings.push(fault('key-changed', 'the document is not the key that its name says', { object: name }));
+    else findings.push(fault('key-changed', 'the content is not the key with this id', { object: name }));
   }
   return keys;
 }
@@ -287,14 +288,14 @@ class LogReader {
     }
     if (this.#last !== undefined && entry.prev !== this.#last) {
       const where = n === 0 ? 0 : n - 1;
-      this.#fault('log-entry-changed', `entry ${n} does not continue it`, where, object);
+      this.#fault('log-entry-changed', `entry ${n} does not continue the log`, where, object);
     }
     this.#last = hash;
     this.#entries.set(n, entry);
     this.#hashes.set(n, hash);
     const { event } = entry;
     if (event.kind === 'open' && (n !== 0 || event.log !== this.#log)) {
-      this.#fault('log-entry-changed', 'it opens another log', n, object);
+      this.#fault('log-entry-changed', 'the entry belongs to another log', n, object);
     }
     if (event.kind === 'open' || event.kind === 'restart') this.#takeKey(n, event.key, object);
   }
@@ -319,11 +320,11 @@ class LogReader {
     const { key: id, ed25519, ...head } = signature;
     this.keyIds.add(id);
     if (head.log !== this.#log || head.n !== n) {
-      this.#fault('log-signature-wrong', 'the signature is that of another segment', n, object);
+      this.#fault('log-signature-wrong', 'the signature belongs to another segment', n, object);
       return;
     }
     if (this.#last !== undefined && head.hash !== this.#last) {
-      this.#fault('log-entry-changed', 'it is not the entry that was signed', n, object);
+      this.#fault('log-entry-changed', 'the entry was changed after it was signed', n, object);
       return;
     }
     const key = this.#keys.byId.get(id);

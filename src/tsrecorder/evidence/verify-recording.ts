@@ -200,7 +200,7 @@ class RecordingCheck {
       const message = `the sidecar is signed by the key ${signed.keyId}, which is not trusted here`;
       this.#fault('sidecar-changed', message, 'sidecar');
     } else if (!key.verifies(signed.message, signed.signature)) {
-      this.#fault('sidecar-changed', 'the sidecar is not what was signed', 'sidecar');
+      this.#fault('sidecar-changed', 'the sidecar was changed after it was signed', 'sidecar');
     }
     const document = parseSidecar(text);
     this.#bodyBytes = document?.upload.bodyBytes;
@@ -213,7 +213,7 @@ class RecordingCheck {
     const recorded = document?.recording.key;
     this.#endedAtMs = Date.parse(document?.upload.endedAt ?? '');
     if (recorded !== recordingKey(this.#key)) {
-      this.#fault('recording-moved', `the sidecar is that of ${recorded ?? 'another recording'}`, 'sidecar');
+      this.#fault('recording-moved', `the sidecar belongs to ${recorded ?? 'another recording'}`, 'sidecar');
     }
   }
 
@@ -242,7 +242,7 @@ class RecordingCheck {
   async #checkFile(kind: 'cast' | 'notes', seal: LineSeal): Promise<void> {
     const code = kind === 'cast' ? 'cast-changed' : 'notes-changed';
     if (chainOf(seal.blocks) !== seal.chain) {
-      this.#fault(code, `the blocks of the ${kind} do not make up their chain`, 'sidecar');
+      this.#fault(code, `the block digests of the ${kind} do not match the signed digest`, 'sidecar');
     }
     const change = await locateChange(seal, this.#reader(kind));
     if (change === undefined) return;
@@ -268,7 +268,12 @@ class RecordingCheck {
   async #checkNotes(seal: LineSeal | undefined): Promise<void> {
     const there = (await this.#store.stat(this.#key, 'notes')) !== undefined;
     if (seal === undefined) {
-      if (there) this.#fault('notes-unexpected', 'it has notes, but had none at its end', 'notes');
+      if (there)
+        this.#fault(
+          'notes-unexpected',
+          'the recording has notes, but its signed sidecar lists none',
+          'notes',
+        );
     } else if (there) await this.#checkFile('notes', seal);
     else this.#fault('notes-missing', 'the notes are missing', 'notes');
   }
@@ -285,7 +290,12 @@ class RecordingCheck {
         return;
       }
       const what = log === undefined ? 'the log' : 'the entry';
-      this.#fault('recording-not-in-log', `${what} that has its start is missing`, undefined, where);
+      this.#fault(
+        'recording-not-in-log',
+        `${what} with the start of this recording is missing`,
+        undefined,
+        where,
+      );
       return;
     }
     const end = this.#index.ends.get(this.#id);
@@ -319,7 +329,12 @@ class RecordingCheck {
       event.kind === 'start' &&
       (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));
     if (!isIts) {
-      this.#fault('recording-not-in-log', 'the entry of the log is not its start', undefined, where);
+      this.#fault(
+        'recording-not-in-log',
+        'the log entry is not the start of this recording',
+        undefined,
+        where,
+      );
     } else if ((await this.#headerDigest()) !== event.header) {
       this.#fault(
         'recording-differs-from-log',

@@ -112,7 +112,7 @@ async function copyDurably(source: string, target: string): Promise<void> {
     await copy.close();
   }
   if (!(await haveSameContent(source, target))) {
-    throw Object.assign(new Error('the copy is not what was copied'), { code: 'EIO' });
+    throw Object.assign(new Error('the copy differs from the original'), { code: 'EIO' });
   }
 }
 

@@ -136,7 +136,7 @@ export class S3Uploader {
       return;
     }
     if (!(await this.#matches(name, file, digests.finish()))) {
-      throw new TailcastError('STORE_FAILED', 'the stored object is not what was sent');
+      throw new TailcastError('STORE_FAILED', 'the stored object differs from the sent one');
     }
   }
 

@@ -124,7 +124,9 @@ export function statusNotices(recording: {
   const notices = [
     isWhole ? problem : stateText(recording),
     result === 'failed to start' ? resultText(recording) : undefined,
-    trust === 'failed' ? `trust failed: ${trustReason ?? 'the recording is not what was signed'}` : undefined,
+    trust === 'failed'
+      ? `trust failed: ${trustReason ?? 'the recording was changed after it was signed'}`
+      : undefined,
   ];
   return notices.filter((notice) => notice !== undefined);
 }

@@ -22,7 +22,7 @@ async function begin(pod: string): Promise<Upload> {
   return upload;
 }
 
-/** Returns the running session in a pod when this part of it is durable. */
+/** Waits until `bytes` of the running session in a pod are durable. @returns the id of the session */
 async function idOf(pod: string, bytes: number): Promise<string> {
   let found: { readonly id: string; readonly bytes: number } | undefined;
   await expect

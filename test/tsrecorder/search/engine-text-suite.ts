@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // the query must not find other texts; exceptions are `!`, which is an operator, and whitespace
+          // the query finds only its own text, unless the sign is the operator `!` or whitespace
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

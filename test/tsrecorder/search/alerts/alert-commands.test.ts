@@ -90,7 +90,7 @@ describe('a file of alerts', () => {
     ],
     [
       `webhooks: {hook: {url: https://h, secretFile: alerts.yaml}}\n${RULE}`,
-      'webhooks.hook.secretFile in FILE: alerts.yaml is no key',
+      'webhooks.hook.secretFile in FILE: alerts.yaml is not a key',
     ],
     [
       `webhooks: {hook: {url: https://h, secretFile: hook.key, caFile: hook.key}}\n${RULE}`,
@@ -212,7 +212,7 @@ describe('a recorder with a file about access requests', () => {
     const content = `webhooks: {hook: {${hook}}}\nrules: {access: {accessRequests: true, webhook: hook}}`;
     await withFile(content, async (file, directory) => {
       const sent = await run('alerts', 'test', file, '--no-search', '--deliver');
-      expect(sent).toMatchObject({ code: 0, out: 'webhook hook: answered 204, so it takes alerts\n' });
+      expect(sent).toMatchObject({ code: 0, out: 'webhook hook: answered 204, alerts are accepted\n' });
       expect(receiver.received[0]?.raw).toBe(
         JSON.stringify({
           text: '*Test of tailcast*\nRules: `access`\n<https://gate/-/recordings/|Open the page>',
@@ -268,12 +268,12 @@ rules: {found: {query: needle, webhook: hook}, absent: {query: nothing, webhook:
     await withFile(content, async (file) => {
       const dry = await run('alerts', 'test', file, ...recorder);
       expect(dry).toMatchObject({ code: 0, err: '' });
-      expect(dry.out).toContain('rule found: true of 1 sessions: needle\n');
+      expect(dry.out).toContain('rule found: matches 1 sessions: needle\n');
       expect(dry.out).toContain('a needle in it');
-      expect(dry.out).toContain('rule absent: true of 0 sessions: nothing\n');
+      expect(dry.out).toContain('rule absent: matches 0 sessions: nothing\n');
       expect(receiver.received).toEqual([]);
       const sent = await run('alerts', 'test', file, 'found', '--no-search', '--deliver');
-      expect(sent).toMatchObject({ code: 0, out: 'webhook hook: answered 204, so it takes alerts\n' });
+      expect(sent).toMatchObject({ code: 0, out: 'webhook hook: answered 204, alerts are accepted\n' });
       expect(receiver.received).toMatchObject([{ type: 'tailcast.alert.test', data: { rules: ['found'] } }]);
       receiver.answer = 401;
       const json = await run('alerts', 'test', file, '--no-search', '--deliver', '--json');
