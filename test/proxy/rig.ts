@@ -109,6 +109,8 @@ export interface RigOptions {
   readonly bodyStallMs?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
+  /** Returns the address of the client of a new connection. Default: a loopback address. */
+  readonly addressOf?: () => string;
   /** Number of watches above which connections are shared; undefined: each watch has its own. */
 }
 
@@ -183,9 +185,11 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     { key: pki.key, cert: pki.cert, ALPNProtocols: ['h2', 'http/1.1'] },
     (socket) => {
       socket.on('error', () => {});
+      const port = socket.remotePort ?? 0;
+      const address = options.addressOf?.() ?? '127.0.0.1';
       proxy.serve(socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', {
-        address: '127.0.0.1',
-        port: socket.remotePort ?? 0,
+        address,
+        port,
         source: 'socket',
       });
     },

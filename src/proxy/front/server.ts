@@ -21,6 +21,7 @@ import {
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import { limitBody } from '../../stale-connections.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
@@ -128,6 +129,11 @@ export interface ProxyServer {
 
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
+/** Maximum time for which a connection above the limit waits for its first request, to which it gets a response. */
+const SURPLUS_MS = 5_000;
+/** Minimum of the maximum concurrent requests to own services, for which browsers send several requests per page. */
+const MIN_OWN_REQUESTS = 100;
+const TOO_MANY_OWN = new TailcastError('OVERLOADED', 'your address has too many open requests to the portal');
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
 const BEHIND_ANOTHER = new TailcastError(
   'UPGRADE_REFUSED',
@@ -143,9 +149,16 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   /** Dependencies of connections above the limit: every request is rejected, and its connection is closed. */
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
+  const surplusMs = Math.min(SURPLUS_MS, options.limits?.headersTimeoutMs ?? SURPLUS_MS);
   let open = 0;
-  const front = createPlainFront(options, state, load);
-  const http2 = createHttp2Front({ options, state, load });
+  const own = createOwnLoad(options.pump);
+  const front = createPlainFront(options, state, own);
+  const http2 = createHttp2Front({ options, state, own });
+  const all = {
+    get inFlight() {
+      return load.inFlight + own.total;
+    },
+  };
 
   const { pool } = options.pump;
   showLoad(options);
@@ -169,20 +182,22 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
       gauge.inc({ alpn });
       open += 1;
       const counted = users?.connected(peer) ?? true;
+      const surplus = open > maxConnections || !counted;
+      const deadline = surplus ? setTimeout(() => socket.destroy(), surplusMs) : undefined;
       socket.once('close', () => {
+        clearTimeout(deadline);
         users?.disconnected(peer);
         open -= 1;
         gauge.dec({ alpn });
       });
       socket.setNoDelay(true);
-      const service: Service =
-        open > maxConnections || !counted ? { deps: refusing, surplus: true } : { deps, surplus: false };
+      const service: Service = { deps: surplus ? refusing : deps, surplus };
       if (alpn === 'h2') http2.accept(socket, peer, service);
       else front.accept(socket, peer, service);
       if (state.draining) for (const connection of state.plain) connection.retire();
     },
     get inFlight() {
-      return load.inFlight;
+      return all.inFlight;
     },
     get draining() {
       return state.draining;
@@ -190,10 +205,10 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
     async drain(limitMs, arriving) {
       state.draining = true;
       const { events } = options.pump;
-      events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
+      events.drainStarted({ requests: all.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
       const result = await drainConnections({
         ...state,
-        load,
+        load: all,
         interactive: options.sessions,
         late: options.late,
         arriving,
@@ -265,11 +280,7 @@ function createPlainServer(limits: ServerLimits): PlainFront['server'] {
   return server;
 }
 
-function createPlainFront(
-  options: ProxyServerOptions,
-  state: FrontState,
-  load: { inFlight: number },
-): PlainFront {
+function createPlainFront(options: ProxyServerOptions, state: FrontState, own: OwnLoad): PlainFront {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const connections = new WeakMap<object, PlainConnection>();
   const surplus = new WeakSet<object>();
@@ -290,14 +301,15 @@ function createPlainFront(
     const connection = connections.get(request.socket);
     if (connection === undefined) return void request.socket.destroy();
     connection.arrived(request);
-    const own = ownService(options, request.url);
-    if (own === undefined || surplus.has(request.socket))
+    const service = ownService(options, request.url);
+    if (service === undefined || surplus.has(request.socket))
       return connection.request(request, response, expectsContinue);
     if (isLong(request.url, request.rawHeaders)) return connection.malformed(TOO_LONG_FOR_OWN, request);
+    if (own.isFull(connection.peer)) return connection.malformed(TOO_MANY_OWN, request);
     if (!connection.occupy(response)) return;
     if (state.draining) response.shouldKeepAlive = false;
-    countWhileOpen(response, load);
-    own.request(limitBody(request, limits.headersTimeoutMs), response, connection.peer);
+    response.once('close', own.take(connection.peer));
+    service.request(limitBody(request, limits.headersTimeoutMs), response, connection.peer);
   };
   const onRequest = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void =>
     guard(options.log, request.socket, () => serve(request, response, expectsContinue));
@@ -359,10 +371,21 @@ function ownService({ own }: ProxyServerOptions, url: string | undefined): OwnSe
   return own?.find(({ prefix }) => url?.startsWith(prefix) === true);
 }
 
-/** Counts a request until its response closes, so that the drain waits for the request. */
-function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { inFlight: number }): void {
-  load.inFlight += 1;
-  response.once('close', () => (load.inFlight -= 1));
+type OwnLoad = ReturnType<typeof createOwnLoad>;
+
+/** Counts in-flight requests to own services. They have their own limit, so they take no slots of proxied requests. */
+function createOwnLoad({ maxInFlight }: Pick<PumpDeps, 'maxInFlight'>) {
+  const taken = createKeyedCounter();
+  const capacity = Math.max(MIN_OWN_REQUESTS, maxInFlight);
+  return {
+    get total() {
+      return taken.total;
+    },
+    /** True if the address uses its share. One address may use at most as many slots as are free. */
+    isFull: ({ address }: Peer) => !taken.hasShare(address, capacity),
+    /** Counts a request, so that the drain waits for it. The returned function ends the count. */
+    take: ({ address }: Peer) => taken.take(address),
+  };
 }
 
 function refuseUnread({ events }: PumpDeps, peer: Peer, error: TailcastError): void {
@@ -379,9 +402,9 @@ function refuseUnread({ events }: PumpDeps, peer: Peer, error: TailcastError): v
 function createHttp2Front(parts: {
   readonly options: ProxyServerOptions;
   readonly state: FrontState;
-  readonly load: { inFlight: number };
+  readonly own: OwnLoad;
 }): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
-  const { options, state, load } = parts;
+  const { options, state, own } = parts;
   const server = createHttp2Server();
   const watches = new Set<HeadWatch>();
   const limitMs = options.limits?.headersTimeoutMs ?? DEFAULT_LIMITS.headersTimeoutMs;
@@ -419,18 +442,19 @@ function createHttp2Front(parts: {
       const bytes = headBytes({ target: '', rawHeaders });
       const refusal = rate.take(bytes);
       if (rate.isExcessive) return unread.end(session, TOO_MANY_LONG_HEADS);
-      const own = ownService(options, path);
-      if (own === undefined || surplus || refusal !== undefined)
+      const service = ownService(options, path);
+      if (service === undefined || surplus || refusal !== undefined)
         return serveStream(stream, rawHeaders, { ...context, refusal });
       if (bytes > USUAL_HEAD_BYTES)
         return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
+      if (own.isFull(peer)) return serveStream(stream, rawHeaders, { ...context, refusal: TOO_MANY_OWN });
       // the portal uses objects of Node's compatibility API, which Node creates only if the server has a
       // 'request' listener
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);
-      countWhileOpen(response, load);
-      own.request(request, response, peer);
+      response.once('close', own.take(peer));
+      service.request(request, response, peer);
     };
     session.on('stream', (...event: StreamEvent) => {
       try {

@@ -1,4 +1,6 @@
 import { once } from 'node:events';
+import { createUserLimits } from '../../../src/proxy/front/user-limits.ts';
+import type { OwnService } from '../../../src/proxy/front/server.ts';
 import { TailcastError } from '../../../src/errors.ts';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { socketPair } from '../../support/socket-pair.ts';
@@ -34,6 +36,63 @@ describe('a connection', () => {
     // throws without a listener
     expect(() => near.emit('error', new Error('read ECONNRESET'))).not.toThrow();
     expect(near.destroyed).toBe(true);
+  });
+});
+
+describe('a connection above the limit of its address', () => {
+  it.each(['h1', 'h2'] as const)('is closed if it sends no request: %s', async (protocol) => {
+    const users = createUserLimits({ requests: 10, connections: 1, bytes: 1000, headBytes: 1000 });
+    const rig = await rigWith(onDemand().upstream, {
+      addressOf: () => '100.64.0.66',
+      server: { users, limits: { headersTimeoutMs: 300, keepAliveMs: 300 } },
+    });
+    const counted = http2Client(rig);
+    onTestFinished(() => counted.destroy());
+    await once(counted, 'remoteSettings');
+    const surplus = protocol === 'h1' ? (await rawClient(rig)).socket : http2Client(rig);
+    onTestFinished(() => void surplus.destroy());
+    await once(surplus, 'close');
+    expect(counted.closed).toBe(false);
+  });
+});
+
+describe('requests to an own service', () => {
+  it('take no slot of proxied requests, and at most half of their own from one address', async () => {
+    const held: Parameters<OwnService['request']>[1][] = [];
+    let connections = 0;
+    const rig = await rigWith(
+      ({ socket }) => socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')),
+      {
+        maxInFlight: 100,
+        addressOf: () => (connections++ === 0 ? '100.64.0.66' : '100.64.0.7'),
+        server: {
+          own: [{ prefix: '/-/own/', request: (_, response) => void held.push(response), upgrade: () => {} }],
+        },
+      },
+    );
+    const session = http2Client(rig);
+    await once(session, 'remoteSettings');
+    onTestFinished(() => session.destroy());
+    let refused = 0;
+    for (let index = 0; index < 120; index++) {
+      const stream = session.request({ ':path': '/-/own/', ':authority': 'a' });
+      stream.on('error', () => {});
+      stream.on('response', (headers) => (refused += headers[':status'] === 429 ? 1 : 0));
+      stream.resume();
+    }
+    await expect.poll(() => refused).toBe(70);
+    expect([held.length, rig.proxy.inFlight]).toEqual([50, 50]);
+    for (const protocol of ['h1', 'h2'] as const) {
+      const client = createClient(protocol, rig);
+      onTestFinished(() => client.close());
+      expect(await client.ask({ path: '/api/v1/pods' })).toMatchObject({ status: 200 });
+      const own = client.ask({ path: '/-/own/' });
+      await expect.poll(() => held.length).toBe(51);
+      held.pop()?.end();
+      expect(await own).toMatchObject({ status: 200 });
+    }
+    session.destroy();
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
   });
 });
 
