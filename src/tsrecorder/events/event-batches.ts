@@ -198,7 +198,8 @@ class Batches implements EventBatches {
       } catch (error) {
         // The name exists if an earlier attempt succeeded and its response was lost.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
-        if ((await store.readDocument(name, content.length + 1))?.length !== content.length) throw error;
+        const existing = await store.readDocument(name, content.length + 1);
+        if (existing === undefined || Buffer.compare(existing, content) !== 0) throw error;
       }
       await onStored(name, content);
     }

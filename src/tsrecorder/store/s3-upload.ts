@@ -1,6 +1,5 @@
 /** Uploads a file to a bucket in one request or in parts, with bounded memory, and verifies the stored object. */
 import { open, type FileHandle } from 'node:fs/promises';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
   AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
@@ -216,35 +215,36 @@ export class S3Uploader {
     return { ETag, PartNumber, ...(ChecksumCRC32 === undefined ? {} : { ChecksumCRC32 }) };
   }
 
-  /** @throws TailcastError `UPLOAD_CONFLICT` unless the object holds exactly the first `bytes` of the file. */
+  /**
+   * Compares an object that another upload may have written with the first `bytes` bytes of the file. Reads the object,
+   * because other content can have the same checksum. @throws TailcastError `UPLOAD_CONFLICT` if they differ
+   */
   async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
+    const head = await this.#parts.head(name);
     // A sweep aborted this upload, and no other upload has created the object.
-    if ((await this.#parts.head(name)) === undefined)
-      throw new TailcastError('STORE_FAILED', 'the upload is gone');
-    const digests = createDigest(this.#settings.checksums);
-    const partBytes = Math.max(this.#settings.partBytes, Math.ceil(bytes / MAX_PARTS_PER_UPLOAD));
-    for (let start = 0; start < bytes || start === 0; start += partBytes) {
-      digests.part(await readExactly(file, start, Math.min(partBytes, bytes - start)));
-      await nextTurn();
-    }
-    if (!(await this.#matches(name, file, digests.finish()))) throw taken(undefined);
+    if (head === undefined) throw new TailcastError('STORE_FAILED', 'the upload is gone');
+    if (head.stat.bytes !== bytes || !(await this.#readsEqual(name, file, bytes))) throw taken(undefined);
   }
 
-  /** Returns true if the object matches the digest: by the checksum of the store, or by reading the object. */
+  /**
+   * Returns true if an object that this call has written matches the digest: by the checksum of the store, or by
+   * reading the object.
+   */
   async #matches(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
     const head = await this.#parts.head(name);
     if (head === undefined || head.stat.bytes !== digest.bytes) return false;
-    return compareDigest(digest, head) ?? (await this.#readsEqual(name, file));
+    return compareDigest(digest, head) ?? (await this.#readsEqual(name, file, digest.bytes));
   }
 
-  async #readsEqual(name: string, file: FileHandle): Promise<boolean> {
+  async #readsEqual(name: string, file: FileHandle, bytes: number): Promise<boolean> {
     let position = 0;
     for await (const chunk of this.#parts.get(name)) {
+      if (position + chunk.length > bytes) return false;
       const ours = await readExactly(file, position, chunk.length);
       if (Buffer.compare(ours, chunk) !== 0) return false;
       position += chunk.length;
     }
-    return true;
+    return position === bytes;
   }
 
   #target(name: string): Target {

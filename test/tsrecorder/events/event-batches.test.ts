@@ -104,14 +104,17 @@ describe('batches of events', () => {
     await expect.poll(() => storedIn(bench, nameOf(2))).toBe('{"b":2}\n');
   });
 
-  it('stay where they are when the store has something else by that name', async () => {
+  it.each([
+    ['another length', 'something else\n'],
+    ['the same length', '{"a":2}\n'],
+  ])('stay where they are when the store has something else of %s by that name', async (_, other) => {
     const bench = await createBench();
-    await bench.store.putDocument(nameOf(1), Buffer.from('something else\n'));
+    await bench.store.putDocument(nameOf(1), Buffer.from(other));
     await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), '{"a":1}\n');
     const batches = await bench.open();
     await expect.poll(bench.failures).toBeGreaterThan(0);
     expect((await batches.waiting()).get(nameOf(1))).toBe('{"a":1}\n');
-    expect(await storedIn(bench, nameOf(1))).toBe('something else\n');
+    expect(await storedIn(bench, nameOf(1))).toBe(other);
   });
 
   it('that are there already are stored', async () => {

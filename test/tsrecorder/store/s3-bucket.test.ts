@@ -140,4 +140,41 @@ describe('a bucket', () => {
       code: 'UPLOAD_CONFLICT',
     });
   });
+
+  it('compares the bytes of an existing object, because other content can have the same checksum', async () => {
+    const path = join(directory, 'file');
+    const real = Buffer.from('[0.1,"o","cat /etc/shadow"]\n');
+    await writeFile(path, real);
+    const prefix = Buffer.alloc(real.length - 4, ' ');
+    const forged = Buffer.concat([prefix, endWithChecksum(prefix, crc32(real))]);
+    expect(crc32(forged)).toBe(crc32(real));
+    objects.set('n/a', forged);
+    await expect(bucket.putFile('n/a', path, real.length, { once: true })).rejects.toMatchObject({
+      code: 'UPLOAD_CONFLICT',
+    });
+  });
 });
+
+/** Returns four bytes that give the content after `prefix` the CRC-32 `wanted`. */
+function endWithChecksum(prefix: Buffer, wanted: number): Buffer {
+  const steps = Array.from(
+    { length: 256 },
+    (_, byte) => (crc32(Buffer.from([byte ^ 0xff])) ^ 0xff_00_00_00) >>> 0,
+  );
+  let state = (wanted ^ 0xff_ff_ff_ff) >>> 0;
+  const found: number[] = [];
+  for (let round = 0; round < 4; round += 1) {
+    const top = state >>> 24;
+    const at = steps.findIndex((step) => step >>> 24 === top);
+    found.unshift(at);
+    state = ((state ^ steps[at]!) << 8) >>> 0;
+  }
+  let register = (crc32(prefix) ^ 0xff_ff_ff_ff) >>> 0;
+  return Buffer.from(
+    found.map((at) => {
+      const byte = (register ^ at) & 0xff;
+      register = ((register >>> 8) ^ steps[at]!) >>> 0;
+      return byte;
+    }),
+  );
+}
