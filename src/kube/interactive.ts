@@ -22,8 +22,9 @@ import type { RequestInfo } from './request-info.ts';
  *   Kubernetes; the controller of the object may start programs
  * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
  * - `unknownSubresource`: a request for a subresource that is not part of Kubernetes or for a path below such a
- *   subresource; also a write to a path without a resource. Such requests may have any effect, such as starting a
- *   program. Reads of container logs and custom metrics are not in this class
+ *   subresource; also a write to a path without a resource, and a read of a path that Kubernetes does not serve.
+ *   Such requests may have any effect, such as starting a program or reading Secrets. Reads of container logs and
+ *   custom metrics are not in this class
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: a request without a session and without a time limit
@@ -56,6 +57,7 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
     if (request.upgrade) return 'opaqueUpgrade';
     if (info.path.split('/').includes('proxy')) return 'otherProxy';
     if (!READ_METHODS.has(info.verb)) return 'unknownSubresource';
+    if (!KUBERNETES_PATH.test(info.path)) return 'unknownSubresource';
     return info.path.startsWith('/debug/pprof/') ? 'longRunning' : 'plain';
   }
   if (info.verb === 'proxy') {
@@ -67,6 +69,15 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   if (!isStream(info)) return 'opaqueUpgrade';
   return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
+
+/** Paths without a resource that kube-apiserver serves, also below the prefix of a cluster. */
+const KUBERNETES_PATH = new RegExp(
+  [
+    String.raw`^(?:(?:\/k8s)?\/clusters\/[^/]+)?(?:\/?$|\/api(?:\/[^/]+)?\/?$|\/apis(?:\/[^/]+){0,2}\/?$`,
+    String.raw`\/(?:version|healthz|livez|readyz|metrics|flagz|statusz|logs|debug)(?:\/|$)`,
+    String.raw`\/(?:openapi|swagger-ui|openid\/v1|\.well-known)(?:\/|$))`,
+  ].join('|'),
+);
 
 /** Classifies a request for a resource. The request carries no session and requests no upgrade. */
 function classOfPlain(info: RequestInfo): RequestClass {

@@ -99,7 +99,7 @@ describe('classifyRequest', () => {
     E6 kubelet below a prefix | GET | /clusters/c/api/v1/nodes/n/proxy/run | nodeProxy | nodeProxy
     E1 exec below a prefix | GET | /k8s/clusters/c-1${POD}/exec | exec | exec
     E1 exec with an identity | GET | /clusters/c/api/v1/namespaces/n/pods:0a1b/p/exec | exec | exec
-    E1 exec below an unknown prefix | GET | /x/c-1${POD}/exec | plain | opaqueUpgrade
+    E1 exec below an unknown prefix | GET | /x/c-1${POD}/exec | unknownSubresource | opaqueUpgrade
     E9 an object named proxy | GET | /apis/x/v1/things/proxy | plain | opaqueUpgrade
     E9 a resource named proxy | GET | /apis/x/v1/namespaces/n/proxy/p | plain | opaqueUpgrade
     E9 a namespace named proxy | GET | /api/v1/namespaces/proxy/pods/p | plain | opaqueUpgrade
@@ -115,6 +115,18 @@ describe('classifyRequest', () => {
     E10 get | GET | ${POD} | plain | opaqueUpgrade
     E10 health | GET | /healthz | plain | opaqueUpgrade
     E10 openapi | GET | /openapi/v2 | plain | opaqueUpgrade
+    E10 the root | GET | / | plain | opaqueUpgrade
+    E10 discovery | GET | /apis/apps/v1 | plain | opaqueUpgrade
+    E10 discovery below a prefix | GET | /clusters/root:org/apis/apps/v1 | plain | opaqueUpgrade
+    E10 discovery with a slash | GET | /api/v1/ | plain | opaqueUpgrade
+    E10 discovery of Rancher | GET | /k8s/clusters/c-1/api | plain | opaqueUpgrade
+    E10 a check | GET | /readyz/etcd | plain | opaqueUpgrade
+    E10 keys | GET | /openid/v1/jwks | plain | opaqueUpgrade
+    E12 secrets of kcp | GET | /services/apiexport/a/b/clusters/*/api/v1/secrets | unknownSubresource | opaqueUpgrade
+    E12 secrets of Rancher | GET | /k8s/clusters/c-1/v1/secrets | unknownSubresource | opaqueUpgrade
+    E12 secrets below an unknown prefix | GET | /x/api/v1/secrets | unknownSubresource | opaqueUpgrade
+    E12 secrets of the local cluster | GET | /v1/secrets | unknownSubresource | opaqueUpgrade
+    E12 a similar path | GET | /versions/secrets | unknownSubresource | opaqueUpgrade
     E10 root | GET | / | plain | opaqueUpgrade
     E10 a path verb without a resource | GET | /api/v1/watch | plain | opaqueUpgrade
     E15 watch | GET | /api/v1/pods?watch=1 | longRunning | streamUpgrade

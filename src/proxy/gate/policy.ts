@@ -31,7 +31,7 @@ import type { ProgramPages } from './browser-pages.ts';
  *   built into Kubernetes
  * - `secretRead`: a get, list or watch of Secrets
  * - `unknownSubresource`: a request for a subresource that is not built into Kubernetes, or for a path
- *   below it; also a write to a path without a resource
+ *   below it; also a write to a path without a resource, and a read of a path that Kubernetes does not serve
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade
  */
