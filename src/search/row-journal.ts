@@ -167,7 +167,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   control(code: number): void {
     if (ENDS_CLUSTER.has(code)) this.#lastWidth = 0;
-    this.#written.control(this.#seconds, code);
+    this.#written.control(this.#seconds, code, this.isStopped ? 0 : this.screen.x);
     const returned = this.#returned;
     this.#returned = false;
     if (this.#budget.spend(CONTROL_WORK)) this.#control(code, returned);

@@ -223,10 +223,16 @@ export class WrittenText {
     if (this.#row.length > MAX_ROW) this.#row = this.#givePart(seconds);
   }
 
-  /** Handles a control character. A tab counts as a space. */
-  control(seconds: number, code: number): void {
+  /**
+   * Handles a control character. A tab counts as a space. A line feed in another column than the first only moves the
+   * cursor down, so letters below each other may be a word.
+   *
+   * @param column column of the cursor
+   */
+  control(seconds: number, code: number, column: number): void {
     if (code === 0x0d || code === 0x08) this.move(seconds);
     else if (code === 0x09) this.print(seconds, ' ', 0, 1, 'plain');
+    else if (code > 0x09 && code < 0x0d && column > 0) this.move(seconds);
     else if (code === 0x85 || (code > 0x09 && code < 0x0d)) this.endLine(seconds);
   }
 

@@ -79,6 +79,30 @@ describe('consecutive control strings', () => {
   });
 });
 
+describe('letters between movements of the cursor', () => {
+  const movements = [
+    '\x1b[B\x1b[D',
+    '\v\b',
+    '\f\b',
+    '\n\b',
+    '\n',
+    '\x84\b',
+    '\x1bD\b',
+    '\x1bM\b',
+    '\n\x1b[A',
+  ];
+  it.each(movements)('by %j are joined', (movement) => {
+    const letters = Array.from('cat /etc/shadow').join(movement);
+    expect(writtenRows([`\x1b[2;5H${letters}`, '\r\nend\r\n'])).toContain('cat /etc/shadow');
+  });
+
+  it('to the next line are not joined', () => {
+    for (const end of ['\r\n', '\x85']) expect(writtenRows([`a${end}b${end}ok${end}no${end}`])).toEqual([]);
+    for (const end of ['\r\n', '\n\r', '\x85', '\x1bE', '\n', '\v'])
+      expect(writtenRows([`first line${end}second line${end}third line${end}`])).toEqual([]);
+  });
+});
+
 describe('the list of lines that were never visible', () => {
   it.each([
     ['concealed text', (text: string) => `\x1b[8m${text}\x1b[0m\r\n`],
