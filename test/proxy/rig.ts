@@ -16,6 +16,7 @@ import { createEvents } from '../../src/observe/events.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createMetrics, type Metrics } from '../../src/observe/metrics.ts';
 import type { AccountRefusals } from '../../src/proxy/gate/account-refusals.ts';
+import type { AccessReviews } from '../../src/proxy/gate/access-review.ts';
 import { createGate } from '../../src/proxy/gate/gate.ts';
 import type { ApiRequestRecord } from '../../src/proxy/front/pump.ts';
 import {
@@ -109,6 +110,7 @@ export interface RigOptions {
   readonly bodyStallMs?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
+  readonly reviews?: AccessReviews;
   /** Returns the address of the client of a new connection. Default: a loopback address. */
   readonly addressOf?: () => string;
   /** Number of watches above which connections are shared; undefined: each watch has its own. */
@@ -134,6 +136,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     authorization: () => Promise.resolve('Bearer gateway-token'),
     nowMs: () => performance.now(),
     createId: () => 'request-id',
+    reviews: options.reviews,
   });
   const endpoint = {
     host: '127.0.0.1',

@@ -166,6 +166,7 @@ export class Pump implements ExchangeOwner {
   readonly #longHeadBytes: number;
   /** A response that the gateway holds until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
+  #isAdmitting = false;
   #over = false;
 
   constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
@@ -190,19 +191,33 @@ export class Pump implements ExchangeOwner {
       const { load, maxInFlight, gate } = this.#deps;
       if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');
       this.#head?.hold(this.#longHeadBytes);
-      const admission = await gate.admit(this.#inbound, signal);
+      this.#isAdmitting = true;
+      const admission = await gate.admit(this.#inbound, signal, (caller) => this.#identified(caller));
+      this.#isAdmitting = false;
       this.#admission = admission;
       this.#account.recognised(admission);
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
-      if (this.#over) return;
+      if (this.#over) return this.#place?.leave();
       this.#leaveCluster = admission.cluster?.upstream.enter();
-      this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
       this.#head?.leave();
       this.#hold(0);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
+      this.#isAdmitting = false;
+      if (this.#over) this.#place?.leave();
       this.refuse(error);
+    }
+  }
+
+  /** Counts the request for its user before access reviews, which may take seconds. */
+  #identified(caller: Pick<Admission, 'id' | 'identity'>): void {
+    if (this.#over) throw new Error('the client left');
+    try {
+      this.#place = this.#deps.users?.enter(callerName(caller.identity), this.#inbound.peer);
+    } catch (error) {
+      this.#account.recognised(caller);
+      throw error;
     }
   }
 
@@ -460,7 +475,8 @@ export class Pump implements ExchangeOwner {
   #finish(error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
-    this.#place?.leave();
+    // an access review continues after its client has left, and counts for the user until its end
+    if (!this.#isAdmitting) this.#place?.leave();
     this.#leaveCluster?.();
     this.#head?.leave();
     this.#deps.load.inFlight -= 1;

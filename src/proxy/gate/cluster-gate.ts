@@ -23,7 +23,7 @@ export interface ClusterGateDeps {
 /** Creates the gate. It throws the errors of `Gate`, and `CLUSTER_*`. */
 export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
   return {
-    async admit(request, signal) {
+    async admit(request, signal, identified) {
       const { host } = checkEnvelope(request);
       const snapshot = current();
       const { cluster, named, target } = chooseCluster(snapshot, { ...request, host });
@@ -31,7 +31,7 @@ export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
         if (!cluster.kcp && isMounted(target)) {
           throw new TailcastError('REQUEST_NOT_CANONICAL', 'its path names a cluster twice');
         }
-        return cluster.gate.admit(named === undefined ? request : { ...request, target }, signal);
+        return cluster.gate.admit(named === undefined ? request : { ...request, target }, signal, identified);
       }
       // an unknown cluster gets the same checks in the same order as a cluster for which the caller has no
       // rule, so that the error does not reveal which clusters exist

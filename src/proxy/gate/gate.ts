@@ -121,6 +121,8 @@ export type Caller = Pick<
   readonly access?: readonly AccessRule[];
 };
 
+type OnIdentified = (caller: Pick<Caller, 'id' | 'identity'>) => void;
+
 /** External dependencies of the gate. */
 export interface GateDeps {
   /** `auth`: the tailnet identity is impersonated. `noauth`: the client sends its own Kubernetes credentials. */
@@ -182,10 +184,11 @@ export interface GateDeps {
 export interface Gate {
   /**
    * Admits a request or throws.
+   * @param identified called with the caller before access reviews and access requests; may throw
    * @throws TailcastError with the code for the client: `METHOD_REFUSED`, `HEADER_REFUSED`, `HEADERS_TOO_LARGE`,
    * `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
    */
-  admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
+  admit(request: InboundRequest, signal: AbortSignal, identified?: OnIdentified): Promise<Admission>;
   /**
    * Authenticates a request that the gateway serves itself, or throws. Applies the same limits, browser
    * rules, identity and grants as `admit`, without the checks for the API server. Pages of dashboards are
@@ -249,7 +252,7 @@ export function createGate(deps: GateDeps): Gate {
     dashboardOrigins: deps.dashboardOrigins ?? NO_NAMES,
   };
   return {
-    async admit(request, signal) {
+    async admit(request, signal, identified) {
       const startedAtMs = deps.nowMs();
       const fields = checkEnvelope(request);
       refuseForeignPages(fields, pages);
@@ -260,6 +263,7 @@ export function createGate(deps: GateDeps): Gate {
       // this check follows authentication, so that unknown clients cannot probe these paths
       refuseReserved(target, deps.refusedSegments);
       const id = deps.createId();
+      identified?.({ id, identity });
       const { rawHeaders } = request;
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });

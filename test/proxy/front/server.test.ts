@@ -56,6 +56,41 @@ describe('a connection above the limit of its address', () => {
   });
 });
 
+describe('requests whose access review is in progress', () => {
+  it('count for their user, also after the client has left', async () => {
+    const reviews: (() => void)[] = [];
+    const rig = await rigWith(
+      ({ socket }) => socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')),
+      {
+        server: { users: createUserLimits({ requests: 5, connections: 5, bytes: 1000, headBytes: 1000 }) },
+        reviews: { assertAllowed: () => new Promise<void>((resolve) => void reviews.push(resolve)) },
+      },
+    );
+    const session = http2Client(rig);
+    onTestFinished(() => session.destroy());
+    let refused = 0;
+    const streams = Array.from({ length: 8 }, (_, index) => {
+      const stream = session.request({
+        ':path': `/api/v1/namespaces/a/pods/p${index}/proxy/`,
+        ':authority': 'a',
+      });
+      stream.on('error', () => {});
+      stream.on('response', (headers) => (refused += headers[':status'] === 429 ? 1 : 0));
+      return stream.resume();
+    });
+    await expect.poll(() => refused).toBe(3);
+    expect([reviews.length, rig.proxy.inFlight]).toEqual([5, 5]);
+    for (const stream of streams) stream.close(8);
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
+    const client = createClient('h1', rig);
+    onTestFinished(() => client.close());
+    expect(await client.ask({ path: '/api/v1/pods' })).toMatchObject({ status: 429 });
+    for (const end of reviews) end();
+    for (let index = 0; index < 12; index++)
+      expect(await client.ask({ path: '/api/v1/pods' })).toMatchObject({ status: 200 });
+  });
+});
+
 describe('requests to an own service', () => {
   it('take no slot of proxied requests, and at most half of their own from one address', async () => {
     const held: Parameters<OwnService['request']>[1][] = [];
