@@ -6,10 +6,11 @@ import { RECORDER_OPTION } from './index-commands.ts';
 
 const LIST = (value: string, before: readonly string[] = []): readonly string[] => [...before, value];
 
-/** Adds `report`. */
+/** Adds `report`, which writes its exit code to `outcome`. */
 export function addReport(
   command: (name: string, description: string) => Command,
   context: CommandContext,
+  outcome: { code: number },
 ): void {
   addContextOptions(command('report', 'report access on request: who had it, who approved it, and its use'))
     .option(...RECORDER_OPTION)
@@ -21,11 +22,12 @@ export function addReport(
     )
     .addHelpText(
       'after',
-      '\nEvents of the recorder are the only source. Old events need a recorder that keeps them.',
+      '\nThe report contains the events that the recorder keeps. `tailcast verify` detects removed events.\n' +
+        'Exit code: 0 complete, 1 the recorder could not read all events.',
     )
     .action(async (options: Record<string, unknown>) => {
       const { printReport } = await import('./report.ts');
-      await printReport(options, context);
+      outcome.code = await printReport(options, context);
     });
 }
 

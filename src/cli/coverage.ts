@@ -217,7 +217,8 @@ async function readRecordedSession(
       const about = { user, subresource, namespace, name };
       const auditId = extra.get(AUDIT_ID_KEY);
       const at = { id: recording.id, time: recording.startedAt };
-      const { trust = 'verified' } = recording;
+      // the recorder states no trust while a session runs
+      const { state, trust = state === 'running' ? 'verified' : 'unverified' } = recording;
       // without a public key, recordings count although their signatures are not verified
       if (trust !== 'verified' && recording.isUnchecked !== true)
         return { ...at, because: 'unsigned', ...about };

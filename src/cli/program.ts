@@ -92,7 +92,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addAlerts(program, context, outcome);
   addSessions(command, context);
   addAccess(command, context, outcome);
-  addReport(command, context);
+  addReport(command, context, outcome);
   addVerify(command, context, outcome);
   addRetention(command, context);
   addPolicy(command, context);

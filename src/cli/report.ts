@@ -37,7 +37,11 @@ const USE = z.object({
   }),
   trust: z.string().optional(),
 });
-const PAGE = z.object({ events: z.array(z.unknown()), next: z.string().nullish() });
+const PAGE = z.object({
+  events: z.array(z.unknown()),
+  next: z.string().nullish(),
+  skipped: z.array(z.string()).default([]),
+});
 const SESSIONS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
 
 /** One access request. */
@@ -59,23 +63,29 @@ interface ReportRow {
   readonly sessions: number;
   /** True if access was granted and never used. */
   readonly unused: boolean;
-  /** `verified` if a trusted recorder signed every event of the request and of its use. */
+  /** `verified` if the recorder read all events, and a trusted recorder signed those of the request and its use. */
   readonly trust: string;
 }
 
-/** Prints the report. @throws TailcastError `USAGE`, `RECORDER_UNREACHABLE` */
+/**
+ * Prints the report.
+ *
+ * @returns the exit code: 1 if the recorder could not read all events
+ * @throws TailcastError `USAGE`, `RECORDER_UNREACHABLE`
+ */
 export async function printReport(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
-): Promise<void> {
+): Promise<number> {
   const base = await recorderOrContextAddress(options, context);
   const nowMs = Date.now();
   const sinceMs = readTime(String(options['since']), nowMs);
   if (sinceMs === undefined)
     throw new TailcastError('USAGE', '--since takes a date (2026-01-31) or an age (12h, 30d)');
   const from = new Date(sinceMs).toISOString();
+  const skipped = new Set<string>();
   const events = (query: Readonly<Record<string, string>>): AsyncGenerator<unknown> =>
-    readEvents(base, { ...query, from }, context.signal);
+    readEvents(base, { ...query, from }, skipped, context.signal);
   const steps: z.infer<typeof STEP>[] = [];
   for await (const event of events({ type: 'tailcast-access-request' })) {
     const parsed = STEP.safeParse(event);
@@ -84,10 +94,16 @@ export async function printReport(
   const uses = await countUses(events({ type: 'kubernetes-api-request', text: '"access":{"request":' }));
   const rows = [...Map.groupBy(steps, ({ event }) => event.access.request)]
     .map(([id, ofRequest]) => rowOf(id, ofRequest, uses.get(id), nowMs))
+    .map((row) => (skipped.size === 0 ? row : { ...row, unused: false, trust: 'unverified' }))
     .toSorted((left, right) => (left.requested < right.requested ? -1 : 1));
   const format = String(options['format']);
-  if (format === 'json') return printJson(context.stdout, { since: from, requests: rows });
-  await print(context.stdout, format === 'csv' ? toCsv(rows) : toMarkdown(rows, from));
+  if (format === 'json')
+    await printJson(context.stdout, { since: from, requests: rows, skipped: [...skipped] });
+  else await print(context.stdout, format === 'csv' ? toCsv(rows) : toMarkdown(rows, from));
+  if (skipped.size === 0) return 0;
+  const names = [...skipped].map(plain).join(', ');
+  await print(context.stderr, `tailcast: the report is incomplete. The recorder could not read: ${names}\n`);
+  return 1;
 }
 
 interface Use {
@@ -116,12 +132,14 @@ async function countUses(events: AsyncIterable<unknown>): Promise<ReadonlyMap<st
 async function* readEvents(
   base: string,
   query: Readonly<Record<string, string>>,
+  skipped: Set<string>,
   signal: AbortSignal,
 ): AsyncGenerator<unknown> {
   let cursor: string | undefined;
   do {
     const ask = { ...query, limit: '500', ...(cursor === undefined ? {} : { cursor }) };
     const page = await fetchJson(base, 'events', ask, signal, PAGE);
+    for (const name of page.skipped) skipped.add(name);
     yield* page.events;
     cursor = page.next ?? undefined;
   } while (cursor !== undefined);

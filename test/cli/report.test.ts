@@ -19,8 +19,15 @@ const STEP = {
   approvers: ['carol@example.com'],
 };
 
-/** Runs a report for one approved access request, with one event of its use for each of these trust levels. */
-async function report(...uses: readonly string[]): Promise<Record<string, unknown>> {
+/**
+ * Runs a report for one approved access request, with one event of its use for each of these trust levels.
+ *
+ * @param skipped batches that the recorder cannot read
+ */
+async function run(
+  uses: readonly string[],
+  skipped?: readonly string[],
+): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
   const server = createServer((request, response) => {
     const isStep = request.url?.includes('tailcast-access-request');
     const events = isStep
@@ -39,14 +46,22 @@ async function report(...uses: readonly string[]): Promise<Record<string, unknow
           event: { timestamp: SECONDS, kubernetes: { Subresource: 'exec' }, access: { request: 'r1' } },
           trust,
         }));
-    response.setHeader('content-type', 'application/json').end(JSON.stringify({ events }));
+    response
+      .setHeader('content-type', 'application/json')
+      .end(JSON.stringify({ events, ...(skipped && !isStep ? { skipped } : {}) }));
   });
   await listenOn(server);
   onTestFinished(() => void server.close());
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const { out } = await runCommand('report', '--recorder', url, '--since', '1d', '--format', 'json');
+  return runCommand('report', '--recorder', url, '--since', '1d', '--format', 'json');
+}
+
+function rowIn(out: string): Record<string, unknown> {
   return (JSON.parse(out) as { requests: Record<string, unknown>[] }).requests[0] ?? {};
 }
+
+const report = async (...uses: readonly string[]): Promise<Record<string, unknown>> =>
+  rowIn((await run(uses)).out);
 
 it('a report is unverified if an event of a request or of its use has no proof', async () => {
   expect(await report('verified', 'verified')).toMatchObject({ calls: 2, unused: false, trust: 'verified' });
@@ -57,4 +72,13 @@ it('a report is unverified if an event of a request or of its use has no proof',
     sessions: 2,
     trust: 'unverified',
   });
+});
+
+it('a report is unverified and incomplete if the recorder skips a batch of events', async () => {
+  // a writer of the store can make a batch too large to read
+  const { code, out, err } = await run([], ['2026-01-31T00:00:01Z_aa']);
+  expect(rowIn(out)).toMatchObject({ calls: 0, unused: false, trust: 'unverified' });
+  expect(JSON.parse(out)).toMatchObject({ skipped: ['2026-01-31T00:00:01Z_aa'] });
+  expect(err).toContain('the report is incomplete. The recorder could not read: 2026-01-31T00:00:01Z_aa');
+  expect(code).toBe(1);
 });
