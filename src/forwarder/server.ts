@@ -5,6 +5,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
+import { createKeyedCounter } from '../keyed-counter.ts';
 import { listenOn } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 
@@ -21,7 +22,10 @@ export interface ForwarderOptions {
   readonly dial: (port: number, signal: AbortSignal) => Promise<Duplex>;
   readonly onEnd: (outcome: ForwardOutcome) => void;
   readonly log: Logger;
-  /** Maximum concurrent connections. Further connections are reset. */
+  /**
+   * Maximum concurrent connections. One address may use at most half of the connections that other addresses leave
+   * free. Further connections are reset.
+   */
   readonly maxConnections?: number;
 }
 
@@ -40,6 +44,7 @@ const KEEP_ALIVE_MS = 30_000;
 export async function openForwarder(options: ForwarderOptions): Promise<Forwarder> {
   const { host, log, maxConnections = MAX_CONNECTIONS } = options;
   const sockets = new Set<Socket>();
+  const slots = createKeyedCounter();
   const over = new AbortController();
   const servers: Server[] = [];
   const bound: number[] = [];
@@ -51,11 +56,13 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     sockets.clear();
   };
   function take(socket: Socket, port: number): void {
-    if (sockets.size >= maxConnections) {
+    const { remoteAddress = '' } = socket;
+    if (!slots.hasShare(remoteAddress, maxConnections)) {
       socket.resetAndDestroy();
       options.onEnd('refused');
       return;
     }
+    const leave = slots.take(remoteAddress);
     sockets.add(socket);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.setNoDelay(true);
@@ -63,6 +70,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     socket.on('error', () => undefined);
     const disconnected = new AbortController();
     socket.once('close', () => {
+      leave();
       sockets.delete(socket);
       disconnected.abort(new Error('the client is gone'));
     });

@@ -3,6 +3,7 @@
  * access to user data, and reads only the path of a request.
  */
 import { createServer, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 
@@ -28,6 +29,12 @@ export interface MetricsText {
 }
 
 /**
+ * Maximum number of connections. A further connection closes the oldest of them, because probes take only
+ * milliseconds.
+ */
+const MAX_CONNECTIONS = 64;
+
+/**
  * Opens the listener.
  * @param options.timeoutMs time limit of each readiness check (default 2 s)
  * @param options.draining while it returns true, `/readyz` returns 503, so that no new traffic arrives
@@ -48,7 +55,13 @@ export async function openOpsServer(options: {
       return send(response, 405, 'method not allowed\n');
     route(path, response, options).catch((error: unknown) => send(response, 500, `${errorText(error)}\n`));
   });
-  server.maxConnections = 64;
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket) => {
+    const [oldest] = sockets;
+    if (sockets.size >= MAX_CONNECTIONS) oldest?.destroy();
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  });
   const { host, port } = options;
   const address = await listenOn(server, { host, port }).catch((error: unknown) => {
     const detail = `cannot listen on ${host}:${port}: ${errorReason(error)}`;

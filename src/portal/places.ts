@@ -14,9 +14,10 @@ export function createPlaces(limits: { readonly total: number; readonly perNode:
   const taken = createKeyedCounter();
   return {
     take(nodeId) {
-      if (taken.total >= limits.total) throw new TailcastError('OVERLOADED', 'too many recordings are open');
       if (taken.usedBy(nodeId) >= limits.perNode)
         throw new TailcastError('OVERLOADED', 'your node has too many open recordings');
+      if (!taken.hasShare(nodeId, limits.total))
+        throw new TailcastError('OVERLOADED', 'too many recordings are open');
       return taken.take(nodeId);
     },
   };

@@ -263,6 +263,21 @@ describe('the forwarder', () => {
     first.destroy();
   });
 
+  it('leaves connections for other addresses', async () => {
+    const { client, forwarder, outcomes } = await site((socket) => socket.pipe(socket), {
+      maxConnections: 8,
+    });
+    for (let at = 0; at < 8; at++) client();
+    await expect.poll(() => outcomes).toEqual(Array.from({ length: 4 }, () => 'refused'));
+    expect(forwarder.open).toBe(4);
+    const port = forwarder.ports[0]!;
+    const other = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' });
+    other.on('error', () => {});
+    other.write('x');
+    expect(String((await once(other, 'data'))[0])).toBe('x');
+    other.destroy();
+  });
+
   it('closes with connections open', async () => {
     const { client, forwarder } = await site((socket) => socket.pipe(socket));
     const socket = client();

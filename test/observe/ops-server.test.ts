@@ -1,4 +1,5 @@
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../../src/observe/ops-server.ts';
@@ -47,6 +48,15 @@ describe('ops server', () => {
     expect((await fetch(`${base}/livez`)).status).toBe(200);
     const draining = await open([working], true);
     expect([(await fetch(`${draining}/readyz`)).status]).toEqual([503]);
+  });
+
+  it('answers probes while another client holds all connections', async () => {
+    const base = await open([working]);
+    const held = Array.from({ length: 64 }, () => connect(Number(new URL(base).port), '127.0.0.1'));
+    for (const socket of held) socket.on('error', () => {});
+    await Promise.all(held.map((socket) => once(socket, 'connect')));
+    expect((await fetch(`${base}/livez`)).status).toBe(200);
+    for (const socket of held) socket.destroy();
   });
 
   it('serves nothing else', async () => {

@@ -24,6 +24,8 @@ import { shareReads } from './shared-reads.ts';
  * the response if a reset follows immediately.
  */
 const LINGER_MS = 1000;
+/** Maximum time for a client to read the response after its end, in milliseconds. */
+const UNREAD_MS = 10_000;
 
 /** `POST /v2/record` over HTTP/2. */
 export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
@@ -65,11 +67,24 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
   };
 }
 
-/** Drops the rest of the body for a while after the complete response, and then resets the stream. */
+/**
+ * Drops the rest of the body for a while after the complete response, and then resets the stream. If the client does
+ * not read the response, the reset also discards the response.
+ */
 export function drainBody(stream: ServerHttp2Stream): void {
   stream.resume();
-  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
-  stream.once('close', () => clearTimeout(timer));
+  const reset = (): void =>
+    stream.close(stream.writableFinished ? constants.NGHTTP2_NO_ERROR : constants.NGHTTP2_CANCEL);
+  // NOTE: `close` without an error code waits until the client has read the response.
+  const linger = setTimeout(() => {
+    if (stream.writableFinished) reset();
+    else stream.once('finish', reset);
+  }, LINGER_MS);
+  const unread = setTimeout(reset, UNREAD_MS);
+  stream.once('close', () => {
+    clearTimeout(linger);
+    clearTimeout(unread);
+  });
 }
 
 /** Transport over an upgraded HTTP/1.1 connection. */
