@@ -10,7 +10,7 @@ import { systemClock } from '../operator/clock.ts';
 import { createInformer, type InformerSource } from '../operator/informer.ts';
 import { KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
 import type { KubeObject } from '../operator/kube-object.ts';
-import { ended, problemOf, unavailable } from './messages.ts';
+import { accessRefused, ended, problemOf, unavailable } from './messages.ts';
 import type { AccessRecord, RecordSeal } from './record.ts';
 import { ACCESS_REQUEST, newObject, statusWith } from './request-object.ts';
 
@@ -31,6 +31,11 @@ const KEPT_MS = 7 * 86_400_000;
 const MAX_REMOVED = 50;
 /** Maximum number of objects. */
 const MAX_REQUESTS = 10_000;
+/**
+ * Maximum size of a new record, in characters. The API server accepts 65,536 (`deploy/access/accessrequest.yaml`). The
+ * difference is for the decisions.
+ */
+const MAX_NEW_RECORD = 40_000;
 /** Maximum time for which a record is used without confirmation by the API server. */
 const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
@@ -93,6 +98,8 @@ export class RequestStore {
   async create(record: AccessRecord, evidence: () => Promise<void>, signal: AbortSignal): Promise<void> {
     const { client } = this.#deps;
     if (this.#known.size >= MAX_REQUESTS) throw unavailable(`there are ${MAX_REQUESTS} access requests`);
+    if (JSON.stringify(record).length > MAX_NEW_RECORD)
+      throw accessRefused('the rule has too many groups, namespaces or approvers for one request');
     const created = await this.#call(signal, (limit) =>
       client.create(ACCESS_REQUEST, newObject(record), limit),
     );

@@ -36,6 +36,7 @@ import {
   grantingRuleOf,
   rulesFor,
   stateAt,
+  storedDecision,
   validApprovals,
 } from './rules.ts';
 
@@ -439,12 +440,12 @@ function decided(record: AccessRecord, decision: AccessDecision, nowMs: number):
   if (!isOpen) throw accessRefused(`request ${id} is ${state} already`);
   const isOwn = mayBeSamePerson(requester, by);
   if (isOwn && verdict !== 'revoked') throw accessRefused('a requester cannot decide about the own request');
-  const mayEnd = isOwn && verdict === 'revoked';
-  if (!mayEnd && (approvers === null || !mayDecide(approvers, requester, decision)))
+  if (!isOwn && (approvers === null || !mayDecide(approvers, requester, decision)))
     throw accessRefused(`you may not decide about request ${id}`);
   if (verdict === 'approved' && decisions.some((one) => mayBeSamePerson(one.by, by)))
     throw accessRefused(`you have approved request ${id} already`);
-  const next = { ...record, revision: record.revision + 1, decisions: [...decisions, decision] };
+  const stored = storedDecision(decision, approvers);
+  const next = { ...record, revision: record.revision + 1, decisions: [...decisions, stored] };
   if (verdict !== 'approved') return { ...next, state: verdict };
   if (!isApproved(next, { approvers: approvers ?? undefined })) return next;
   return { ...next, state: 'granted', expiresMs: nowMs + record.durationMs };

@@ -59,6 +59,19 @@ export function mayDecide(
   );
 }
 
+/**
+ * Returns a decision with only the groups and tags that later checks of an approval need. With all groups of the
+ * decider, the record could exceed its maximum size at the API server, and a revocation would fail.
+ */
+export function storedDecision(
+  decision: AccessDecision,
+  approvers: Omit<Approvers, 'count'> | null,
+): AccessDecision {
+  if (decision.verdict !== 'approved' || approvers === null) return { ...decision, groups: [], tags: [] };
+  const groups = decision.groups.filter((group) => approvers.groups.includes(group));
+  return { ...decision, groups, tags: decision.tags.filter((tag) => approvers.tags.includes(tag)) };
+}
+
 /** Returns the approvals that a rule accepts, one per person. */
 export function validApprovals(
   { requester, decisions }: AccessRecord,

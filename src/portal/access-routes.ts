@@ -59,13 +59,14 @@ export function registerAccess(
         const seconds = one('seconds');
         if (seconds !== undefined && !/^\d{1,7}$/.test(seconds))
           throw new TailcastError('USAGE', 'seconds is not a whole number');
+        const standing = await requesterIn(one('cluster'), request.portal, clusters);
         const record = await requests().request(
           {
             identity: caller.identity,
             own,
-            rules: caller.access ?? [],
-            recording: caller.recording,
-            cluster: one('cluster') ?? caller.cluster?.name,
+            rules: standing.access ?? [],
+            recording: standing.recording,
+            cluster: standing.cluster?.name,
             groups: all('group'),
             user: one('user'),
             writes: one('writes') === '1',
@@ -115,6 +116,24 @@ export function registerAccess(
       return answer(reply, requestView(record, viewer, requests().nowMs));
     },
   });
+}
+
+/**
+ * Returns the caller in the cluster that a new request names. Rules and recorders can differ between clusters.
+ * @throws TailcastError `CLUSTER_REFUSED` for a cluster without a rule of the caller
+ */
+async function requesterIn(
+  name: string | undefined,
+  portal: PortalRequest,
+  clusters: AccessDeps['clusters'],
+): Promise<Caller> {
+  const { caller } = portal;
+  if (caller !== undefined && (name === undefined || name === caller.cluster?.name)) return caller;
+  for (const cluster of clusters?.() ?? []) {
+    const found = cluster.name === name ? await standingIn(cluster, portal) : undefined;
+    if (found !== undefined) return found;
+  }
+  throw new TailcastError('CLUSTER_REFUSED', name);
 }
 
 /**

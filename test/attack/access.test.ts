@@ -265,6 +265,33 @@ describe('one person', () => {
     expect((await gateway.ask('GET', PODS, ...as(...groups))).elevation).toBeDefined();
   });
 
+  it.each(['approved', 'denied', 'revoked'] as const)(
+    'J14 is %s by somebody with very many groups',
+    async (verdict) => {
+      const many = Array.from({ length: 4000 }, (_, index) => `group-with-a-long-name-${index}`);
+      const rule = { ...RULE, approvers: { groups: ['leads'] } };
+      const gateway = rig.gateway(user('alice', [rule]));
+      const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+      const lead = (name: string) => ({ ...decider(user(name)), groupsIn: () => [...many, 'leads'] });
+      if (verdict === 'revoked') await gateway.access.decide(id, 'approved', lead('carol'), signal);
+      await gateway.access.decide(id, verdict, lead('bob'), signal);
+      const object = rig.api.objects.get(`${COLLECTION}/${id}`);
+      expect(object?.['status']).toMatchObject({ state: verdict === 'approved' ? 'granted' : verdict });
+      // maxLength in deploy/access/accessrequest.yaml
+      expect(JSON.stringify(object?.['status']).length).toBeLessThan(65_536);
+      if (verdict === 'approved')
+        expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
+    },
+  );
+
+  it('J14 cannot send a request that is too large for a revocation', async () => {
+    const names = Array.from({ length: 400 }, (_, index) => `${'x'.repeat(120)}-${index}`);
+    const gateway = rig.gateway(user('alice', [{ request: { groups: names } }]));
+    const error = await refusalOf(gateway.ask('GET', PODS, ...as(...names)));
+    expect(error.message).toContain('too many groups');
+    expect(rig.api.objects.size).toBe(0);
+  });
+
   it('J10 keeps access that another user has approved after a revocation', async () => {
     const gateway = rig.gateway(mallory);
     const { id } = await gateway.access.request(wish(['sre'], { durationMs: 3_600_000 }), signal);

@@ -184,6 +184,7 @@ describe('an approver of one cluster', () => {
         { clusters: ['a'], impersonate: { groups: ['viewers'] } },
         { clusters: ['b'], impersonate: { groups: ['leads'] } },
       ],
+      accessRules: [{ request: { groups: ['sre'] }, clusters: ['a'] }],
       settings: {
         portal: true,
         kubeconfig: access.api.kubeconfig,
@@ -209,6 +210,22 @@ describe('an approver of one cluster', () => {
         expect((await rig.get(requests, { host })).body).not.toContain(forA);
         expect(await approve(forA, host)).toBe(403);
       }
+      const send = async (query: string, host: string): Promise<string> => {
+        const headers = ['Content-Length', '0'];
+        const target = `${requests}?group=sre${query}`;
+        const { status, body } = await rig.get(target, { host, method: 'POST', headers });
+        return status === 201 ? String(JSON.parse(body).cluster) : `${status}`;
+      };
+      expect(await send('&cluster=a', 'gateway.test')).toBe('a');
+      expect(await send('', 'a.test')).toBe('a');
+      // the caller has no rule for c, and at the host of b only the rules for b count
+      for (const [name, host] of [
+        ['c', 'gateway.test'],
+        ['c', 'a.test'],
+        ['nowhere', 'gateway.test'],
+        ['a', 'b.test'],
+      ] as const)
+        expect(await send(`&cluster=${name}`, host)).toBe('403');
       expect((await rig.get(requests)).body).toContain(forB);
       expect(await approve(forB, 'gateway.test')).toBe(200);
     } finally {

@@ -12,6 +12,7 @@ import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts'
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
+import { ACCESS_CAPABILITY } from '../../src/tailnet/access-rules.ts';
 import { person } from '../proxy/rig.ts';
 import { settingsOf } from './settings.ts';
 import { listenOn } from './listen.ts';
@@ -141,6 +142,8 @@ export async function openClusterRig(options: {
   readonly content: object;
   readonly files?: Readonly<Record<string, string>>;
   readonly rules?: readonly unknown[];
+  /** Rules of the caller about access on request. */
+  readonly accessRules?: readonly unknown[];
   readonly settings?: Readonly<Record<string, unknown>>;
 }): Promise<ClusterRig> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-clusters-'));
@@ -164,12 +167,14 @@ export async function openClusterRig(options: {
     portal: false,
     ...options.settings,
   };
+  const identity = person(options.rules ?? [{ clusters: ['*'], impersonate: { groups: ['devs'] } }]);
+  const access = [ACCESS_CAPABILITY, options.accessRules ?? []] as const;
   const gateway = await startGateway({
     config: settingsOf(GATEWAY_SETTINGS, settings),
     environment: new Map(),
     log: createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } }),
     accessSink: { write: () => true, writableLength: 0 },
-    identity: person(options.rules ?? [{ clusters: ['*'], impersonate: { groups: ['devs'] } }]),
+    identity: { ...identity, capabilities: new Map([...identity.capabilities, access]) },
   });
   const tls = { ca: gateway.caPem, checkServerIdentity: () => undefined };
   const ops = async (name: string): Promise<string> => {
