@@ -36,7 +36,7 @@ export async function openRecorderAlerts(
       await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },
-    mark: ({ id }, rule, seconds) => reviews.mark(id, rule, seconds),
+    mark: (recording, rule, seconds) => reviews.mark(recording, rule, seconds),
     metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),
     log,
   });

@@ -3,10 +3,12 @@
  * `.reviews/<recording>/<time>-<random>`, so that concurrent writers do not overwrite each other. Documents without a
  * trusted signature are ignored. For each change, the recorder also stores an event, see `serving/api-reviews.ts`.
  */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { NO_REVIEW, REVIEW_TAG, type Review, type ReviewChange } from '../../wire/recorder-api/review.ts';
+import { recordedOwner } from '../library/recorded-owner.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import { createSignedDocuments } from './signed-documents.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
@@ -66,7 +68,7 @@ export interface Reviews {
   /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;
   /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
-  mark(recording: string, rule: string, seconds: number | undefined): Promise<void>;
+  mark(recording: Pick<Recording, 'id' | 'source'>, rule: string, seconds: number | undefined): Promise<void>;
 }
 
 /** Opens the reviews of a store. */
@@ -99,16 +101,13 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     all: async () => reviewsIn(await documents.all()),
     change: write,
     async mark(recording, rule, seconds) {
+      const { id } = recording;
       const by = `rule ${rule}`;
       const at = seconds === undefined ? {} : { seconds };
-      await write(
-        recording,
-        by,
-        { kind: 'comment', text: `Rule ${rule} matched.`, ...at },
-        `rule-${rule}-comment`,
-      );
-      const tag = rule.slice(0, MAX_TAG);
-      await write(recording, by, { kind: 'tag', text: tag }, `rule-${rule}-tag`);
+      const owner = ownerDigest(recording);
+      const comment = { kind: 'comment', text: `Rule ${rule} matched.`, ...at } as const;
+      await write(id, by, comment, `rule-${rule}-comment-${owner}`);
+      await write(id, by, { kind: 'tag', text: rule.slice(0, MAX_TAG) }, `rule-${rule}-tag-${owner}`);
     },
   };
 
@@ -122,14 +121,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const known = await documents.all();
     if (fixedName !== undefined && known.has(`${FOLDER}${recording}/${fixedName}`))
       return reviewsIn(known).get(recording) ?? NO_REVIEW;
-    const statements = [...known.values()];
-    const mine = statements.filter((statement) => statement.recording === recording);
-    if (mine.length >= MAX_CHANGES)
-      throw new TailcastError('USAGE', `a recording has at most ${MAX_CHANGES} comments and changes of tags`);
-    // One author may use at most half of the documents that other authors leave free, so that others can still write.
-    const written = statements.filter((statement) => statement.by === by).length;
-    if (written >= MAX_DOCUMENTS - statements.length)
-      throw new TailcastError('USAGE', `there is no space for more than ${written} of your comments`);
+    const mine = [...known.values()].filter((statement) => statement.recording === recording);
+    checkSpace(known, recording, by, fixedName);
     // Later changes win. The new change must have a later time, even if the clock is slow.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
@@ -141,6 +134,48 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     else await store.replaceDocument(name, content);
     return reviewsIn(documents.changed(name, statement)).get(recording) ?? NO_REVIEW;
   }
+}
+
+/**
+ * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
+ * others can still write. The marks of rules are not part of the limit of a recording, because their number is limited
+ * by the number of rules.
+ *
+ * @throws TailcastError `USAGE`
+ */
+function checkSpace(
+  known: ReadonlyMap<string, Statement>,
+  recording: string,
+  by: string,
+  markName: string | undefined,
+): void {
+  const author = authorOf(markName ?? '', by);
+  const written = [...known].filter(([name, statement]) => authorOf(name, statement.by) === author);
+  const kind = markName === undefined ? 'of your comments' : 'marks in recordings of this user';
+  if (written.length >= MAX_DOCUMENTS - known.size)
+    throw new TailcastError('USAGE', `there is no space for more than ${written.length} ${kind}`);
+  if (markName !== undefined) return;
+  const isHere = (statement: Statement): boolean => statement.recording === recording;
+  const here = [...known.values()].filter(isHere).length;
+  const writtenHere = written.filter(([, statement]) => isHere(statement)).length;
+  if (writtenHere >= MAX_CHANGES - here)
+    throw new TailcastError(
+      'USAGE',
+      `a recording has at most ${MAX_CHANGES} comments and changes of tags, and ${writtenHere} are yours`,
+    );
+}
+
+/**
+ * Returns the author of a document, for limits per author. The author of a mark is the recorded owner: one user must
+ * not use up the marks that a rule can write into recordings of other users.
+ */
+function authorOf(name: string, by: string): string {
+  const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];
+  return owner === undefined ? by : `owner ${owner}`;
+}
+
+function ownerDigest(recording: Pick<Recording, 'source'>): string {
+  return createHash('sha256').update(recordedOwner(recording)).digest('hex').slice(0, 16);
 }
 
 /** Removes the review of a removed recording. */
