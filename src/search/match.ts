@@ -5,7 +5,13 @@
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
 import { hitOf, markedPhrases, shownHit, type MarkedPhrases } from './hit.ts';
-import { findPattern, PatternSet, type PatternLine, type RulePattern } from './patterns.ts';
+import {
+  findPattern,
+  PatternSet,
+  type PatternLine,
+  type RulePattern,
+  type SessionPatterns,
+} from './patterns.ts';
 import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
 import { joinNames, ruledNamespaces, type Hit, type Moment, type SessionNames } from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
@@ -30,14 +36,14 @@ export interface RuleMatch {
   readonly rule: string;
   /** Position of the matching words. */
   readonly hit?: Hit;
-  /** True if the pattern of the rule is too slow, and was switched off before it matched. */
+  /** True if the pattern of the rule is too slow for this session, and was switched off before it matched. */
   readonly isSlow?: true;
 }
 
-/** The patterns of all rules. */
+/** The patterns of all rules, for one session. */
 interface RulePatterns {
-  readonly output: PatternSet;
-  readonly command: PatternSet;
+  readonly output: SessionPatterns;
+  readonly command: SessionPatterns;
 }
 
 /**
@@ -47,16 +53,18 @@ interface RulePatterns {
 export function createWatches(rules: readonly WatchedRule[], cpuMs: () => number): () => RuleWatch {
   const hasPatterns = rules.some(({ pattern }) => pattern !== undefined);
   const patterns = hasPatterns ? compilePatterns(rules, cpuMs) : undefined;
-  return () => new RuleWatch(rules, patterns);
+  return () => new RuleWatch(rules, patterns?.());
 }
 
-function compilePatterns(rules: readonly WatchedRule[], cpuMs: () => number): RulePatterns {
+function compilePatterns(rules: readonly WatchedRule[], cpuMs: () => number): () => RulePatterns {
   const of = (kind: RulePattern['in']): PatternSet =>
     new PatternSet(
       rules.flatMap(({ id, pattern }) => (pattern?.in === kind ? [{ id, source: pattern.source }] : [])),
       cpuMs,
     );
-  return { output: of('output'), command: of('command') };
+  const output = of('output');
+  const command = of('command');
+  return () => ({ output: output.forSession(), command: command.forSession() });
 }
 
 /** Number of characters that are collected before they are compared with the patterns. */
@@ -83,7 +91,7 @@ export class RuleWatch {
     this.#patterns = patterns;
   }
 
-  /** True if a rule has a pattern for output. */
+  /** True if the session uses a pattern for output. */
   get readsOutput(): boolean {
     return this.#patterns?.output.isEmpty === false;
   }

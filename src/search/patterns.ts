@@ -1,7 +1,8 @@
 /**
- * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. A CPU budget
- * limits each set of patterns. A set that exceeds its budget is divided until the slow pattern is the only one in its
- * set. Only this pattern is switched off.
+ * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. Each session
+ * has a CPU budget for each set of patterns. A session that exceeds the budget of a set uses the two halves of the set
+ * from then on. A session that exceeds the budget of a single pattern no longer uses this pattern. Other sessions do
+ * not change, so that the output of one user never switches off a rule for other users.
  */
 import { RE2JS, RE2Set } from 're2js';
 
@@ -32,10 +33,14 @@ const MAX_PROGRAM = 2000;
 const MAX_STATE_BYTES = 4 * 1024 ** 2;
 const MIN_STATE_BYTES = 64 * 1024;
 
-/** CPU budget of a set of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a log. */
+/**
+ * CPU budget of a session for a set of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a log.
+ */
 const PATTERN_LIMITS = {
-  /** Maximum unused CPU time that a set can accumulate, in milliseconds. */
+  /** Maximum unused CPU time that a session can accumulate for a single pattern, in milliseconds. */
   reserveMs: 200,
+  /** The same for several patterns. A smaller limit is enough, because the session continues with all of them. */
+  sharedReserveMs: 50,
   nsPerCharacter: 100,
 } as const;
 
@@ -63,18 +68,19 @@ export interface NamedPattern {
   readonly source: string;
 }
 
+/** Compiled patterns. */
 interface Group {
   readonly patterns: readonly NamedPattern[];
   readonly set: RE2Set;
-  creditMs: number;
+  /** The two halves of the patterns. They are compiled on first use. */
+  halves?: readonly Group[];
 }
 
-/** All patterns for output, or all for commands. The sessions of a process share the set. */
+/** All patterns for output, or all for commands. The sessions of a process share the compiled patterns. */
 export class PatternSet {
   readonly #cpuMs: () => number;
   readonly #stateBytes: number;
-  #groups: readonly Group[];
-  #slow: string[] = [];
+  readonly #groups: readonly Group[];
 
   /** @param cpuMs CPU time of this thread, in milliseconds */
   constructor(patterns: readonly NamedPattern[], cpuMs: () => number) {
@@ -83,12 +89,54 @@ export class PatternSet {
     this.#groups = patterns.length === 0 ? [] : [this.#groupOf(patterns)];
   }
 
-  /** True if no pattern is in use. */
+  /** Returns all patterns for a new session. */
+  forSession(): SessionPatterns {
+    return new SessionPatterns(this.#groups, (group) => this.#halvesOf(group), this.#cpuMs);
+  }
+
+  /** Returns the halves of a group, or nothing if the group has only one pattern. */
+  #halvesOf(group: Group): readonly Group[] {
+    const { patterns } = group;
+    if (patterns.length === 1) return [];
+    const middle = Math.ceil(patterns.length / 2);
+    group.halves ??= [patterns.slice(0, middle), patterns.slice(middle)].map((half) => this.#groupOf(half));
+    return group.halves;
+  }
+
+  #groupOf(patterns: readonly NamedPattern[]): Group {
+    const bytes = Math.max(MIN_STATE_BYTES, Math.floor(this.#stateBytes * patterns.length));
+    const set = new RE2Set(RE2Set.UNANCHORED, 0, bytes);
+    for (const { source } of patterns) set.add(source);
+    set.compile();
+    return { patterns, set };
+  }
+}
+
+/** A group with the CPU time that the session may still use for it. */
+interface BudgetedGroup {
+  readonly group: Group;
+  readonly creditMs: number;
+}
+
+/** The patterns that one session uses. */
+export class SessionPatterns {
+  readonly #halvesOf: (group: Group) => readonly Group[];
+  readonly #cpuMs: () => number;
+  #groups: readonly BudgetedGroup[];
+  #slow: readonly string[] = [];
+
+  constructor(groups: readonly Group[], halvesOf: (group: Group) => readonly Group[], cpuMs: () => number) {
+    this.#halvesOf = halvesOf;
+    this.#cpuMs = cpuMs;
+    this.#groups = groups.map(withReserve);
+  }
+
+  /** True if the session uses no pattern. */
   get isEmpty(): boolean {
     return this.#groups.length === 0;
   }
 
-  /** Rule ids of all patterns that were switched off because they exceeded their budget. */
+  /** Rule ids of all patterns that the session no longer uses, because it exceeded the budget of the pattern. */
   get slow(): readonly string[] {
     return this.#slow;
   }
@@ -98,8 +146,8 @@ export class PatternSet {
     const found = new Map<string, PatternLine>();
     const characters = lines.reduce((sum, { text }) => sum + text.length, 0);
     const earnedMs = (characters * PATTERN_LIMITS.nsPerCharacter) / 1e6;
-    const groups: Group[] = [];
-    for (const group of this.#groups) {
+    const groups: BudgetedGroup[] = [];
+    for (const { group, creditMs } of this.#groups) {
       const startMs = this.#cpuMs();
       for (const line of lines) {
         for (const index of group.set.match(line.text)) {
@@ -108,28 +156,25 @@ export class PatternSet {
         }
       }
       const usedMs = this.#cpuMs() - startMs;
-      group.creditMs = Math.min(PATTERN_LIMITS.reserveMs, group.creditMs + earnedMs) - usedMs;
-      groups.push(...(group.creditMs < 0 ? this.#divided(group) : [group]));
+      const leftMs = Math.min(reserveMsOf(group), creditMs + earnedMs) - usedMs;
+      groups.push(...(leftMs < 0 ? this.#divided(group) : [{ group, creditMs: leftMs }]));
     }
     this.#groups = groups;
     return found;
   }
 
-  /** Divides a group that exceeded its budget into two. If the group has only one pattern, switches the pattern off. */
-  #divided({ patterns }: Group): readonly Group[] {
-    if (patterns.length === 1) {
-      this.#slow = [...this.#slow, ...patterns.map(({ id }) => id)];
-      return [];
-    }
-    const middle = Math.ceil(patterns.length / 2);
-    return [this.#groupOf(patterns.slice(0, middle)), this.#groupOf(patterns.slice(middle))];
+  /** Returns the halves of a group whose budget was exceeded. Removes a single pattern. */
+  #divided(group: Group): readonly BudgetedGroup[] {
+    const halves = this.#halvesOf(group);
+    if (halves.length === 0) this.#slow = [...this.#slow, ...group.patterns.map(({ id }) => id)];
+    return halves.map(withReserve);
   }
+}
 
-  #groupOf(patterns: readonly NamedPattern[]): Group {
-    const bytes = Math.max(MIN_STATE_BYTES, Math.floor(this.#stateBytes * patterns.length));
-    const set = new RE2Set(RE2Set.UNANCHORED, 0, bytes);
-    for (const { source } of patterns) set.add(source);
-    set.compile();
-    return { patterns, set, creditMs: PATTERN_LIMITS.reserveMs };
-  }
+function withReserve(group: Group): BudgetedGroup {
+  return { group, creditMs: reserveMsOf(group) };
+}
+
+function reserveMsOf({ patterns }: Group): number {
+  return patterns.length === 1 ? PATTERN_LIMITS.reserveMs : PATTERN_LIMITS.sharedReserveMs;
 }

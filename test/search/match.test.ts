@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { RuleWatch } from '../../src/search/match.ts';
+import { createWatches, RuleWatch } from '../../src/search/match.ts';
 import { parseQuery, printQuery, QueryError, type Query } from '../../src/search/query.ts';
 import type { SessionNames } from '../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../src/search/viewer-terms.ts';
@@ -88,4 +88,25 @@ describe('a rule', () => {
     const longer = [...needle, moment(120, 'later')];
     expect(watch(query('needle'), everything, 1_120_000).match(over, longer, true)).toHaveLength(1);
   });
+});
+
+it('a pattern is switched off only for the session whose output makes it slow', () => {
+  const pattern = { in: 'output', source: '(?i)aws.{0,40}(key|secret).{0,40}[0-9a-zA-Z/+]{40}' } as const;
+  const rule = { id: 'aws', query: { clauses: [] }, may: everything, sinceMs: 0, pattern };
+  const createWatch = createWatches([rule], () => {
+    const { user, system } = process.threadCpuUsage();
+    return (user + system) / 1000;
+  });
+  const running = createWatch();
+  const hostile = createWatch();
+  let seed = 1;
+  const word = (): string =>
+    ['aws', 'AWS', 'key', 'secret', '0a'][(seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648) % 5] ?? '';
+  for (let lines = 0; hostile.readsOutput && lines < 20_000; lines += 1)
+    hostile.output({ at: 1, text: Array.from({ length: 50 }, word).join('').replaceAll(/.{39}/g, '$& ') });
+  expect(hostile.match(names('n_hostile'), [], false)).toEqual([{ rule: 'aws', isSlow: true }]);
+  for (const watching of [running, createWatch()]) {
+    watching.output({ at: 1, text: `aws_secret_access_key = ${'a1B2'.repeat(10)}` });
+    expect(watching.match(names('n_other'), [], false)).toMatchObject([{ rule: 'aws', hit: { at: 1 } }]);
+  }
 });

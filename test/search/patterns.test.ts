@@ -1,12 +1,21 @@
 /** Patterns of rules: matches, and a costly pattern that is disabled while the others continue. */
 import { describe, expect, it } from 'vitest';
-import { patternProblem, PatternSet } from '../../src/search/patterns.ts';
+import {
+  patternProblem,
+  PatternSet,
+  type NamedPattern,
+  type SessionPatterns,
+} from '../../src/search/patterns.ts';
 
 const line = (text: string, at = 1): { readonly at: number; readonly text: string } => ({ at, text });
 
-describe('a set of patterns', () => {
+/** Returns the patterns of one session. */
+const patternsFor = (patterns: readonly NamedPattern[], cpuMs: () => number): SessionPatterns =>
+  new PatternSet(patterns, cpuMs).forSession();
+
+describe('the patterns of a session', () => {
   it('returns the first matching line of each pattern', () => {
-    const set = new PatternSet(
+    const set = patternsFor(
       [
         { id: 'key', source: 'AKIA[0-9A-Z]{4}' },
         { id: 'root', source: String.raw`^root:\w*:0:` },
@@ -30,7 +39,7 @@ describe('a set of patterns', () => {
 
   it('takes linear time for patterns that take exponential time elsewhere', () => {
     const sources = ['(a+)+$', '(a|aa)+$', '(.*)*x$', '^(([a-z])+.)+[A-Z]([a-z])+$'];
-    const set = new PatternSet(
+    const set = patternsFor(
       sources.map((source) => ({ id: source, source })),
       () => 0,
     );
@@ -42,7 +51,7 @@ describe('a set of patterns', () => {
   it('is divided and switched off if each part is too slow', () => {
     let now = 0;
     const sources = ['one', 'two', 'three', 'four', 'five'];
-    const set = new PatternSet(
+    const set = patternsFor(
       sources.map((source) => ({ id: source, source })),
       () => (now += 150),
     );
@@ -53,10 +62,29 @@ describe('a set of patterns', () => {
 
   it('keeps fast patterns for ever', () => {
     let now = 0;
-    const set = new PatternSet([{ id: 'a', source: 'needle' }], () => (now += 0.5));
+    const set = patternsFor([{ id: 'a', source: 'needle' }], () => (now += 0.5));
     for (let round = 0; round < 1000; round += 1) set.match([line('x'.repeat(20_000))]);
     expect(set.slow).toEqual([]);
     expect(set.match([line('a needle')]).has('a')).toBe(true);
+  });
+
+  it('are not switched off by the output of another session', () => {
+    let now = 0;
+    let costMs = 0;
+    const set = new PatternSet(
+      ['needle', 'other', 'third'].map((source) => ({ id: source, source })),
+      () => (now += costMs),
+    );
+    const running = set.forSession();
+    const hostile = set.forSession();
+    costMs = 250;
+    for (let round = 0; round < 10; round += 1) hostile.match([line('hay')]);
+    expect(hostile.isEmpty).toBe(true);
+    costMs = 0;
+    for (const session of [running, set.forSession()]) {
+      expect(session.match([line('a needle')]).has('needle')).toBe(true);
+      expect(session.slow).toEqual([]);
+    }
   });
 
   it('finds the costly pattern among 200 in real time, and goes on with the others', () => {
@@ -66,7 +94,7 @@ describe('a set of patterns', () => {
     }));
     const slow = { id: 'slow', source: 'a.{1,450}b.{1,450}c' };
     expect(patternProblem(slow.source)).toBeUndefined();
-    const set = new PatternSet([...patterns, slow], () => {
+    const set = patternsFor([...patterns, slow], () => {
       const { user, system } = process.threadCpuUsage();
       return (user + system) / 1000;
     });

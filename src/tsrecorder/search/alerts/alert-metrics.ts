@@ -5,7 +5,7 @@ import { createMakers } from '../../../observe/metric-makers.ts';
 export interface AlertStatus {
   readonly waiting: number;
   readonly oldestSeconds: number;
-  /** Number of rules that were switched off. */
+  /** Number of rules that were switched off for a session since the recorder started. */
   readonly slowRules: number;
 }
 
@@ -22,7 +22,7 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   );
   gauge(
     'tailcast_recorder_rules_slow',
-    'Rules that were switched off because their pattern is too slow.',
+    'Rules whose pattern was too slow for a session.',
     () => status().slowRules,
   );
   return {

@@ -106,7 +106,7 @@ class RecorderAlerts implements Alerts {
   /** Rules about access requests, by id. */
   readonly #accessRules: readonly (readonly [id: string, rule: AlertRule])[];
   readonly #senders: ReadonlyMap<string, WebhookSender>;
-  /** Names of the rules that were switched off. */
+  /** Names of the rules that were switched off for a session. */
   readonly #slow = new Set<string>();
   readonly #closing = new AbortController();
   #background: Promise<void> = Promise.resolve();
@@ -152,7 +152,7 @@ class RecorderAlerts implements Alerts {
   async #act(recording: Recording, { rule: id, hit, isSlow }: RuleMatch): Promise<void> {
     const rule = this.#byId.get(id);
     if (rule === undefined) return;
-    if (isSlow === true) return this.#reportSlow(rule.name);
+    if (isSlow === true) return this.#reportSlow(rule.name, recording.id);
     const { log, mark, order } = this.#options;
     const { name, action = 'notify' } = rule;
     if (action === 'notify') return;
@@ -168,10 +168,9 @@ class RecorderAlerts implements Alerts {
     }
   }
 
-  #reportSlow(rule: string): void {
-    if (this.#slow.has(rule)) return;
+  #reportSlow(rule: string, recording: string): void {
     this.#slow.add(rule);
-    this.#options.log.error({ rule }, 'a rule is too slow and was switched off until the recorder restarts');
+    this.#options.log.error({ rule, recording }, 'a rule is too slow and was switched off for this session');
   }
 
   async eventStored(event: string): Promise<void> {
