@@ -110,7 +110,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   ],
   operator: ['bounded-map', 'async', 'wire', 'kube', 'observe', 'errors'],
   nameserver: ['async', 'followed-file', 'listen', 'wire', 'observe', 'errors'],
-  forwarder: ['listen', 'observe', 'errors'],
+  forwarder: ['listen', 'keyed-counter', 'observe', 'errors'],
   ingress: [
     'async',
     'memory',
