@@ -132,7 +132,7 @@ export interface Comparison {
   readonly shrunk: readonly string[];
 }
 
-/** Compares numbers of violations with the baseline. A unit that is missing in the baseline may have no violations. */
+/** Compares numbers of violations with the baseline. A unit that is missing in the baseline must have no violations. */
 export function compareCounts(
   baseline: Readonly<Record<string, number>>,
   counts: Readonly<Record<string, number>>,

@@ -5,7 +5,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 import { parseDuration } from '../tailnet/access-rules.ts';
 import { contextPortal } from './context-archive.ts';
-import { plain, print, printJson } from './output.ts';
+import { formatDuration, plain, print, printJson } from './output.ts';
 import { requestApi } from './recorder-archive.ts';
 
 const REQUEST = z.object({
@@ -15,6 +15,8 @@ const REQUEST = z.object({
   requester: z.string(),
   node: z.string(),
   reason: z.string(),
+  durationSeconds: z.number(),
+  /** End of the granted access, or of the time to decide about a pending request. */
   expiresAt: z.string(),
   decisions: z.array(z.object({ verdict: z.string(), by: z.string(), reason: z.string() })),
   isMine: z.boolean(),
@@ -109,13 +111,18 @@ async function report(request: Request, options: Options, { stdout }: CommandCon
   return request.state === 'granted' || request.state === 'pending' ? 0 : 1;
 }
 
-function lineOf({ id, state, access, requester, reason, expiresAt, decisions }: Request): string {
+function lineOf(request: Request): string {
+  const { id, state, access, requester, reason, decisions } = request;
   const by = decisions.map(
     (one) => `${one.verdict} by ${one.by}${one.reason === '' ? '' : ` (${one.reason})`}`,
   );
-  const until = state === 'granted' || state === 'pending' ? `until ${expiresAt}` : '';
-  const texts = [id, state, access, requester, until, ...by, reason === '' ? '' : `"${reason}"`];
+  const texts = [id, state, access, requester, timeOf(request), ...by, reason === '' ? '' : `"${reason}"`];
   return plain(texts.filter((text) => text !== '').join('  '));
+}
+
+function timeOf({ state, durationSeconds, expiresAt }: Request): string {
+  if (state === 'pending') return `for ${formatDuration(durationSeconds)}, decide before ${expiresAt}`;
+  return state === 'granted' ? `until ${expiresAt}` : '';
 }
 
 function textOf(value: unknown): string | undefined {

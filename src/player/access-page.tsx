@@ -3,6 +3,7 @@
  * each decision with a second click, or by pressing the same key again.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { durationText } from './format.ts';
 
 export type CallGateway = (path: string, method: 'GET' | 'POST') => Promise<Response>;
 
@@ -16,6 +17,8 @@ interface AccessRequest {
   readonly cluster?: string;
   readonly namespaces: readonly string[];
   readonly reason: string;
+  readonly durationSeconds: number;
+  /** End of the granted access, or of the time to decide about a pending request. */
   readonly expiresAt: string;
   readonly approvalsNeeded: number;
   readonly decisions: readonly { readonly verdict: string; readonly by: string; readonly reason: string }[];
@@ -96,7 +99,7 @@ function RequestRow({
 }) {
   const [armed, setArmed] = useState<string>();
   const row = useRef<HTMLLIElement>(null);
-  const { id, state, access, requester, node, cluster, namespaces, reason, expiresAt, decisions } = request;
+  const { id, state, access, requester, node, cluster, namespaces, reason, decisions } = request;
   useEffect(() => {
     if (location.hash === `#${id}`) row.current?.focus();
   }, [id]);
@@ -117,7 +120,7 @@ function RequestRow({
   return (
     <li ref={row} tabIndex={0} onKeyDown={onKeyDown} data-id={id}>
       <strong>{access}</strong> for {requester} ({node}){where === '' ? '' : ` in ${where}`}: {state}
-      {state === 'granted' || state === 'pending' ? `, until ${new Date(expiresAt).toLocaleString()}` : ''}
+      {timeOf(request)}
       {decisions.map(({ verdict, by, reason: why }) => (
         <span key={`${verdict} ${by}`}>{`. ${verdict} by ${by}${why === '' ? '' : `: ${why}`}`}</span>
       ))}
@@ -143,4 +146,10 @@ async function read<T>(asked: Promise<Response>): Promise<T> {
   const body = (await response.json()) as T & { readonly message?: string };
   if (response.ok) return body;
   throw new Error(body.message ?? `the gateway returned ${response.status}`);
+}
+
+function timeOf({ state, durationSeconds, expiresAt }: AccessRequest): string {
+  const time = new Date(expiresAt).toLocaleString();
+  if (state === 'pending') return `, for ${durationText(durationSeconds)}, decide before ${time}`;
+  return state === 'granted' ? `, until ${time}` : '';
 }

@@ -66,8 +66,8 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 }
 
 /**
- * Maximum size of an automatic check, in bytes, because the check reads the complete recording. For larger recordings,
- * the viewer starts the check with a click.
+ * Maximum size, in bytes, of a recording that is checked automatically. A check reads the complete recording, so the
+ * viewer starts the check of a larger recording with a click.
  */
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 

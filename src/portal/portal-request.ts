@@ -111,7 +111,7 @@ export class PortalRequest {
     const { account, inbound } = this;
     const response = this.#response;
     const isStream = response instanceof Http2ServerResponse;
-    // a stream that the client has reset may not be closed yet
+    // if the client has reset a stream, the stream is possibly still open
     if (this.signal.aborted || account.begun || (isStream && response.stream.destroyed)) {
       if (!isStream) response.destroy();
       else if (!response.stream.closed) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);

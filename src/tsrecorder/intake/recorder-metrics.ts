@@ -178,7 +178,9 @@ function createRecordingCounter(registry: Registry): Counter<'state' | 'result'>
 function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => IntakeStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
-    help: 'Sessions in the spool: running, cut (may be continued), storing (stopped, not in the store), unreadable.',
+    help:
+      'Sessions in the spool: running, cut (can still be continued), storing (ended, but not yet in the store), ' +
+      'unreadable.',
     labelNames: ['state'],
     registers: [registry],
     collect() {

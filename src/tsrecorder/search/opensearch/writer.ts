@@ -4,8 +4,8 @@
  * The version of a document is the time when the recorder started to read the recording. If two recorders write one
  * session, the recorder that started to read later wins. Version conflicts are therefore not errors.
  *
- * The document of a session is written twice. The first write precedes the moments; it contains an empty version and
- * the maximum number of moments. The second write follows the moments. If a crash occurs between the two writes, the
+ * The document of a session is written twice: before and after the documents of its moments. The first write contains
+ * an empty version and the maximum number of moments. If a crash occurs between the two writes, the
  * recorder finds the session by its empty version and writes it again. Writes become visible only after a refresh.
  */
 import { z } from 'zod';
