@@ -9,8 +9,8 @@ import { recordingId } from '../../store/key.ts';
 
 const text = z.string().max(1024);
 const texts = z.array(text).max(100).readonly();
-/** The last second of the year 9999. */
-const MAX_TIMESTAMP = 253_402_300_799;
+/** Maximum time of an event after the current time, in seconds. */
+const MAX_AHEAD_SECONDS = 86_400;
 
 /** Schema of a notice in the journal. */
 export const ACCESS_NOTICE = z.object({
@@ -43,7 +43,7 @@ const EVENT = z.object({
   stableID: text,
   event: z.object({
     type: z.literal(ACCESS_EVENT_TYPE),
-    timestamp: z.int().min(0).max(MAX_TIMESTAMP),
+    timestamp: z.int().min(0),
     access: ACCESS_NOTICE.omit({ by: true, gateway: true }),
     source: z.object({ node: text, nodeUser: text.exactOptional() }),
     destination: z.object({ node: text }),
@@ -61,10 +61,11 @@ export interface NamedNotice {
 
 /**
  * Parses a stored event.
+ * @param nowMs milliseconds since the epoch
  * @returns undefined for other events. Also undefined for an approval that completes a request, because its `granted`
  * step follows
  */
-export function parseAccessNotice(stored: string): NamedNotice | undefined {
+export function parseAccessNotice(stored: string, nowMs: number): NamedNotice | undefined {
   if (!stored.includes(ACCESS_EVENT_TYPE)) return undefined;
   const parsed = EVENT.safeParse(jsonOrUndefined(stored));
   if (!parsed.success) return undefined;
@@ -72,7 +73,10 @@ export function parseAccessNotice(stored: string): NamedNotice | undefined {
   const { access, source, destination, timestamp } = event;
   if (access.step === 'approved' && access.approvalsMissing === 0) return undefined;
   const by = source.nodeUser ?? source.node;
-  const time = `${new Date(timestamp * 1000).toISOString().slice(0, 19)}Z`;
+  // An event with a forged time in the far future would have marks that never expire. Use the receive time then.
+  const nowSeconds = nowMs / 1000;
+  const seconds = timestamp > nowSeconds + MAX_AHEAD_SECONDS ? nowSeconds : timestamp;
+  const time = `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
   return {
     notice: { ...access, by, gateway: destination.node },
     key: [stableID, access.request, access.step, by].join('\0'),

@@ -174,10 +174,10 @@ class RecorderAlerts implements Alerts {
   }
 
   async eventStored(event: string): Promise<void> {
-    const named = this.#accessRules.length === 0 ? undefined : parseAccessNotice(event);
+    const firedAtMs = Math.floor(this.#options.nowMs());
+    const named = this.#accessRules.length === 0 ? undefined : parseAccessNotice(event, firedAtMs);
     if (named === undefined) return;
     const { notice, key, session } = named;
-    const firedAtMs = Math.floor(this.#options.nowMs());
     const alerts = this.#accessRules.map(([ruleId, { name: rule, webhook = '' }]) => {
       const id = alertIdOf(ruleId, key);
       return { id, rule, query: '', webhook, session, firedAtMs, marks: [], access: notice };

@@ -231,6 +231,17 @@ describe('a step of an access request', () => {
   });
 });
 
+it('a step with a time in the far future has marks that expire', async () => {
+  await using receiver = await openReceiver();
+  await using rig = await createRig({ alerts: alerts(receiver.url) });
+  const step = encodeStep({ step: 'requested', record: RECORD, by: RECORD.requester }, 0);
+  await post(rig, JSON.stringify({ ...(JSON.parse(step) as object), timestamp: 253_402_300_799 }));
+  await delivered(receiver, 1);
+  const [, session = ''] = /"session":"([^"]+)"/.exec(await journalOf(rig)) ?? [];
+  const ms = Date.parse(parseRecordingId(session)?.time ?? '');
+  expect(Math.abs(ms - Date.now())).toBeLessThan(3_600_000);
+});
+
 describe('chat messages', () => {
   const bodyFor = async (format: 'slack' | 'teams' | 'mattermost'): Promise<string> => {
     await using receiver = await openReceiver();
