@@ -51,6 +51,7 @@ const evidenceSchema = z.strictObject({
   cast: seal,
   notes: seal.exactOptional(),
 }) satisfies z.ZodType<SidecarEvidence>;
+const idSchema = z.object({ recording: z.object({ id: z.string() }) });
 const documentSchema = z.object({ evidence: evidenceSchema });
 
 /** Adds evidence and a signature. @param document result of `encodeSidecar` */
@@ -71,6 +72,20 @@ export function parseSignedSidecar(document: string): SignedSidecar | undefined 
   const { message, keyId, signature } = signed;
   const evidence = documentSchema.safeParse(jsonOrUndefined(document)).data?.evidence;
   return evidence === undefined ? undefined : { evidence, keyId, message: Buffer.from(message), signature };
+}
+
+/** True if this key signed the sidecar for this recording and these files. */
+export function isSidecarOf(
+  document: string,
+  recording: string,
+  { cast, notes }: { readonly cast: LineSeal; readonly notes: LineSeal | undefined },
+  key: SigningKey,
+): boolean {
+  const signed = parseSignedSidecar(document);
+  if (signed?.keyId !== key.public.id || !key.public.verifies(signed.message, signed.signature)) return false;
+  const { evidence } = signed;
+  const id = idSchema.safeParse(jsonOrUndefined(document)).data?.recording.id;
+  return id === recording && evidence.cast.chain === cast.chain && evidence.notes?.chain === notes?.chain;
 }
 
 /** True if the document has evidence, even if the evidence is unreadable. */

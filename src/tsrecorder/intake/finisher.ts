@@ -8,10 +8,11 @@ import type { Logger } from '../../observe/logger.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
+import { isSidecarOf } from '../evidence/signed-sidecar.ts';
 import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { finalResult, finalState, problemOf } from '../library/session-facts.ts';
-import { sessionMark, type SessionPart } from '../library/session-part.ts';
+import { sessionMark as markOf, type SessionPart } from '../library/session-part.ts';
 import { encodeSidecar } from '../library/sidecar.ts';
 import { removeSpool, type SpoolPosition } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
@@ -42,7 +43,7 @@ export interface OverUpload extends StartedUpload, SpoolPosition {
 
 export interface FinisherOptions {
   readonly store: RecordingStore;
-  readonly evidence: Pick<SessionEvidence, 'sign' | 'ended'>;
+  readonly evidence: Pick<SessionEvidence, 'sign' | 'ended' | 'key'>;
   readonly log: Logger;
   /** Pause after the first failure. The pause doubles up to `maxRetryMs`. */
   readonly retryMs: number;
@@ -138,7 +139,7 @@ async function store(
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;
   const { part, isWhole } = placeOf(upload);
-  const mark = sessionMark(upload.meta.nodeId, part.session);
+  const mark = markOf(upload.meta.nodeId, part.session);
   const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
   const start = await describeStart(upload);
   let key: RecordingKey = upload.meta;
@@ -165,9 +166,12 @@ async function store(
     const sidecar = await evidence.sign(start, files, document);
     try {
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
+      const isOwnSidecar = (stored: string): boolean =>
+        isSidecarOf(stored, recording.id, files, evidence.key);
       // A recording under another key may be a second copy of the session.
       const isSingle = isWhole && key === upload.meta;
-      await into.finish({ key, ...sources, sidecar, sessionMark: isSingle ? undefined : mark });
+      const sessionMark = isSingle ? undefined : mark;
+      await into.finish({ key, ...sources, sidecar, isOwnSidecar, sessionMark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;

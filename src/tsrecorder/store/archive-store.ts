@@ -36,6 +36,7 @@ import {
   type ObjectStat,
   type RecordingStore,
 } from './store.ts';
+import { hasNotesAndSidecar, hasSameBytes } from './stored-copy.ts';
 
 /** Format of new casts. `sealed`: compressed and encrypted. */
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
@@ -161,8 +162,8 @@ export function createArchiveStore(
 }
 
 /**
- * Stores the archive `stored` of an upload. Does nothing if an earlier attempt stored the same cast, even in another
- * format or with another version of zstd.
+ * Stores the archive `stored` of an upload. Does nothing if an earlier attempt stored it, even in another format or
+ * with another version of zstd.
  */
 async function finishAgain(
   store: RecordingStore,
@@ -178,24 +179,11 @@ async function finishAgain(
   }
 }
 
-async function isStored(
-  store: RecordingStore,
-  { key, castPath, castBytes }: FinishedUpload,
-): Promise<boolean> {
-  if ((await store.stat(key, 'cast'))?.bytes !== castBytes) return false;
-  const file = await open(castPath, 'r');
-  try {
-    let position = 0;
-    for await (const chunk of store.read(key, 'cast')) {
-      const ours = Buffer.alloc(chunk.length);
-      const { bytesRead } = await file.read(ours, 0, ours.length, position);
-      if (bytesRead !== chunk.length || !ours.equals(chunk)) return false;
-      position += chunk.length;
-    }
-    return position === castBytes;
-  } finally {
-    await file.close();
-  }
+async function isStored(store: RecordingStore, upload: FinishedUpload): Promise<boolean> {
+  return (
+    (await hasSameBytes(store, upload, 'cast', upload.castPath, upload.castBytes)) &&
+    (await hasNotesAndSidecar(store, upload))
+  );
 }
 
 type NewSeal = ReturnType<SealKeys['seal']>;

@@ -2,7 +2,7 @@
  * Store in a local directory, with the layout of the reference (`key.ts`). Sidecar and notes are next to the recording.
  */
 import { randomUUID } from 'node:crypto';
-import { opendir, rename, stat } from 'node:fs/promises';
+import { opendir, rename, stat as statFile } from 'node:fs/promises';
 import { basename, dirname, join, relative, sep } from 'node:path';
 import { isSystemError, TailcastError } from '../../errors.ts';
 import {
@@ -32,6 +32,7 @@ import {
 } from './key.ts';
 import type { ByteRange } from '../files/file-range.ts';
 import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
+import { hasNotesAndSidecar } from './stored-copy.ts';
 
 /**
  * Opens a directory, and creates it if it is missing. With `readOnly`, the store writes nothing.
@@ -68,18 +69,26 @@ export async function createDiskStore(
   const place = (source: string, path: string): Promise<void> =>
     files.inFolder(dirname(path), (folder) => placeFile(source, join(folder, basename(path))));
 
+  const stat: RecordingStore['stat'] = (key, kind) => statObject(files, pathOf(key, kind));
+  const read: RecordingStore['read'] = (key, kind, range) => readObject(files, pathOf(key, kind), range);
+
   async function finish(upload: FinishedUpload): Promise<void> {
     const folder = join(directory, encodeNodeId(upload.key.nodeId));
     await ensureFolder(folder);
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await files.putAside(pathOf(upload.key, kind));
-    if (await isForeign(files, pathOf(upload.key, 'cast'), upload)) {
+    const hasCast = (await stat(upload.key, 'cast')) !== undefined;
+    if (!hasCast) {
+      // Files without a cast are from an interrupted attempt or from another program.
+      for (const kind of ['notes', 'sidecar'] as const) await removeInside(files, pathOf(upload.key, kind));
+      if (upload.notesPath !== undefined) await place(upload.notesPath, pathOf(upload.key, 'notes'));
+      await put(pathOf(upload.key, 'sidecar'), upload.sidecar);
+      await syncEntries(folder);
+    } else if (
+      (await isForeign(files, pathOf(upload.key, 'cast'), upload)) ||
+      !(await hasNotesAndSidecar({ stat, read }, upload))
+    ) {
       throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
     }
-    if (upload.notesPath !== undefined) {
-      await ignoreExisting(place(upload.notesPath, pathOf(upload.key, 'notes')));
-    }
-    await ignoreExisting(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
-    await syncEntries(folder);
     if (upload.sessionMark !== undefined) {
       const marks = join(directory, SESSIONS_FOLDER);
       await ensureFolder(marks);
@@ -87,7 +96,8 @@ export async function createDiskStore(
       await ignoreExisting(files.inFolder(marks, (folder) => writeDurableFile(join(folder, name), [])));
       await syncEntries(marks);
     }
-    await ignoreExisting(place(upload.castPath, pathOf(upload.key, 'cast')));
+    // If another program creates the cast now, this attempt fails, and the next one compares the files.
+    if (!hasCast) await place(upload.castPath, pathOf(upload.key, 'cast'));
     await syncEntries(folder);
   }
 
@@ -116,8 +126,8 @@ export async function createDiskStore(
         })(),
       ),
     list: () => wrap(lister.list()),
-    stat: (key, kind) => statObject(files, pathOf(key, kind)),
-    read: (key, kind, range) => readObject(files, pathOf(key, kind), range),
+    stat,
+    read,
     remove: (key) => wrap(removeRecording(key)),
     ...createDocuments(directory, { files, ensureFolder, put, syncEntries }),
     freeBytes: () => wrap(freeBytesIn(directory)),
@@ -300,7 +310,10 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
  * written do not count.
  */
 async function isForeign(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
-  const [there, ours] = await Promise.all([files.stat(path).catch(() => undefined), stat(upload.castPath)]);
+  const [there, ours] = await Promise.all([
+    files.stat(path).catch(() => undefined),
+    statFile(upload.castPath),
+  ]);
   if (there === undefined) return false;
   if (there.dev === ours.dev && there.ino === ours.ino) return false;
   // The earlier attempt may have copied the file instead of linking it.

@@ -20,6 +20,7 @@ import {
 } from './key.ts';
 import { createS3Listing, type S3ListingOptions } from './s3-listing.ts';
 import type { ObjectKind, RecordingStore } from './store.ts';
+import { hasNotesAndSidecar } from './stored-copy.ts';
 
 export interface S3StoreOptions extends S3ListingOptions {
   readonly bucket: Bucket;
@@ -36,11 +37,15 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
   const objectName = (key: RecordingKey, kind: ObjectKind): string =>
     recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind];
 
+  const stat: RecordingStore['stat'] = (key, kind) => bucket.stat(objectName(key, kind));
+  const read: RecordingStore['read'] = (key, kind, range) => bucket.get(objectName(key, kind), range);
+
   return {
     async finish(upload) {
       const { key } = upload;
       const retain = { retain: true };
-      if ((await bucket.stat(objectName(key, 'cast'))) === undefined) {
+      const hasCast = (await bucket.stat(objectName(key, 'cast'))) !== undefined;
+      if (!hasCast) {
         if (upload.notesPath !== undefined) {
           await bucket.putFile(objectName(key, 'notes'), upload.notesPath, upload.notesBytes, retain);
         }
@@ -51,6 +56,9 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
       }
       const once = { retain: true, once: true };
       await bucket.putFile(objectName(key, 'cast'), upload.castPath, upload.castBytes, once);
+      if (hasCast && !(await hasNotesAndSidecar({ stat, read }, upload))) {
+        throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
+      }
       listing.changed(key);
     },
     async putEvent(key, content) {
@@ -60,8 +68,8 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
       eventsMarked = true;
     },
     list: () => listing.list(),
-    stat: (key, kind) => bucket.stat(objectName(key, kind)),
-    read: (key, kind, range) => bucket.get(objectName(key, kind), range),
+    stat,
+    read,
     async remove(key) {
       await bucket.remove(objectName(key, 'cast'));
       await bucket.remove(objectName(key, 'sidecar'));

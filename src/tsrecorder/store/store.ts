@@ -19,6 +19,11 @@ export interface FinishedUpload {
   readonly notesBytes: number;
   /** The sidecar document. */
   readonly sidecar: string;
+  /**
+   * True if a stored sidecar is from an earlier attempt of this upload. Such a sidecar can differ, for example in the
+   * end time. Without this function, only an identical sidecar is accepted.
+   */
+  readonly isOwnSidecar?: (stored: string) => boolean;
   /** Mark of the session, if other uploads may contain other parts of it; see `session-part.ts`. */
   readonly sessionMark: string | undefined;
 }
@@ -69,7 +74,8 @@ export interface RecordingStore extends DocumentStore {
    * Stores a finished upload. Writes the cast last, after notes and sidecar, so that each listed recording is complete.
    * A repeated call with the same upload changes nothing.
    *
-   * @throws TailcastError `UPLOAD_CONFLICT` if another recording has the key, `STORE_FAILED` otherwise
+   * @throws TailcastError `UPLOAD_CONFLICT` if the key has another cast, or the same cast with other notes or another
+   *   sidecar; `STORE_FAILED` otherwise
    */
   finish(upload: FinishedUpload): Promise<void>;
   /** Stores one event durably under a new key. @throws TailcastError `STORE_FAILED` */

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
@@ -67,6 +67,70 @@ describe('bringing recordings into the store', () => {
       ['nGATE1CNTRL_2026-07-29T11:50:58.000000000Z', 'older'],
     ]);
   });
+
+  it('keeps the key if an earlier attempt stored the recording with another sidecar', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
+    const disk = await createDiskStore(directory);
+    const keys: string[] = [];
+    const finish: typeof disk.finish = async (upload) => {
+      keys.push(upload.key.time);
+      if (keys.length > 1) return disk.finish({ ...upload, sidecar: '{"endedAt":"later"}' });
+      await disk.finish(upload);
+      throw new TailcastError('STORE_FAILED', 'EIO');
+    };
+    const timing = { storeRetryMs: 10, maxStoreRetryMs: 15, listRefreshMs: 0 };
+    await using rig = await createRig({ store: { ...disk, finish }, timing }, directory);
+    await uploadWhole(rig.recorder, BODY);
+    await until(async () =>
+      (await readdir(`${directory}.spool`)).some((name) => name.endsWith('.notes')) ? undefined : true,
+    );
+    expect(keys).toEqual([keys[0], keys[0]]);
+    expect(await rig.list()).toMatchObject([{ trust: 'verified' }]);
+  });
+
+  it('keeps the key if the recorder restarts before it has removed the spool', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
+    const disk = await createDiskStore(directory);
+    const body = `${HEADER}{"kind":"raw","base64":"MQ=="}\n[1,"o","x"]\n{"kind":"raw","base64":"MQ=="}\n`;
+    const finished = Promise.withResolvers<void>();
+    const finish: typeof disk.finish = async (upload) => {
+      await disk.finish(upload);
+      finished.resolve();
+      throw new TailcastError('STORE_FAILED', 'EIO');
+    };
+    const killed = await createRig({ store: { ...disk, finish } }, directory);
+    await uploadWhole(killed.recorder, body);
+    await finished.promise;
+    await killed.recorder.close();
+    const names = (await readdir(join(directory, 'nGATE1CNTRL'))).toSorted();
+    expect(names).toHaveLength(3);
+    expect((await readdir(`${directory}.spool`)).some((name) => name.endsWith('.notes'))).toBe(true);
+    await using rig = await createRig({ timing: { listRefreshMs: 0 } }, directory);
+    await until(async () =>
+      (await readdir(`${directory}.spool`)).some((name) => name.endsWith('.notes')) ? undefined : true,
+    );
+    expect((await readdir(join(directory, 'nGATE1CNTRL'))).toSorted()).toEqual(names);
+    expect(await rig.list()).toMatchObject([{ trust: 'verified' }]);
+  });
+
+  it.each([
+    ['sidecar', 'json', '{"forged":true}'],
+    ['cast without a sidecar', 'cast', `${STORED_HEADER}[1,"o","x"]\n`],
+  ])(
+    'stores its own sidecar if another program has written a %s with its key',
+    async (_, suffix, content) => {
+      await using rig = await createRig({
+        clock: { now: () => 1_785_325_858_000, monotonic: () => performance.now() },
+      });
+      const folder = join(rig.directory, 'nGATE1CNTRL');
+      await mkdir(folder, { recursive: true });
+      await writeFile(join(folder, `2026-07-29T11:50:58.000000000Z.${suffix}`), content);
+      await uploadWhole(rig.recorder, BODY);
+      expect((await rig.list()).filter(({ trust }) => trust === 'verified')).toMatchObject([
+        { state: 'completed', bytes: STORED_HEADER.length + '[1,"o","x"]\n'.length },
+      ]);
+    },
+  );
 
   it('works from a spool on another file system', async (context) => {
     const spoolDirectory = await mkdtemp('/dev/shm/tsrecorder-').catch(() => undefined);

@@ -19,6 +19,28 @@ describeStore(
   { bigBytes: 3_000_000 },
 );
 
+describe('a directory', () => {
+  it('replaces notes and sidecar that another program has written without a cast', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-disk-'));
+    folders.push(folder);
+    const key = { nodeId: 'n1', time: '2026-07-29T11:50:50.000000001Z' };
+    const [castPath, notesPath] = [join(folder, 'cast'), join(folder, 'notes')];
+    await writeFile(castPath, 'cast\n');
+    await writeFile(notesPath, 'notes\n');
+    const store = await createDiskStore(join(folder, 'store'));
+    await mkdir(join(folder, 'store', 'n1'));
+    await writeFile(join(folder, 'store', 'n1', `${key.time}.json`), '{"forged":true}');
+    await writeFile(join(folder, 'store', 'n1', `${key.time}.notes`), 'forged');
+    const sizes = { castBytes: 5, notesBytes: 6 };
+    await store.finish({ key, castPath, notesPath, ...sizes, sidecar: '{}', sessionMark: undefined });
+    for (const [kind, content] of [
+      ['sidecar', '{}'],
+      ['notes', 'notes\n'],
+    ] as const)
+      expect(Buffer.concat(await Array.fromAsync(store.read(key, kind))).toString()).toBe(content);
+  });
+});
+
 describe('listing a directory again', () => {
   const NODE = 'nGATE1CNTRL';
   const nameAt = (second: number): string => `2026-01-02T03:04:0${second}.000000000Z.cast`;

@@ -14,6 +14,22 @@ describeStore(
   { bigBytes: 3_000_000 },
 );
 
+describe('a bucket', () => {
+  it('rejects an upload whose cast another program has stored without notes and sidecar', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-s3-'));
+    const path = join(folder, 'cast');
+    await writeFile(path, 'cast\n');
+    const key = { nodeId: 'n1', time: '2026-07-29T11:50:50.000000001Z' };
+    const bucket = createMemoryBucket();
+    await bucket.put(`n1/${key.time}.cast`, Buffer.from('cast\n'));
+    const store = createS3Store({ ...S3_LISTING, bucket, nowMs });
+    const files = { castPath: path, castBytes: 5, notesPath: path, notesBytes: 5 };
+    const upload = { key, ...files, sidecar: '{}', sessionMark: undefined };
+    await expect(store.finish(upload)).rejects.toMatchObject({ code: 'UPLOAD_CONFLICT' });
+    await rm(folder, { recursive: true });
+  });
+});
+
 describe('listing a bucket', () => {
   it('asks for new recordings each time and for old ones now and then', async () => {
     const bucket = createMemoryBucket(undefined, 2);

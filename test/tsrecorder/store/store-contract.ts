@@ -82,6 +82,24 @@ export function describeStore(
       expect(await text(store, key, 'sidecar')).toBe('{"n":1}\n');
     });
 
+    it('rejects an upload if another program has stored its cast with other notes or another sidecar', async () => {
+      const store = await open();
+      const key = { nodeId: NODE, time: '2026-07-29T11:50:52.500000000Z' };
+      await store.finish(await finished(key, 'cast\n', { notes: 'foreign\n', sidecar: '{"n":1}\n' }));
+      for (const more of [
+        { notes: 'foreign\n', sidecar: '{"n":2}\n' },
+        { notes: 'our own\n', sidecar: '{"n":1}\n' },
+      ]) {
+        const upload = await finished(key, 'cast\n', more);
+        await expect(store.finish(upload)).rejects.toMatchObject({ code: 'UPLOAD_CONFLICT' });
+      }
+      expect(await text(store, key, 'sidecar')).toBe('{"n":1}\n');
+      expect(await text(store, key, 'notes')).toBe('foreign\n');
+      const isOwnSidecar = (stored: string): boolean => stored === '{"n":1}\n';
+      const again = { notes: 'foreign\n', sidecar: '{"n":2}\n', isOwnSidecar };
+      await store.finish(await finished(key, 'cast\n', again));
+    });
+
     it('keeps large casts, and reads any range of them', async () => {
       const store = await open();
       const key = { nodeId: NODE, time: '2026-07-29T11:50:53.000000000Z' };
