@@ -59,7 +59,10 @@ interface WaitingAlert {
   isAccepted: boolean;
 }
 
-/** Maximum number of pending alerts per rule. Above this number, the oldest alerts are dropped. */
+/**
+ * Maximum number of pending alerts per rule. Above this number, the oldest alert of the source with the most pending
+ * alerts is dropped, so that one source cannot displace the alerts of others.
+ */
 export const MAX_WAITING = 1000;
 const RETRY = { baseMs: 1000, maxMs: 600_000 };
 
@@ -85,7 +88,7 @@ export class WebhookSender {
   }
 
   /**
-   * Adds an alert. @returns the oldest alert of the same rule if too many are pending. The returned alert is not sent
+   * Adds an alert. @returns the alert of the same rule that is not sent, if too many are pending
    */
   add(alert: Alert): Alert | undefined {
     const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
@@ -110,8 +113,10 @@ export class WebhookSender {
     this.#wake.abort();
     if (this.#waiting.size <= MAX_WAITING) return undefined;
     const ofRule = [...this.#waiting.values()].filter((waiting) => waiting.alert.rule === alert.rule);
-    const [oldest] = ofRule;
-    if (ofRule.length <= MAX_WAITING || oldest === undefined) return undefined;
+    if (ofRule.length <= MAX_WAITING) return undefined;
+    const sources = [...Map.groupBy(ofRule, (waiting) => sourceOf(waiting.alert)).values()];
+    const oldest = sources.toSorted((one, other) => other.length - one.length)[0]?.[0];
+    if (oldest === undefined) return undefined;
     this.#waiting.delete(oldest.alert.id);
     return oldest.alert;
   }
@@ -314,6 +319,11 @@ export class WebhookSender {
 }
 
 const IDLE_MS = 3_600_000;
+
+/** Returns the gateway that uploaded a notice, or the user or the tags of a session. */
+function sourceOf({ access, marks }: Alert): string {
+  return access?.gateway ?? marks.filter((mark) => /^(?:user|tag):/.test(mark)).join(' ');
+}
 
 /** Settles an alert that is not delivered. */
 export async function giveUp(

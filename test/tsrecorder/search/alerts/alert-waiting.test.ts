@@ -10,6 +10,8 @@ import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-
 import { createStatements } from '../../../../src/tsrecorder/evidence/statement.ts';
 import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import type { Alert } from '../../../../src/tsrecorder/search/alerts/alert.ts';
+import { MAX_WAITING, WebhookSender } from '../../../../src/tsrecorder/search/alerts/webhook-sender.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
 import { ACCESS_EVENT_TYPE } from '../../../../src/wire/recorder-api/access-event.ts';
 import type { Recording } from '../../../../src/wire/recorder-api/recording.ts';
@@ -125,6 +127,38 @@ it('an event is stored although its notification cannot be stored', async () => 
   // after this call, the journal rejects all writes
   await alerts.close();
   await expect(alerts.eventStored(stored({ step: 'denied' }))).resolves.toBeUndefined();
+});
+
+describe('too many pending alerts of a rule', () => {
+  const alertOf = (id: string, more: Partial<Alert>): Alert => ({
+    id,
+    rule: 'access',
+    query: '',
+    webhook: 'hook',
+    session: id,
+    firedAtMs: 0,
+    marks: [],
+    ...more,
+  });
+
+  it.each<[string, Partial<Alert>, Partial<Alert>]>([
+    ['user', { marks: ['user:alice@example.com'] }, { marks: ['user:eve@example.com'] }],
+    ['gateway', { access: { gateway: 'gate' } as never }, { access: { gateway: 'forger' } as never }],
+  ])('drop the oldest one of the %s with the most', (_name, quiet, flooding) => {
+    const sender = new WebhookSender({
+      name: 'hook',
+      journal: { recorder: 'r' },
+      signal: AbortSignal.abort(),
+      now: () => 0,
+      leaseMs: 1000,
+    } as never);
+    const dropped: string[] = [];
+    const add = (alert: Alert): void => void dropped.push(...[sender.add(alert)].flatMap((a) => a?.id ?? []));
+    add(alertOf('first', quiet));
+    for (let at = 0; at < MAX_WAITING + 1; at += 1) add(alertOf(`flood-${at}`, flooding));
+    add(alertOf('last', quiet));
+    expect(dropped).toEqual(['flood-0', 'flood-1', 'flood-2']);
+  });
 });
 
 describe('a webhook', () => {
