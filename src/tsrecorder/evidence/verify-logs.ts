@@ -89,7 +89,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
       reader.take(first, parseSegment(text ?? ''));
     }
     const tail = tails.get(log);
-    if (tail !== undefined) reader.takeTail(parseSegment(tail));
+    if (tail !== undefined) reader.takeFresh(parseSegment(tail), tailName(log));
     logs.set(log, reader.finish());
     for (const id of reader.keyIds) {
       if (published.has(id)) continue;
@@ -103,9 +103,15 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   return { logs, keys, findings };
 }
 
+/** Maximum number of segments without a trusted signature that {@link readLogFrom} skips. */
+const MAX_UNSIGNED = 1000;
+
 /**
- * Reads and checks one log, like {@link readLogs}, from the segment with entry `n` to its end. If the log has no entry
- * `n`, the result is empty.
+ * Reads and checks one log from the segment with entry `n` to its end. If the log has no entry `n`, the result is
+ * empty.
+ *
+ * Other programs can add objects, so segments and tails without a trusted signature are skipped. Missing entries
+ * between two signed segments are a fault. The caller must check that the log is long enough.
  */
 export async function readLogFrom(
   store: DocumentReader,
@@ -115,20 +121,21 @@ export async function readLogFrom(
 ): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = [];
   // Read the tail first, for the same reason as in `readLogs`.
-  const tail = await readText(store, tailName(log), findings);
+  const tail = await readSignedTail(store, log, keys);
   const firsts = (await store.listDocuments(segmentPrefix(log)))
     .flatMap((name) => parseSegmentName(name)?.first ?? [])
     .toSorted((left, right) => left - right);
-  const begin = firsts.findLast((first) => first <= n);
-  const parsedTail = tail === undefined ? undefined : parseSegment(tail);
-  const tailFirst = parseEntry(parsedTail?.lines[0] ?? '')?.n;
-  const reader = new LogReader(log, keys, findings, begin ?? tailFirst ?? n);
-  for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin)) {
+  const readSegment = createSignedReader(store, log, keys, findings);
+  const begin = await findBegin(firsts, n, readSegment);
+  const reader = new LogReader(log, keys, findings, (begin ?? tail)?.first ?? n);
+  if (begin !== undefined) reader.take(begin.first, begin.segment);
+  for (const first of firsts.filter((each) => each > n)) {
     // Stop at the first fault, because other programs can add any number of segments.
     if (findings.length > 0) break;
-    reader.take(first, parseSegment((await readText(store, logSegmentName(log, first), findings)) ?? ''));
+    const segment = await readSegment(first);
+    if (segment !== undefined) reader.takeFresh(segment, logSegmentName(log, first));
   }
-  if (parsedTail !== undefined) reader.takeTail(parsedTail);
+  if (tail !== undefined) reader.takeFresh(tail.segment, tailName(log));
   const read = reader.finish();
   return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };
 }
@@ -148,6 +155,65 @@ export async function readSignedEntries(
   reader.take(segment.first, parseSegment((await readText(store, name, [])) ?? ''));
   const { entries, signed } = reader.finish();
   return [...entries.values()].filter(({ n }) => signed.has(n));
+}
+
+async function readSignedTail(
+  store: DocumentReader,
+  log: string,
+  keys: KeyRing,
+): Promise<{ readonly first: number; readonly segment: ParsedSegment } | undefined> {
+  const segment = parseSegment((await readText(store, tailName(log), [])) ?? '');
+  const first = parseEntry(segment.lines[0] ?? '')?.n;
+  return first !== undefined && isSigned(log, keys, first, segment) ? { first, segment } : undefined;
+}
+
+/** Returns the last signed segment that starts at entry `n` or before. Returns undefined if there is none. */
+async function findBegin(
+  firsts: readonly number[],
+  n: number,
+  readSegment: (first: number) => Promise<ParsedSegment | undefined>,
+): Promise<{ readonly first: number; readonly segment: ParsedSegment } | undefined> {
+  const candidates = firsts.filter((first) => first <= n).slice(-MAX_UNSIGNED);
+  for (const first of candidates.toReversed()) {
+    const segment = await readSegment(first);
+    if (segment !== undefined) return { first, segment };
+  }
+  return undefined;
+}
+
+/** Creates a function that reads a segment of a log. It returns undefined unless a trusted key signed the segment. */
+function createSignedReader(
+  store: DocumentReader,
+  log: string,
+  keys: KeyRing,
+  findings: Finding[],
+): (first: number) => Promise<ParsedSegment | undefined> {
+  let unsigned = 0;
+  return async (first) => {
+    const segment = parseSegment((await readText(store, logSegmentName(log, first), [])) ?? '');
+    if (isSigned(log, keys, first, segment)) return segment;
+    unsigned += 1;
+    if (unsigned === MAX_UNSIGNED)
+      findings.push(fault('log-segment-unexpected', 'too many segments have no trusted signature', { log }));
+    return undefined;
+  };
+}
+
+/**
+ * True if a trusted key signed the segment. A segment in a newer format counts if its last line is signed, so that the
+ * reader reports the format.
+ */
+function isSigned(log: string, { byId }: KeyRing, first: number, segment: ParsedSegment): boolean {
+  const found: Finding[] = [];
+  new LogReader(log, { trusted: true, byId }, found, first).take(first, segment);
+  if (found.length === 0) return true;
+  const { lines, signature } = segment;
+  const last = lines.at(-1) ?? '';
+  return (
+    newerLog(last) !== undefined &&
+    signature?.hash === hashLine(last) &&
+    byId.get(signature.key)?.verifies(headMessage(signature), signature.ed25519) === true
+  );
 }
 
 /** Checks that the logs still contain every head that an observer saw. */
@@ -251,16 +317,22 @@ class LogReader {
     for (const index of lines.keys()) this.#signed.add(first + index);
   }
 
-  /** Reads the tail. Later segments may already contain some of its entries. */
-  takeTail({ lines, signature }: ParsedSegment): void {
-    const object = tailName(this.#log);
+  /** Reads the entries of a tail or segment that are not known. Verifies that the others are unchanged. */
+  takeFresh({ lines, signature }: ParsedSegment, object: string): void {
     const known = lines.findIndex((line) => (parseEntry(line)?.n ?? this.#next) >= this.#next);
     const fresh = known === -1 ? [] : lines.slice(known);
     for (const line of lines.slice(0, lines.length - fresh.length)) {
       const n = parseEntry(line)?.n ?? -1;
       const hash = this.#hashes.get(n);
       if (hash === undefined || hash === hashLine(line)) continue;
-      this.#fault('log-entry-changed', `entry ${n} is different at the end of the log`, n, object);
+      this.#fault(
+        'log-entry-changed',
+        object === tailName(this.#log)
+          ? `entry ${n} is different at the end of the log`
+          : `entry ${n} is different in another segment`,
+        n,
+        object,
+      );
     }
     if (fresh.length > 0)
       this.take(parseEntry(fresh[0] ?? '')?.n ?? this.#next, { lines: fresh, signature }, object);

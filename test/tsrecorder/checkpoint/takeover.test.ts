@@ -6,7 +6,7 @@ import { verifyStore, type VerifyReport } from '../../../src/tsrecorder/evidence
 import { proveSession } from '../../../src/tsrecorder/checkpoint/prove.ts';
 import { rebuildSpool } from '../../../src/tsrecorder/checkpoint/rebuild.ts';
 import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts';
-import { logSegmentName } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { logSegmentName, parseSegmentName } from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
 import type { MemoryBucket } from '../store/memory-bucket.ts';
 import { createTakeoverSite, LEASE_MS, type Site, type SiteRecorder } from './takeover-site.ts';
@@ -44,6 +44,25 @@ async function createLoss(): Promise<{
   return { site, id: session.id(), cast: session.cast(), name: lost.lease.name };
 }
 
+interface PublishedLog {
+  readonly log: string;
+  /** Number after the last entry. */
+  readonly next: number;
+}
+
+function publishedLog(bucket: MemoryBucket): PublishedLog {
+  const segments = [...bucket.objects]
+    .flatMap(([name, { content }]) => {
+      const segment = parseSegmentName(name);
+      return segment === undefined
+        ? []
+        : [{ ...segment, lines: content.toString().split('\n').slice(0, -1) }];
+    })
+    .toSorted((left, right) => left.first - right.first);
+  const { log, first, lines } = segments.at(-1)!;
+  return { log, next: first + lines.length - 1 };
+}
+
 describe('a session that a lost recorder left', () => {
   it('is taken over when the claim has stood for half a lease, and then once', async () => {
     const { site, id, cast } = await createLoss();
@@ -65,6 +84,23 @@ describe('a session that a lost recorder left', () => {
     expect([...bucket.objects.keys()].filter((name) => name.startsWith('.recorders/'))).toEqual([
       `.recorders/${own.lease.name}`,
     ]);
+  });
+
+  it.each([
+    ['after the log', () => ({ at: 9999, content: 'x' })],
+    ['directly after the log', ({ next }: PublishedLog) => ({ at: next, content: 'x' })],
+  ])('is taken over although another program added a segment %s', async (_, forge) => {
+    const { site, cast } = await createLoss();
+    const { bucket } = site;
+    const published = publishedLog(bucket);
+    const { at, content } = forge(published);
+    await bucket.put(logSegmentName(published.log, at), Buffer.from(content), { once: true });
+    const own = await site.recorder(1);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    expect(own.untrusted()).toEqual([]);
+    expect(stored(bucket).map((name) => bucket.objects.get(name)?.content.toString())).toEqual([cast]);
   });
 
   it('is left to the one of two that claimed it last', async () => {
