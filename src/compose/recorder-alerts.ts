@@ -37,6 +37,7 @@ export async function openRecorderAlerts(
       return orders !== undefined;
     },
     mark: (recording, rule, seconds) => reviews.mark(recording, rule, seconds),
+    markSlow: (recording, rule) => reviews.markSlow(recording, rule),
     metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),
     log,
   });

@@ -69,6 +69,8 @@ export interface Reviews {
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;
   /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
   mark(recording: Pick<Recording, 'id' | 'source'>, rule: string, seconds: number | undefined): Promise<void>;
+  /** Adds a comment that a rule is too slow for a recording. Repeated calls for the same rule have no effect. */
+  markSlow(recording: Pick<Recording, 'id' | 'source'>, rule: string): Promise<void>;
 }
 
 /** Opens the reviews of a store. */
@@ -108,6 +110,11 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
       const comment = { kind: 'comment', text: `Rule ${rule} matched.`, ...at } as const;
       await write(id, by, comment, `rule-${rule}-comment-${owner}`);
       await write(id, by, { kind: 'tag', text: rule.slice(0, MAX_TAG) }, `rule-${rule}-tag-${owner}`);
+    },
+    async markSlow(recording, rule) {
+      const text = `Rule ${rule} was switched off for this session, because its pattern is too slow.`;
+      const name = `rule-${rule}-slow-${ownerDigest(recording)}`;
+      await write(recording.id, `rule ${rule}`, { kind: 'comment', text }, name);
     },
   };
 

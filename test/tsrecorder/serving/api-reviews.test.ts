@@ -139,7 +139,12 @@ describe('a query about reviews', () => {
     ['r2', { ...REVIEW, tags: ['seen', 'incident'] }],
     ['r3', { tags: ['incident'], comments: [] }],
   ]);
-  const reviews: Reviews = { all: async () => all, change: async () => REVIEW, mark: async () => {} };
+  const reviews: Reviews = {
+    all: async () => all,
+    change: async () => REVIEW,
+    mark: async () => {},
+    markSlow: async () => {},
+  };
 
   /** The recordings that a query finds. The word `cat` is on the screen of r1 and r4. */
   async function found(text: string): Promise<readonly string[]> {

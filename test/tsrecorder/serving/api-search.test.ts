@@ -80,7 +80,12 @@ function openApi(
   addSearchApi(app, {
     index: search,
     isSearchable: true,
-    reviews: { all: async () => new Map(), change: async () => NO_REVIEW, mark: async () => {} },
+    reviews: {
+      all: async () => new Map(),
+      change: async () => NO_REVIEW,
+      mark: async () => {},
+      markSlow: async () => {},
+    },
     catalog: {
       find: async (id) => entryOf(id),
       shown: async (ids) => ids.map((id) => (id === HIDDEN_ID ? undefined : entryOf(id).recording)),

@@ -50,6 +50,8 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
   /** Writes a comment and a tag of a rule into a recording. Repeated calls for the same rule have no effect. */
   readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
+  /** Writes a comment into a recording for which a rule is too slow. Repeated calls have no effect. */
+  readonly markSlow?: (recording: Recording, rule: string) => Promise<void>;
   /** Holds or ends a running session. Resolves with false if another recorder receives the session. */
   readonly order?: (recording: Recording, rule: string, action: 'hold' | 'end') => Promise<boolean>;
 }
@@ -152,7 +154,7 @@ class RecorderAlerts implements Alerts {
   async #act(recording: Recording, { rule: id, hit, isSlow }: RuleMatch): Promise<void> {
     const rule = this.#byId.get(id);
     if (rule === undefined) return;
-    if (isSlow === true) return this.#reportSlow(rule.name, recording.id);
+    if (isSlow === true) return this.#reportSlow(rule.name, recording);
     const { log, mark, order } = this.#options;
     const { name, action = 'notify' } = rule;
     if (action === 'notify') return;
@@ -168,9 +170,14 @@ class RecorderAlerts implements Alerts {
     }
   }
 
-  #reportSlow(rule: string, recording: string): void {
+  async #reportSlow(rule: string, recording: Recording): Promise<void> {
+    const { log, markSlow } = this.#options;
+    const fields = { rule, recording: recording.id };
     this.#slow.add(rule);
-    this.#options.log.error({ rule, recording }, 'a rule is too slow and was switched off for this session');
+    log.error(fields, 'a rule is too slow and was switched off for this session');
+    await markSlow?.(recording, rule).catch((error: unknown) =>
+      log.error({ ...fields, error: errorText(error) }, 'the comment about a slow rule cannot be written'),
+    );
   }
 
   async eventStored(event: string): Promise<void> {

@@ -167,7 +167,11 @@ describe('a rule that is too slow', () => {
     expect(await until(async () => ((await reviewOf(rig)).tags.includes('found') ? true : undefined))).toBe(
       true,
     );
-    expect((await reviewOf(rig)).tags).not.toContain('slow');
+    const { tags, comments } = await reviewOf(rig);
+    expect(tags).not.toContain('slow');
+    expect(comments.map(({ text }) => text)).toContain(
+      'Rule slow was switched off for this session, because its pattern is too slow.',
+    );
     upload.end();
     await upload.over;
   });
