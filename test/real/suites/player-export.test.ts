@@ -180,7 +180,7 @@ describe('a file with a signature', () => {
     const sources = await signed();
     const good = await openFile(await written(sources, 'good.html'));
     await good.page.locator('[data-checked=verified]').waitFor();
-    await good.page.locator('.covers').getByText('this page made them of the recording').waitFor();
+    await good.page.locator('.covers').getByText('computed by this page from the recording').waitFor();
     await good.page.screenshot({ path: shot('exported-signed'), fullPage: true });
     expect(await close(good.page)).toEqual([]);
     const changed: BundleSources = {
