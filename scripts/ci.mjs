@@ -2,7 +2,8 @@
 // The last lines contain one line for each failed or flaky test, and the numbers of flaky, passed, failed and skipped tests.
 // The exit code is not zero if a test failed, a step did not finish, or a suite passed no test.
 //
-// `node scripts/ci.mjs` runs the checks for each change: 35 minutes with warm caches of peers, 60 with cold ones.
+// `node scripts/ci.mjs` runs the checks for each change. It takes 35 minutes if the peer programs are cached, and 60
+// minutes otherwise.
 //
 // `node scripts/ci.mjs --nightly` runs everything else: all suites with real peers, faults, mutants, evidence and fuzzing.
 import { spawn } from 'node:child_process';

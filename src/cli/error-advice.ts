@@ -69,7 +69,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ACCESS_REQUEST_CONFLICT:
     'List the requests with `kubectl tailcast requests`, and decide again if necessary.',
   RECORDING_REQUIRED:
-    'Check with `tailcast doctor gateway` that a recorder runs and that the gateway reaches its port 80.',
+    'Check with `tailcast doctor gateway` that a recorder runs, and that the gateway reaches port 80 of the recorder.',
   RECORDER_UNAVAILABLE: 'Check the recorders that the message names with `tailcast doctor gateway`.',
   PORTAL_UNTRUSTED:
     'Set `--trusted-gateways` of the recorder to the tag of the gateway, and `--viewers` to the rules for viewers.',

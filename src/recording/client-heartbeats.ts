@@ -64,7 +64,7 @@ export interface ClientHeartbeats {
   urgentFrame(): void;
   /** Reports the closing frame of the client. */
   closingFrame(): void;
-  /** Reports the response to a ping of the gateway. */
+  /** Reports the response of the client to a ping that the gateway sent. */
   probeResponse(): void;
   /** Reads a chunk, see `Tap.input`. @param parse parses the chunk, and calls the other methods for each frame */
   read(chunk: Uint8Array, kept: Uint8Array, parse: (chunk: Uint8Array) => void | Promise<void>): ClientInput;

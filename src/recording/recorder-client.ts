@@ -65,7 +65,7 @@ export interface RecorderClientDeps {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Returns the id of the node with an address. By default, each address is a separate recorder. */
+  /** Returns the id of the node with the given address. By default, each address is a separate recorder. */
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;

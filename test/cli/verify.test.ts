@@ -55,7 +55,7 @@ describe('tailcast verify', () => {
     await rm(join(rig.directory, '.evidence'), { recursive: true });
     const gone = await run('verify', rig.directory, '--checkpoint', checkpoint);
     expect(gone.code).toBe(1);
-    expect(gone.stdout).toMatch(/^FAULT {2}log-rolled-back: .*it is gone/m);
+    expect(gone.stdout).toMatch(/^FAULT {2}log-rolled-back: .*the log is missing/m);
     await rm(scratch, { recursive: true });
   });
 

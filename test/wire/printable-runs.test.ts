@@ -39,7 +39,7 @@ describe('text inside binary output', () => {
   });
 });
 
-/** Decodes UTF-8; each byte that starts no character becomes NUL. */
+/** Decodes UTF-8. Each byte that is not part of a valid character becomes NUL. */
 function decodeStrictly(bytes: Buffer): string {
   let text = '';
   for (let at = 0; at < bytes.length;) {

@@ -231,7 +231,7 @@ export function checkHeads(
         : found === undefined
           ? `the log ends with entry ${last}`
           : 'the log has another entry';
-    return [fault('log-rolled-back', `${by} had read entry ${n} of this log; now ${now}`, { log, entry: n })];
+    return [fault('log-rolled-back', `${by} names entry ${n} of this log, but ${now}`, { log, entry: n })];
   });
 }
 
