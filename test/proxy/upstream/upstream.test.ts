@@ -264,11 +264,11 @@ describe('an exchange', () => {
 describe('exchanges with the API server', () => {
   it('send a GET once more, on a fresh connection, when an idle one turns out to be closed', async () => {
     const [rig, client] = await rigWith(staleAfterFirst());
-    await client.ask({ path: '/one' });
-    const answer = await client.ask({ path: '/two' });
+    await client.ask({ path: '/api' });
+    const answer = await client.ask({ path: '/apis' });
     expect(answer.status).toBe(200);
     expect(rig.upstreams).toHaveLength(2);
-    expect(rig.upstreams[1]!.received()).toMatch(/^GET \/two /);
+    expect(rig.upstreams[1]!.received()).toMatch(/^GET \/apis /);
   });
 
   it.each([
