@@ -68,8 +68,8 @@ export interface StreamCheck<Output> {
   readonly create: () => StreamParser<Output>;
   readonly refusal: Refusal;
   /**
-   * Returns the name of the error that the parser must throw for all later input after an error; undefined if later
-   * input may have any result.
+   * After a first error, the parser must reject all later input. Returns the name of the error for later input. If the
+   * function is missing, later input can have any result.
    */
   readonly afterRefusal?: (refused: string) => string;
   /** Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy views. */

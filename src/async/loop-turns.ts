@@ -80,7 +80,7 @@ async function sortRuns<T extends Sortable>(
     const { end, isDown } = await findRun(items, start, compare, turns);
     if (end - start < SLICE) {
       sorted.push(...items.slice(start, start + SLICE).sort(compare));
-      // yields after each piece without counting items, because a sort compares each item several times
+      // yields after each slice: sorting a slice takes more time than its number of items suggests
       await turns.turn();
     } else {
       const run = items.slice(start, end);

@@ -115,8 +115,8 @@ function isHarmless({ verbs, resources }: Rule): boolean {
 }
 
 /**
- * True for the right to use the Secrets with the node keys of this StatefulSet. The tailscale container of the pod
- * needs it, and uses the same account.
+ * Returns true if the rule permits only access to the Secrets in which the pods of this StatefulSet keep their node
+ * keys. The tailscale container of the pod needs this right, and uses the same account.
  */
 function isNodeState({ resources, resourceNames, verbs }: Rule, podName: string | undefined): boolean {
   const prefix = /^(.+-)\d+$/.exec(podName ?? '')?.[1];

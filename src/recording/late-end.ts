@@ -10,7 +10,7 @@ export interface UploadRest {
   readonly bytes: Uint8Array;
   /** Offset of `bytes` in the recording. */
   readonly offset: number;
-  /** Number of bytes of asciicast lines before `bytes`. */
+  /** Total size of the asciicast lines that precede `bytes` in the recording, in bytes. */
   readonly lineBytes: number;
   readonly preamble: Preamble;
   /** Number of uploads of the session so far. */

@@ -126,7 +126,7 @@ function keepContainer(
   };
 }
 
-/** Keeps containers at any depth, and the names of the objects that contain them. */
+/** Keeps the containers of pods at any depth of the JSON, and the names of the JSON objects around them. */
 function keepContainers(json: unknown, findings: Findings): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)

@@ -570,7 +570,7 @@ function play(sizes: readonly number[]): readonly string[] {
   return session.seen;
 }
 
-/** Cuts `bytes` into parts of the given sizes, repeatedly. */
+/** Cuts `bytes` into parts of the given sizes. After the last size, the first size is used again. */
 function split(bytes: Buffer, sizes: readonly number[]): Buffer[] {
   const parts: Buffer[] = [];
   for (let offset = 0, turn = 0; offset < bytes.length; turn += 1) {

@@ -24,7 +24,7 @@ export interface KeptRecording {
   readonly startedAtMs: number;
   /** Time when the recording was stored, in milliseconds since the epoch. */
   readonly storedAtMs: number;
-  /** Size of cast, notes and sidecar. */
+  /** Total size of the files of the recording (cast, notes and sidecar), in bytes. */
   readonly bytes: number;
 }
 

@@ -101,7 +101,7 @@ export interface IndexOperations {
 }
 
 export type IndexOperation = keyof IndexOperations;
-/** Request of an operation. */
+/** Request that starts an operation. */
 export type Ask<Name extends IndexOperation> = Parameters<IndexOperations[Name]>[0];
 /** Response of an operation. */
 export type Answer<Name extends IndexOperation> = ReturnType<IndexOperations[Name]>;

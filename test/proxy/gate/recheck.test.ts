@@ -119,7 +119,7 @@ describe('rechecks', () => {
     answers = false;
     await advance(60_000);
     expect(ends).toEqual([['IDENTITY_UNAVAILABLE', expect.any(Number)]]);
-    // 10 s, because the last result was up to 5 s old when the checks began to hang
+    // the session ends within 10 s of the moment at which the checks begin to hang
     expect((ends[0]?.[1] ?? 0) - 8_000).toBeLessThanOrEqual(10_000);
     rechecks.close();
   });

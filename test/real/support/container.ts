@@ -10,7 +10,7 @@ import { type Outcome, run } from '../chart/render.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
-/** Used part of the runtime configuration that umoci generates for an image. */
+/** The part of the runtime configuration that the tests use. umoci generates the configuration for an image. */
 export const BUNDLE_SPEC = z.looseObject({
   process: z.looseObject({
     args: z.array(z.string()),

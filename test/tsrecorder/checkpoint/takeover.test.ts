@@ -46,7 +46,7 @@ async function createLoss(): Promise<{
 
 interface PublishedLog {
   readonly log: string;
-  /** Number after the last entry. */
+  /** Number that the next log entry gets. */
   readonly next: number;
 }
 
