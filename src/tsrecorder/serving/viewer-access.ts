@@ -56,6 +56,8 @@ export interface ViewerAccessOptions {
   readonly record: (event: string) => Promise<void>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
+  /** Monotonic clock, in milliseconds. */
+  readonly monotonicMs?: () => number;
   readonly timeoutMs: number;
 }
 
@@ -79,15 +81,22 @@ export interface ViewerAccess {
   saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
 }
 
+/**
+ * Maximum age of the identity of a connection, in milliseconds. `tailnet/whois` caches responses for another 5 s, so a
+ * removed viewer loses access within 15 s.
+ */
+const MAX_IDENTITY_AGE_MS = 10_000;
+
 /** Creates the access control of a recorder. */
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
-  const { rules, nowMs } = options;
+  const { rules, nowMs, monotonicMs = () => performance.now() } = options;
   const viewings = createViewings(nowMs);
-  /** Cache the identity: it does not change during a connection. */
-  const known = new WeakMap<ViewerSocket, Viewer>();
+  /** Identities by connection. */
+  const known = new WeakMap<ViewerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
   async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
-    const asked = known.get(socket);
-    if (asked !== undefined) return asked;
+    const cached = known.get(socket);
+    const startMs = monotonicMs();
+    if (cached !== undefined && startMs < cached.untilMs) return cached.viewer;
     const { remoteAddress = '', remotePort = 0 } = socket;
     const [plain = ''] = remoteAddress.split('%');
     const address = plain.replace(/^::ffff:(?=\d+\.)/i, '');
@@ -100,7 +109,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     if (viewer === undefined)
       throw new TailcastError('VIEW_REFUSED', `the tailnet does not know who you are (address ${address})`);
     const found = { ...viewer, address };
-    known.set(socket, found);
+    known.set(socket, { viewer: found, untilMs: startMs + MAX_IDENTITY_AGE_MS });
     return found;
   }
   return {

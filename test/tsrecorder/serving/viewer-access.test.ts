@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { createViewerAccess, type AccessAction } from '../../../src/tsrecorder/serving/viewer-access.ts';
+import type { Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 
 const ENTRY = { recording: { id: 'nX_2026-01-02T03:04:05.000000000Z' } } as CatalogEntry;
@@ -41,4 +42,31 @@ it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
   ['search', ['/s?q=a&view=10', '/s?q=a&view=10'], undefined, 2],
 ])('%s of %j is written down so often', async (action, paths, entry, times) => {
   expect(await recordedOf(action, paths, entry)).toBe(times);
+});
+
+it('a viewer is identified again after some seconds, also on the same connection', async () => {
+  let viewer: Viewer | undefined = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
+  let nowMs = 0;
+  let identified = 0;
+  const access = createViewerAccess({
+    async identify() {
+      identified += 1;
+      return viewer;
+    },
+    rules: [],
+    trustedGateways: [],
+    record: async () => undefined,
+    nowMs: () => 1_000_000,
+    monotonicMs: () => nowMs,
+    timeoutMs: 1_000,
+  });
+  const request = { socket: { remoteAddress: '100.64.0.9', remotePort: 1 }, rawHeaders: [] };
+  expect((await access.viewer(request)).user).toBe('carol@example.com');
+  nowMs = 9_999;
+  expect((await access.viewer(request)).user).toBe('carol@example.com');
+  expect(identified).toBe(1);
+  // The device was removed from the tailnet.
+  viewer = undefined;
+  nowMs = 10_000;
+  await expect(access.viewer(request)).rejects.toThrow('the tailnet does not know who you are');
 });
