@@ -10,6 +10,8 @@ export interface KeyedCounter {
    * `1 / (n + 1)` each. A new key always finds a free slot.
    */
   hasShare(key: string, capacity: number): boolean;
+  /** Takes one slot, like `take`. @returns undefined if `hasShare` is false */
+  takeShare(key: string, capacity: number): (() => void) | undefined;
 }
 
 /** Creates a counter. The counter stores only keys that use a slot. */
@@ -17,24 +19,27 @@ export function createKeyedCounter(): KeyedCounter {
   const byKey = new Map<string, number>();
   const usedBy = (key: string): number => byKey.get(key) ?? 0;
   let total = 0;
+  const hasShare = (key: string, capacity: number): boolean => usedBy(key) < capacity - total;
+  const take = (key: string, places = 1): (() => void) => {
+    total += places;
+    byKey.set(key, usedBy(key) + places);
+    let left = false;
+    return () => {
+      if (left) return;
+      left = true;
+      total -= places;
+      const rest = usedBy(key) - places;
+      if (rest === 0) byKey.delete(key);
+      else byKey.set(key, rest);
+    };
+  };
   return {
     get total() {
       return total;
     },
     usedBy,
-    hasShare: (key, capacity) => usedBy(key) < capacity - total,
-    take(key, places = 1) {
-      total += places;
-      byKey.set(key, usedBy(key) + places);
-      let left = false;
-      return () => {
-        if (left) return;
-        left = true;
-        total -= places;
-        const rest = usedBy(key) - places;
-        if (rest === 0) byKey.delete(key);
-        else byKey.set(key, rest);
-      };
-    },
+    take,
+    hasShare,
+    takeShare: (key, capacity) => (hasShare(key, capacity) ? take(key) : undefined),
   };
 }

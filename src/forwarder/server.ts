@@ -57,12 +57,12 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
   };
   function take(socket: Socket, port: number): void {
     const { remoteAddress = '' } = socket;
-    if (!slots.hasShare(remoteAddress, maxConnections)) {
+    const leave = slots.takeShare(remoteAddress, maxConnections);
+    if (leave === undefined) {
       socket.resetAndDestroy();
       options.onEnd('refused');
       return;
     }
-    const leave = slots.take(remoteAddress);
     sockets.add(socket);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.setNoDelay(true);

@@ -125,9 +125,9 @@ class Serving implements IngressServer {
   handler(secure: boolean): ConnectionHandler {
     return (socket, alpn) => {
       const { address } = peerOf(socket);
-      const hasShare = this.#connections.hasShare(address, this.#options.maxConnections ?? MAX_CONNECTIONS);
-      if (this.#over.signal.aborted || !hasShare) return void socket.destroy();
-      const leave = this.#connections.take(address);
+      if (this.#over.signal.aborted) return void socket.destroy();
+      const leave = this.#connections.takeShare(address, this.#options.maxConnections ?? MAX_CONNECTIONS);
+      if (leave === undefined) return void socket.destroy();
       // TLS, listener, server, session and pipeline listen for the close event. Together they need more than the ten
       // listeners after which Node warns of a leak.
       socket.setMaxListeners(20);
@@ -192,10 +192,9 @@ class Serving implements IngressServer {
   /** @returns a function that releases the slot, or undefined if the address has used its share of the slots */
   #takePlace(socket: object): (() => void) | undefined {
     const { address } = peerOf(socket);
-    if (this.#requests.hasShare(address, this.#options.maxRequests ?? MAX_REQUESTS))
-      return this.#requests.take(address);
-    this.#options.onEnd('overloaded');
-    return undefined;
+    const leave = this.#requests.takeShare(address, this.#options.maxRequests ?? MAX_REQUESTS);
+    if (leave === undefined) this.#options.onEnd('overloaded');
+    return leave;
   }
 
   /** Calls `stop` if the stream of an error response or a redirect is not closed in time. */

@@ -16,9 +16,9 @@ export function createPlaces(limits: { readonly total: number; readonly perNode:
     take(nodeId) {
       if (taken.usedBy(nodeId) >= limits.perNode)
         throw new TailcastError('OVERLOADED', 'your node has too many open recordings');
-      if (!taken.hasShare(nodeId, limits.total))
-        throw new TailcastError('OVERLOADED', 'too many recordings are open');
-      return taken.take(nodeId);
+      const leave = taken.takeShare(nodeId, limits.total);
+      if (leave === undefined) throw new TailcastError('OVERLOADED', 'too many recordings are open');
+      return leave;
     },
   };
 }

@@ -68,12 +68,12 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const slots = createKeyedCounter();
   const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
     const { remoteAddress: peer = '' } = socket;
-    if (!slots.hasShare(peer, options.maxConnections)) {
+    const leave = slots.takeShare(peer, options.maxConnections);
+    if (leave === undefined) {
       options.log.debug({ address: peer }, 'connection refused: the address has its share of connections');
       socket.destroy();
       return;
     }
-    const leave = slots.take(peer);
     sockets.add(socket);
     options.onConnections(sockets.size);
     socket.once('close', () => {
