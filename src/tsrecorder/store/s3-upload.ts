@@ -14,6 +14,7 @@ import type { PutOptions } from './bucket.ts';
 import { nameExists, errorName, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
+import { equalsFile, readExactly } from './stored-copy.ts';
 
 /** Maximum number of parts in memory, of all uploads together. */
 const MAX_PARTS = 4;
@@ -223,7 +224,8 @@ export class S3Uploader {
     const head = await this.#parts.head(name);
     // A sweep aborted this upload, and no other upload has created the object.
     if (head === undefined) throw new TailcastError('STORE_FAILED', 'the upload is gone');
-    if (head.stat.bytes !== bytes || !(await this.#readsEqual(name, file, bytes))) throw taken(undefined);
+    if (head.stat.bytes !== bytes || !(await equalsFile(this.#parts.get(name), file, bytes)))
+      throw taken(undefined);
   }
 
   /**
@@ -233,18 +235,7 @@ export class S3Uploader {
   async #matches(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
     const head = await this.#parts.head(name);
     if (head === undefined || head.stat.bytes !== digest.bytes) return false;
-    return compareDigest(digest, head) ?? (await this.#readsEqual(name, file, digest.bytes));
-  }
-
-  async #readsEqual(name: string, file: FileHandle, bytes: number): Promise<boolean> {
-    let position = 0;
-    for await (const chunk of this.#parts.get(name)) {
-      if (position + chunk.length > bytes) return false;
-      const ours = await readExactly(file, position, chunk.length);
-      if (Buffer.compare(ours, chunk) !== 0) return false;
-      position += chunk.length;
-    }
-    return position === bytes;
+    return compareDigest(digest, head) ?? (await equalsFile(this.#parts.get(name), file, digest.bytes));
   }
 
   #target(name: string): Target {
@@ -283,16 +274,4 @@ function taken(cause: unknown): TailcastError {
 /** Waits for all parts, so that no part is in flight when the upload is aborted. Then throws the first error. */
 async function allSettledOrThrow(parts: readonly Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(parts)) if (result.status === 'rejected') throw result.reason;
-}
-
-/** @throws TailcastError `STORE_FAILED` if the file is shorter */
-async function readExactly(file: FileHandle, start: number, bytes: number): Promise<Uint8Array> {
-  const content = Buffer.allocUnsafe(bytes);
-  let filled = 0;
-  while (filled < bytes) {
-    const { bytesRead } = await file.read(content, filled, bytes - filled, start + filled);
-    if (bytesRead === 0) throw new TailcastError('STORE_FAILED', 'the spool is shorter than it was');
-    filled += bytesRead;
-  }
-  return content;
 }

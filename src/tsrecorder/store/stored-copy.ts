@@ -1,5 +1,5 @@
 /** Compares the objects in a store with an upload. Another program may have written these objects. */
-import { open } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { TailcastError } from '../../errors.ts';
 import type { FinishedUpload, ObjectKind, RecordingStore } from './store.ts';
 
@@ -32,18 +32,43 @@ export async function hasSameBytes(
   if ((await store.stat(key, kind))?.bytes !== bytes) return false;
   const file = await open(path, 'r');
   try {
-    let position = 0;
-    for await (const chunk of store.read(key, kind)) {
-      const ours = Buffer.alloc(chunk.length);
-      const { bytesRead } = await file.read(ours, 0, ours.length, position);
-      if (bytesRead !== chunk.length || !ours.equals(chunk)) return false;
-      position += chunk.length;
-    }
-    return position === bytes;
+    return await equalsFile(store.read(key, kind), file, bytes);
   } catch (error) {
     if (error instanceof TailcastError && UNREADABLE.has(error.code)) return false;
     throw error;
   } finally {
     await file.close();
   }
+}
+
+/**
+ * Returns true if the chunks are the first `bytes` bytes of the file.
+ *
+ * @throws TailcastError `STORE_FAILED` if the file is shorter
+ */
+export async function equalsFile(
+  chunks: AsyncIterable<Uint8Array>,
+  file: FileHandle,
+  bytes: number,
+): Promise<boolean> {
+  let position = 0;
+  for await (const chunk of chunks) {
+    if (position + chunk.length > bytes) return false;
+    const ours = await readExactly(file, position, chunk.length);
+    if (Buffer.compare(ours, chunk) !== 0) return false;
+    position += chunk.length;
+  }
+  return position === bytes;
+}
+
+/** @throws TailcastError `STORE_FAILED` if the file is shorter */
+export async function readExactly(file: FileHandle, start: number, bytes: number): Promise<Uint8Array> {
+  const content = Buffer.allocUnsafe(bytes);
+  let filled = 0;
+  while (filled < bytes) {
+    const { bytesRead } = await file.read(content, filled, bytes - filled, start + filled);
+    if (bytesRead === 0) throw new TailcastError('STORE_FAILED', 'the spool is shorter than it was');
+    filled += bytesRead;
+  }
+  return content;
 }
