@@ -134,13 +134,8 @@ function encodeQuery(query: Target['query']): string {
 }
 
 function valuesByName(query: Target['query']): ReadonlyMap<string, readonly string[]> {
-  const found = new Map<string, string[]>();
-  for (const [name, value] of query) {
-    const values = found.get(name);
-    if (values === undefined) found.set(name, [value]);
-    else values.push(value);
-  }
-  return found;
+  const pairs = Map.groupBy(query, ([name]) => name);
+  return new Map([...pairs].map(([name, of]) => [name, of.map(([, value]) => value)]));
 }
 
 type NamedRecorders = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;

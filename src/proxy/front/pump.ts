@@ -193,21 +193,26 @@ export class Pump implements ExchangeOwner {
       this.#head?.hold(this.#longHeadBytes);
       this.#isAdmitting = true;
       const admission = await gate.admit(this.#inbound, signal, (caller) => this.#identified(caller));
-      this.#isAdmitting = false;
+      this.#endAdmission();
       this.#admission = admission;
       this.#account.recognised(admission);
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
-      if (this.#over) return this.#place?.leave();
+      if (this.#over) return;
       this.#leaveCluster = admission.cluster?.upstream.enter();
       this.#head?.leave();
       this.#hold(0);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
-      this.#isAdmitting = false;
-      if (this.#over) this.#place?.leave();
+      this.#endAdmission();
       this.refuse(error);
     }
+  }
+
+  /** Releases the place of a client that left during the admission, which continued and counted until now. */
+  #endAdmission(): void {
+    this.#isAdmitting = false;
+    if (this.#over) this.#place?.leave();
   }
 
   /** Counts the request for its user before access reviews, which may take seconds. */

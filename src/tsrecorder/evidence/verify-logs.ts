@@ -167,7 +167,7 @@ async function readSignedTail(
   return first !== undefined && isSigned(log, keys, first, segment) ? { first, segment } : undefined;
 }
 
-/** Returns the last signed segment that starts at entry `n` or before. Returns undefined if there is none. */
+/** Returns the last signed segment that starts at entry `n` or before; undefined if no segment does. */
 async function findBegin(
   firsts: readonly number[],
   n: number,
