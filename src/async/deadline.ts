@@ -1,3 +1,5 @@
+import type { Duplex } from 'node:stream';
+
 /** A timer that fires once unless it is extended or cleared. */
 export interface Deadline {
   /** Restarts the timer with the full time. */
@@ -42,4 +44,10 @@ export function createDeadline(ms: number, expire: () => void, keepsAlive = fals
       clearTimeout(timer);
     },
   };
+}
+
+/** Destroys a stream that is still open after `ms`. Call it after the last write: the peer may never close its side. */
+export function destroyAfter(stream: Duplex, ms: number): void {
+  const deadline = createDeadline(ms, () => stream.destroy(), true);
+  stream.once('close', deadline.clear);
 }

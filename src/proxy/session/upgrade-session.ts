@@ -3,6 +3,7 @@
  * reason inside the protocol of the session if possible. Otherwise it only closes the connection.
  */
 import type { Duplex } from 'node:stream';
+import { destroyAfter } from '../../async/deadline.ts';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Events, SessionFields, SessionOutcome } from '../../observe/events.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -316,8 +317,7 @@ function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number):
   }
   client.end(words);
   client.resume();
-  const timer = setTimeout(() => client.destroy(), lingerMs);
-  client.once('close', () => clearTimeout(timer));
+  destroyAfter(client, lingerMs);
 }
 
 async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): Promise<void> {

@@ -14,6 +14,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
+import { destroyAfter } from '../../async/deadline.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import { cleanResponseHeaders, handshakeForBrowser } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
@@ -491,6 +492,5 @@ function refuse(attempt: Attempt, error: unknown): void {
   account.count();
   client.end(rawStatusResponse(known));
   client.resume();
-  const timer = setTimeout(() => client.destroy(), limits.lingerMs);
-  client.once('close', () => clearTimeout(timer));
+  destroyAfter(client, limits.lingerMs);
 }

@@ -6,6 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer, type WebSocket } from 'ws';
+import { destroyAfter } from '../../async/deadline.ts';
 import { errorText } from '../../errors.ts';
 import { LIVE_SUBPROTOCOL } from '../../wire/recorder-api/live-view.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
@@ -74,11 +75,12 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     const viewer = await access.viewer(request);
     if (socket.destroyed) return;
     const who = viewer.user ?? viewer.nodeId;
-    if (!slots.hasShare(who, options.maxViewers)) {
+    const leave = slots.takeShare(who, options.maxViewers);
+    if (leave === undefined) {
       refuse(socket, '503 Service Unavailable');
       return;
     }
-    socket.once('close', slots.take(who));
+    socket.once('close', leave);
     if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
     const entry = id === undefined ? undefined : await options.catalog.find(id, access.scope(viewer));
     if (entry === undefined) {
@@ -163,6 +165,5 @@ function refuse(socket: Duplex, status: string): void {
   socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
   // Drop further bytes: a paused socket would not notice that the client closed the connection.
   socket.resume();
-  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-  socket.once('close', () => clearTimeout(timer));
+  destroyAfter(socket, LINGER_MS);
 }

@@ -5,6 +5,7 @@
 import { STATUS_CODES } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
+import { destroyAfter } from '../../async/deadline.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
@@ -112,8 +113,7 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
   const endWith = (bytes: Uint8Array | string): void => {
     socket.end(bytes);
     socket.resume();
-    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-    socket.once('close', () => clearTimeout(timer));
+    destroyAfter(socket, LINGER_MS);
   };
   return {
     get open() {
