@@ -14,6 +14,7 @@
 import { ServerResponse, type IncomingMessage } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import type { FastifyInstance } from 'fastify';
+import { destroyAfter } from '../async/deadline.ts';
 import type { OwnService } from '../proxy/front/server.ts';
 import type { AccountDeps } from '../proxy/gate/account.ts';
 import { prepareSocket } from '../proxy/session/upgrade-http.ts';
@@ -40,6 +41,8 @@ export interface PortalLimits {
   readonly stallMs: number;
 }
 
+/** Time for the client of a refused upgrade to close the connection, in milliseconds. */
+const LINGER_MS = 1000;
 const PORTAL_LIMITS: PortalLimits = { total: 256, perNode: 32, stallMs: 120_000 };
 
 /** Entry point of Fastify. It accepts requests of both HTTP versions, although its type allows only one. */
@@ -86,7 +89,12 @@ export function createPortal(deps: PortalDeps): OwnService {
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(request.socket);
-      response.once('finish', () => socket.end());
+      response.once('finish', () => {
+        socket.end();
+        // reads on, because a paused socket would not notice that the client closed the connection
+        socket.resume();
+        destroyAfter(socket, LINGER_MS);
+      });
       const upgrade = { socket, head };
       void serve(new PortalRequest(request, response, { peer, upgrade }, deps), request, response);
     },

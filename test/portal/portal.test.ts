@@ -1,5 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { once } from 'node:events';
+import { connect } from 'node:net';
+import { connect as tlsConnect } from 'node:tls';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -371,6 +373,20 @@ describe('a live view', () => {
     expect(portal.recorder.live.size).toBe(1);
     viewer.terminate();
     await portal.recorder.until(() => portal.recorder.live.size === 0);
+  });
+
+  it('that is refused is closed, although the client keeps its side open', async () => {
+    const { rig } = await openPortalRig();
+    const raw = connect({ host: '127.0.0.1', port: rig.port, allowHalfOpen: true });
+    const client = tlsConnect({ socket: raw, ca: rig.pki.ca, ALPNProtocols: ['http/1.1'] });
+    // a closed connection resets a client that sends more
+    client.on('error', () => client.destroy());
+    client.write(handshake(''));
+    const [answer] = (await once(client, 'data')) as [Buffer];
+    expect(answer.toString()).toMatch(/^HTTP\/1\.1 4/);
+    const sending = setInterval(() => client.write('x'), 50);
+    await new Promise((resolve) => raw.once('close', resolve));
+    clearInterval(sending);
   });
 
   it('ends with the access of who looks, and when nothing moves', async () => {
