@@ -68,8 +68,8 @@ export interface StreamCheck<Output> {
   readonly create: () => StreamParser<Output>;
   readonly refusal: Refusal;
   /**
-   * After a first error, the parser must reject all later input. Returns the name of the error for later input. If the
-   * function is missing, later input can have any result.
+   * After a first error, the parser must reject all later input. Returns the name of the error that later input must
+   * cause. If the function is missing, later input can have any result.
    */
   readonly afterRefusal?: (refused: string) => string;
   /** Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy views. */

@@ -79,7 +79,7 @@ export const OPERATOR_SETTINGS = {
   tailnetDomain: textSetting('MagicDNS domain, for the names of players and for the nameserver', '<domain>'),
   lease: setting('Lease that only one operator holds; off: no election', optionalName, 'tailcast-operator'),
   controllers: setting(
-    'resource kinds in addition to Recorders; add gateways for the Gateway API; each needs its CRD and RBAC rights',
+    'resource kinds in addition to Recorders; each needs its CRD and RBAC rights; for the Gateway API, add `gateways`',
     controllerList,
     ['proxy-groups', 'services', 'ingresses', 'connectors', 'dns-configs'],
     '<names>',

@@ -11,7 +11,7 @@ import { listOf, viewOf } from './object-cache.ts';
 
 export interface LeaveOptions {
   readonly client: Pick<KubeClient, 'list'>;
-  /** Controllers whose reconcilers delete all objects of each resource. */
+  /** Controllers whose reconcilers delete everything that the operator created for a resource. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly clock: Clock;
   readonly log: Logger;

@@ -37,7 +37,7 @@ export interface RecorderClientLimits extends UploadLimits {
   readonly openTimeoutMs: number;
   /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** Time after a failure in which the recorder is tried last and with shorter timeouts. */
+  /** How long a recorder that failed is tried after all others, and with shorter timeouts, in milliseconds. */
   readonly suspectMs: number;
   /** Timeout of each step at a recorder that failed recently. */
   readonly suspectTimeoutMs: number;

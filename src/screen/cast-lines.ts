@@ -3,7 +3,7 @@
 /** The bytes of a cast. */
 export interface CastBytes {
   readonly bytes: number;
-  /** True if the cast may still grow. An incomplete last line then does not count as truncated. */
+  /** True if the cast may still grow. A last line without a line feed is then expected, and not an error. */
   readonly isGrowing?: boolean;
   /** Bytes `[start, end)`. */
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;

@@ -38,8 +38,8 @@ const NON_ASCII = /[^\0-\x7f]/;
 const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
 const TAG = new RegExp(`[${TAGS}]`, 'gu');
 /**
- * Invisible characters: tag characters, variation selectors without a base character, more than two characters without
- * width, and more marks than the player shows.
+ * Matches invisible characters: tag characters, variation selectors without a base character, the third and
+ * later of consecutive characters without width, and the ninth and later of consecutive combining marks.
  */
 const UNSEEN = new RegExp(
   String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${MARKS}{8})${MARKS}`,

@@ -1,5 +1,5 @@
 /**
- * Removes the lines that prevent a demonstrated attack one after the other, and requires that the named test fails.
+ * For each demonstrated attack, removes the lines that prevent it, and requires that the named test fails.
  *
  *   npm run test:demonstrations                     all of them
  *   npm run test:demonstrations -- --only headers   those whose file or name contains the word

@@ -22,7 +22,7 @@ export function tailnetServiceName({ hostname }: { readonly hostname: string }):
   return `svc:${hostname}`;
 }
 
-/** True if the Tailscale Service belongs only to a member of the group with this uid. */
+/** True if the only owner of the Tailscale Service is a member of the ProxyGroup with this uid. */
 export function belongsToMember(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.operatorID === ownerId(uid);

@@ -163,7 +163,7 @@ export class ExecOverSpdy extends Duplex {
   #messages: Message[] = [];
   #gathered = 0;
   /**
-   * Chunks of the API server that contain the queued messages. They return to the pool after the messages are
+   * Chunks from the API server that contain the queued messages. They return to the pool after the messages are
    * copied.
    */
   readonly #chunks: Uint8Array[] = [];

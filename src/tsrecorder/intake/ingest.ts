@@ -115,7 +115,7 @@ export class Ingest {
   /**
    * Starts a session for a connection, or continues a session with the same token.
    *
-   * @param at position of the connection's first byte in the session
+   * @param at where the connection's first byte belongs in the session
    * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` if this recorder lacks the start of the session and the
    *   connection does not repeat it
    */

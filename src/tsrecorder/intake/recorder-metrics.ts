@@ -123,7 +123,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     oversized: counter(
       'tailcast_recorder_oversized_documents_total',
-      'Batches of events, and days of batches, that a search skipped because of their size.',
+      'Event batches that were too large for a search, and days with too many batches.',
     ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',
@@ -145,7 +145,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     unprovenHolds: gauge(
       'tailcast_recorder_unproven_holds',
-      'Recordings kept by a hold whose document in the store is missing or has no trusted signature.',
+      'Recordings that stay only because a hold is missing in the store or has no trusted signature.',
     ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',

@@ -18,7 +18,7 @@ export interface IndexerOptions {
   readonly live: () => readonly LiveRecording[];
   readonly text: IndexedText;
   readonly trusted?: string;
-  /** Starts the writer process. The process stops when `signal` aborts. @throws Error with a sentence */
+  /** Starts the writer process. The process exits when `signal` aborts. @throws Error with a message for users */
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
   /** Called with the matching alert rules before a session is marked as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;

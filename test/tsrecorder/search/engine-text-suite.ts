@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // the query finds only its own text, unless the sign is the operator `!` or whitespace
+          // the query finds only the session with that sign, unless the query is empty or has the operator `!`
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),
