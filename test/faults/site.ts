@@ -5,7 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RecorderTiming } from '../../src/compose/recorder-options.ts';
+import { readCheckpoint } from '../../src/tsrecorder/checkpoint/checkpoint.ts';
+import { listOpenSessions } from '../../src/tsrecorder/checkpoint/segments.ts';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { recordingId } from '../../src/tsrecorder/store/key.ts';
 import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
 import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';
 import { S3_DEFAULTS } from '../../src/tsrecorder/store/s3-client.ts';
@@ -56,6 +60,8 @@ export interface Site extends AsyncDisposable {
   readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;
+  /** Upload bytes that the signed copies of each open session represent, by id. Empty if the store is a directory. */
+  signedBytes(): Promise<ReadonlyMap<string, number>>;
 }
 
 let sites = 0;
@@ -66,6 +72,12 @@ export function openSite({ s3 }: Stage): Site {
   sites += 1;
   const prefix = `run-${process.pid}-${sites}/`;
   const buckets: S3Bucket[] = [];
+  function openBucket({ shim, region, bucket: name }: NonNullable<Stage['s3']>): S3Bucket {
+    const settings = { endpoint: shim.endpoint, region, bucket: name, prefix, pathStyle: true };
+    const bucket = new S3Bucket({ ...S3_DEFAULTS, ...settings }, () => Date.now());
+    buckets.push(bucket);
+    return bucket;
+  }
   const evidenceKey = join(folder, 'evidence-key.pem');
   const { privateKey } = generateKeyPairSync('ed25519');
   writeFileSync(evidenceKey, privateKey.export({ format: 'pem', type: 'pkcs8' }));
@@ -74,11 +86,18 @@ export function openSite({ s3 }: Stage): Site {
     evidenceKey,
     async store() {
       if (s3 === undefined) return createDiskStore(join(folder, 'store'), { readOnly: true });
-      const { shim, region, bucket: name } = s3;
-      const settings = { endpoint: shim.endpoint, region, bucket: name, prefix, pathStyle: true };
-      const bucket = new S3Bucket({ ...S3_DEFAULTS, ...settings }, () => Date.now());
-      buckets.push(bucket);
-      return createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+      return createS3Store({ ...S3_LISTING, bucket: openBucket(s3), nowMs: () => Date.now() });
+    },
+    async signedBytes() {
+      const signed = new Map<string, number>();
+      if (s3 === undefined) return signed;
+      const bucket = openBucket(s3);
+      const key = (await loadSigningKey(evidenceKey, false)).public;
+      for (const session of await listOpenSessions(bucket)) {
+        const read = await readCheckpoint(bucket, session, new Map([[key.id, key]]));
+        if ('value' in read) signed.set(recordingId(session.key), read.value.bodyBytes);
+      }
+      return signed;
     },
     gateway(plan) {
       const gateway = startGateway(plan);
