@@ -138,7 +138,7 @@ async function describeSigned(bundle: BundleReader): Promise<Fields> {
       : {
           signedBy: {
             key: signature.keyId,
-            whose: 'unknown',
+            owner: 'unknown',
             log,
             entry: start,
             ...(adopted === undefined ? {} : { adopted: { log: from, entry, key } }),

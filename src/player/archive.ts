@@ -8,6 +8,7 @@ import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit, ListSort } from '../search/search-index.ts';
+import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
 import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
 import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-search.ts';
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
@@ -278,22 +279,7 @@ export async function readTranscript(
 
 /** Evidence about a recording (see `src/tsrecorder/serving/api-evidence.ts`). */
 export interface Evidence {
-  readonly evidence: {
-    readonly verdict: 'verified' | 'unverified' | 'failed' | 'none' | 'running';
-    readonly checkedAt: string;
-    readonly findings: readonly {
-      readonly severity: string;
-      readonly code: string;
-      readonly message: string;
-    }[];
-    readonly signedBy?: {
-      readonly key: string;
-      readonly whose: 'this recorder' | 'trusted' | 'published' | 'unknown';
-      readonly log: string;
-      readonly entry: number;
-      readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
-    };
-  };
+  readonly evidence: CheckedEvidence;
   readonly session?: {
     readonly user?: string;
     readonly groups?: readonly string[];

@@ -143,10 +143,10 @@ function SignedBy({
   readonly isChecked: boolean;
 }): JSX.Element | null {
   if (signedBy === undefined) return null;
-  const { key, whose, log, entry, adopted } = signedBy;
+  const { key, owner, log, entry, adopted } = signedBy;
   return (
     <>
-      <Fact name="Signed by">{isChecked ? `${key} (${WHOSE[whose]})` : key}</Fact>
+      <Fact name="Signed by">{isChecked ? `${key} (${KEY_OWNERS[owner]})` : key}</Fact>
       <Fact name="Log entry">{`${log}, entry ${entry}`}</Fact>
       <Fact name="Taken over from">
         {adopted === undefined ? undefined : `log ${adopted.log}, entry ${adopted.entry}, key ${adopted.key}`}
@@ -155,7 +155,7 @@ function SignedBy({
   );
 }
 
-const WHOSE = {
+const KEY_OWNERS = {
   'this recorder': 'key of this recorder',
   trusted: 'key of a trusted recorder',
   published: 'key that is published in the store',

@@ -3,6 +3,7 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
+import type { CheckedEvidence } from '../../wire/recorder-api/checked-evidence.ts';
 import type { Finding } from './finding.ts';
 import { keyName, MAX_KEY_BYTES } from './log-entry.ts';
 import { parsePublicKey, type PublicKey } from './signing-key.ts';
@@ -20,38 +21,6 @@ export interface CheckOptions {
   readonly trusted?: ReadonlyMap<string, PublicKey>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
-}
-
-/** Result of a check. */
-export interface CheckedEvidence {
-  /**
-   * - `verified`: a trusted key signed the recording.
-   * - `unverified`: an untrusted key signed the recording, so an attacker may have written it.
-   * - `failed`: the recording differs from the content that its recorder signed.
-   * - `none`: the recording has no signature.
-   * - `running`: the session is still open.
-   */
-  readonly verdict: 'verified' | 'unverified' | 'failed' | 'none' | 'running';
-  /** RFC 3339, UTC. */
-  readonly checkedAt: string;
-  readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
-  readonly signedBy?: {
-    readonly key: string;
-    /**
-     * Owner of the key. `trusted`: another trusted recorder. `published`: the store contains the key, and nothing
-     * proves its owner.
-     */
-    readonly owner: 'this recorder' | 'trusted' | 'published' | 'unknown';
-    readonly log: string;
-    readonly entry: number;
-    /**
-     * Set if the recorder took the session over: log and start entry of the first recorder, and the key that signed the
-     * copies.
-     */
-    readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
-    /** The public key, if known: SubjectPublicKeyInfo, PEM. */
-    readonly pem?: string;
-  };
 }
 
 /** Result of the evidence check of a recording, and the annotations that describe its session. */

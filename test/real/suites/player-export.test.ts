@@ -156,7 +156,7 @@ describe('a file with a signature', () => {
           findings: [],
           signedBy: {
             key: key.public.id,
-            whose: 'this recorder',
+            owner: 'this recorder',
             log: evidence.log,
             entry: 1,
             pem: key.public.pem,

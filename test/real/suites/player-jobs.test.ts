@@ -215,6 +215,8 @@ describe('an auditor', () => {
         `['.verdict .icon', '.headline .trust-verified'].map((of) => getComputedStyle(document.querySelector(of)).color)`,
       );
       expect(colours[0]).toBe(colours[1]);
+      const signer = await auditor.page.locator('.evidence .facts').first().textContent();
+      expect(signer).toContain('(key of this recorder)');
     });
     expect(steps).toBeLessThanOrEqual(MAX_STEPS);
   });
