@@ -1,5 +1,5 @@
 import { isSameSecret } from '../src/kube/bearer-token.ts';
-import { headerLines } from '../src/kube/header-lines.ts';
+import { headerLines } from '../src/kube/headers.ts';
 import { badRequest, forbidden, unauthorized } from './api-status.ts';
 
 /** Effective user of a request, after impersonation. */

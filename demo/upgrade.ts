@@ -1,6 +1,6 @@
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { headerLines } from '../src/kube/header-lines.ts';
+import { headerLines } from '../src/kube/headers.ts';
 import { acceptKey } from '../src/kube/websocket-accept.ts';
 import { splitProtocolLines } from '../src/wire/remotecommand/channel.ts';
 import { badRequest, encodeBody, forbidden, type ApiStatusError } from './api-status.ts';

@@ -1,6 +1,6 @@
 /** Comparison of bearer tokens with a fixed secret. */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { headerLines } from './header-lines.ts';
+import { headerLines } from './headers.ts';
 
 /**
  * True if the request has exactly one `Authorization` header, and it is the bearer token `token`. Takes constant

@@ -2,8 +2,7 @@
  * Values of the `Warning` header, which kubectl prints (RFC 7234 section 5.5, in the form that
  * `k8s.io/apimachinery/pkg/util/net` parses).
  */
-import { headerLines } from './header-lines.ts';
-import { bearerSubprotocols } from './headers.ts';
+import { bearerSubprotocols, headerLines } from './headers.ts';
 
 const MAX_WARNING_LENGTH = 512;
 

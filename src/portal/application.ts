@@ -17,7 +17,7 @@ import fastify, {
   type FastifyRequest,
 } from 'fastify';
 import { TailcastError } from '../errors.ts';
-import { headerLines } from '../kube/header-lines.ts';
+import { headerLines } from '../kube/headers.ts';
 import { GATE_METHODS, type Gate } from '../proxy/gate/gate.ts';
 import { registerAccess, type AccessDeps } from './access-routes.ts';
 import { relayLiveView } from './live-view.ts';

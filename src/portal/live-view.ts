@@ -5,7 +5,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createDeadline } from '../async/deadline.ts';
 import { TailcastError } from '../errors.ts';
-import { headerLines, onlyLine } from '../kube/header-lines.ts';
+import { headerLines, onlyLine } from '../kube/headers.ts';
 import type { UpgradeAnswer } from '../proxy/session/dial.ts';
 import { startRelay } from '../proxy/session/relay.ts';
 import { encodeUpgradeHead, parseUpgradeRequest } from '../proxy/session/upgrade-http.ts';

@@ -4,7 +4,7 @@ import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Str
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
 import { parseTarget, type Target } from '../kube/canonical-target.ts';
-import { headerLines } from '../kube/header-lines.ts';
+import { headerLines } from '../kube/headers.ts';
 import { mapStream } from '../proxy/front/http2.ts';
 import { Account, type AccountDeps } from '../proxy/gate/account.ts';
 import { GATE_METHODS, type Caller, type InboundRequest } from '../proxy/gate/gate.ts';

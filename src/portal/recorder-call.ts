@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
 import type { Target } from '../kube/canonical-target.ts';
-import { onlyLine } from '../kube/header-lines.ts';
+import { onlyLine } from '../kube/headers.ts';
 import { withTimeout } from '../async/with-timeout.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
 import type { DialRecorder } from '../recording/recorder-connection.ts';

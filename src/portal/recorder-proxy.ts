@@ -17,7 +17,7 @@ import httpProxy from '@fastify/http-proxy';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
-import { onlyLine } from '../kube/header-lines.ts';
+import { onlyLine } from '../kube/headers.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
 import { VIEWER_ACTIONS } from '../wire/recorder-api/session-order.ts';
 import { DATA_HEADERS, PORTAL_PATH } from './page-headers.ts';

@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
 import { statusOf } from '../kube/status.ts';
-import { headerLines } from '../kube/header-lines.ts';
+import { headerLines } from '../kube/headers.ts';
 import { DATA_HEADERS } from './page-headers.ts';
 
 export interface Refusal {

@@ -3,8 +3,7 @@
  * negotiated subprotocol. Refuses unknown subprotocols, because such a session could not be recorded.
  */
 import { TailcastError } from '../errors.ts';
-import { headerLines, withoutHeader } from '../kube/header-lines.ts';
-import { bearerSubprotocols } from '../kube/headers.ts';
+import { bearerSubprotocols, headerLines, withoutHeader } from '../kube/headers.ts';
 import { parseSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
 import type { SpdyStreams } from './spdy-server-reader.ts';
 import { createSpdyTap } from './tap-spdy.ts';

@@ -2,8 +2,7 @@
  * Splits a byte stream into JSON objects, like Go's streaming decoder. Any whitespace, or none, may separate
  * the objects. Buffers at most one incomplete object.
  */
-import { stopAfterFailure } from './stop-after-failure.ts';
-import { WireError } from './wire-error.ts';
+import { stopAfterFailure, WireError } from './wire-error.ts';
 
 export interface JsonObjectSplitter<Value> {
   /**

@@ -10,7 +10,7 @@
 import type { Readable } from 'node:stream';
 import { createDeadline } from '../../async/deadline.ts';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
-import { withoutHeader } from '../../kube/header-lines.ts';
+import { withoutHeader } from '../../kube/headers.ts';
 import { isPureRead } from '../../kube/interactive.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { responseWarnings } from '../../kube/warning.ts';

@@ -5,7 +5,7 @@
  * one of them. This prevents DNS rebinding, where the name of another site resolves to the gateway.
  */
 import { TailcastError } from '../../errors.ts';
-import { onlyLine } from '../../kube/header-lines.ts';
+import { onlyLine } from '../../kube/headers.ts';
 
 /** Headers that show which page made the browser send the request. */
 export interface BrowserFields {

@@ -8,7 +8,7 @@
  */
 import type { RequestClass } from '../../kube/interactive.ts';
 import { TailcastError } from '../../errors.ts';
-import { headerLines, onlyLine } from '../../kube/header-lines.ts';
+import { headerLines, onlyLine } from '../../kube/headers.ts';
 
 /**
  * Treatment of pages of programs. `refuse`: the browser gets an error that explains how to open the page.

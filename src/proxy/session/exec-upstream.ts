@@ -3,7 +3,7 @@
  * SPDY/3.1, which the gateway translates (ADR 28). The gateway keeps the client's method, so that RBAC verb
  * and audit entry stay the same. The API server accepts SPDY with GET and with POST.
  */
-import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
+import { headerLines, withoutHeader } from '../../kube/headers.ts';
 import { acceptKey } from '../../kube/websocket-accept.ts';
 import { TailcastError } from '../../errors.ts';
 import { parseSubprotocol, splitProtocolLines } from '../../wire/remotecommand/channel.ts';

@@ -14,7 +14,7 @@ import {
   type PortForwardInput,
 } from '../../recording/tap-port-forward.ts';
 import type { Admission } from '../gate/gate.ts';
-import { headerLines } from '../../kube/header-lines.ts';
+import { headerLines } from '../../kube/headers.ts';
 import { type UpgradeRequest } from './upgrade-http.ts';
 
 /** An unrecorded connection. */

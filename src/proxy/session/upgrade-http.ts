@@ -6,7 +6,7 @@
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../../errors.ts';
-import { headerLines } from '../../kube/header-lines.ts';
+import { headerLines } from '../../kube/headers.ts';
 import { formatWarning } from '../../kube/warning.ts';
 
 /** The requested protocol. */

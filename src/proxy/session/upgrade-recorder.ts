@@ -6,7 +6,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
-import { headerLines } from '../../kube/header-lines.ts';
+import { headerLines } from '../../kube/headers.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';

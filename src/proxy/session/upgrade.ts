@@ -16,7 +16,7 @@ import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
 import { destroyAfter } from '../../async/deadline.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
-import { cleanResponseHeaders, handshakeForBrowser } from '../../kube/headers.ts';
+import { cleanResponseHeaders, handshakeForBrowser, headerLines, withoutHeader } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import { responseWarnings } from '../../kube/warning.ts';
 import type { Events } from '../../observe/events.ts';
@@ -44,7 +44,6 @@ import {
   waitOf,
   type RecorderDeps,
 } from './upgrade-recorder.ts';
-import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import {
   encodeChunks,
   encodeUpgradeHead,

@@ -12,8 +12,7 @@
  * message of the recorder confirms that the upload is stored. A connection that closes without an end message
  * counts as broken, because the kernel closes the connections of a killed process in the normal way.
  */
-import { stopAfterFailure } from '../stop-after-failure.ts';
-import { WireError } from '../wire-error.ts';
+import { stopAfterFailure, WireError } from '../wire-error.ts';
 import { MAX_ACK_BYTES } from './ack.ts';
 
 /** Name and version of the protocol that a connection is upgraded to. */

@@ -15,8 +15,7 @@
  * The parser rejects input that the peer's SPDY library (in Go) would parse differently: reserved bits,
  * unknown flags, unknown control types, and lengths that do not match the type.
  */
-import { stopAfterFailure } from '../stop-after-failure.ts';
-import { WireError } from '../wire-error.ts';
+import { stopAfterFailure, WireError } from '../wire-error.ts';
 
 export type SpdyControl =
   | {

@@ -15,8 +15,7 @@
  * inflated                     count:32 · count x (name length:32 · name · value length:32 · value)
  * ```
  */
-import { stopAfterFailure } from '../stop-after-failure.ts';
-import { WireError } from '../wire-error.ts';
+import { stopAfterFailure, WireError } from '../wire-error.ts';
 import { endsWithSyncFlush } from './deflate-boundary.ts';
 import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
 

@@ -12,8 +12,7 @@
  * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
  * ```
  */
-import { stopAfterFailure } from '../stop-after-failure.ts';
-import { WireError } from '../wire-error.ts';
+import { stopAfterFailure, WireError } from '../wire-error.ts';
 
 /** RFC 6455 §5.2. */
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { stopAfterFailure } from '../../src/wire/stop-after-failure.ts';
-import { WireError } from '../../src/wire/wire-error.ts';
+import { stopAfterFailure, WireError } from '../../src/wire/wire-error.ts';
 import { thrownBy } from './bytes.ts';
 
 describe('fuse', () => {
