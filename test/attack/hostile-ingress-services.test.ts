@@ -16,7 +16,7 @@ import {
   type IngressRig,
   type Witness,
 } from './ingress-rig.ts';
-import { SHAPES } from './http2-shapes.ts';
+import { honestAnswer, HTTP2_ANSWERS } from './http2-shapes.ts';
 
 let rig: IngressRig;
 let witness: Witness;
@@ -261,7 +261,7 @@ describe.each(['h1', 'h2', 'websocket'] as const)(
 );
 
 describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client over %s with', (protocol) => {
-  it.each(SHAPES)('$what', async ({ answer }) => {
+  it.each(Object.entries(HTTP2_ANSWERS))('%s', async (_what, answer) => {
     rig.script = (socket, id) => {
       const said = answer(id);
       if (typeof said === 'function') said(id, socket);
@@ -273,7 +273,7 @@ describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client 
     else if (seen.whole) expectVerdict(seen, 'refused');
     expectClean(seen, protocol);
     await expectOthersServed();
-    rig.script = (socket, id) => socket.write(Buffer.from(SHAPES[0]!.answer(id) as Buffer));
+    rig.script = (socket, id) => socket.write(honestAnswer(id));
     for (const socket of rig.services) socket.destroy();
     await expect.poll(() => rig.services.size).toBe(0);
     expect(await ask(protocol, HOSTILE_RPC)).toMatchObject({ status: 200, body: 'body', whole: true });
@@ -293,7 +293,7 @@ it('a Service whose fields are too long for HTTP/2 is let go, and its client tol
 it('a Service of HTTP/2 has one connection as long as that has room', async () => {
   for (const socket of rig.services) socket.destroy();
   await expect.poll(() => rig.services.size).toBe(0);
-  rig.script = (socket, id) => socket.write(Buffer.from(SHAPES[0]!.answer(id) as Buffer));
+  rig.script = (socket, id) => socket.write(honestAnswer(id));
   for (let count = 0; count < 3; count += 1) {
     expect(await ask('h1', HOSTILE_RPC)).toMatchObject({ status: 200 });
     expect(rig.services.size).toBe(1);
