@@ -4,6 +4,7 @@ import type { ForwarderConfig } from '../config/forwarder.ts';
 import { errorReason, TailcastError } from '../errors.ts';
 import { createForwarderMetrics } from '../forwarder/metrics.ts';
 import { openForwarder, type Forwarder } from '../forwarder/server.ts';
+import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
@@ -31,6 +32,9 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
   const forwarder = await openForwarder({
     host: HOST,
     ports,
+    // A userspace tailscaled forwards connections of tailnet peers to loopback addresses of this pod. Through the
+    // forwarder, a peer would reach the target with the rights of this node.
+    accepts: (address) => !isLoopback(address),
     dial: (port, use) => localApi.dial(target, port, use),
     onEnd: (outcome) => ended.inc({ outcome }),
     log,

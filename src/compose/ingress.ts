@@ -12,6 +12,7 @@ import { createTailnetListener, type TailnetListenerOptions } from '../tailnet/l
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
+import { assertPrivateProxyListener } from './tailnet.ts';
 import { SmallRole } from './small-role.ts';
 
 /** Maximum time for requests in flight after `signal` aborts, in milliseconds. */
@@ -20,14 +21,16 @@ const DRAIN_MS = 10_000;
  * Listen address for plain HTTP. The operator configures tailscaled to forward port 80 to this address
  * (`operator/ingress/table.ts`).
  */
-const HTTP_LISTEN: ListenAddress = { host: '127.0.0.1', port: 8080 };
+const HTTP_LISTEN: ListenAddress = { host: '127.0.0.77', port: 8080 };
 
 /**
  * `tailcast ingress`: serves until `signal` aborts.
  *
- * @throws TailcastError `START_FAILED` if it cannot listen
+ * @throws TailcastError `CONFIG_INVALID` if a userspace tailscaled forwards tailnet ports to the listen address;
+ *   `START_FAILED` if it cannot listen
  */
 export async function runIngress(config: IngressConfig, context: CommandContext): Promise<void> {
+  assertPrivateProxyListener(config.listen.host);
   await using role = new SmallRole(config, context);
   const { log, registry, signal } = role;
   const certificates = createTableCertificates();

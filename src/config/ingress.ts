@@ -11,7 +11,7 @@ export const INGRESS_SETTINGS = {
     '<file>',
   ),
   listen: setting('address for HTTPS connections of tailscaled, with PROXY headers', listenAddress, {
-    host: '127.0.0.1',
+    host: '127.0.0.77',
     port: 8443,
   }),
   socket: SOCKET_SETTING,

@@ -14,6 +14,8 @@ export type ForwardOutcome = 'done' | 'broken' | 'unreachable' | 'refused';
 
 export interface ForwarderOptions {
   readonly host: string;
+  /** True if clients with this address may connect. Default: all addresses. */
+  readonly accepts?: (address: string) => boolean;
   readonly ports: readonly number[];
   /**
    * Connects to a port of the target. Ending the returned stream closes both directions, because it does not support
@@ -42,7 +44,7 @@ const KEEP_ALIVE_MS = 30_000;
 
 /** @throws Error of the OS, such as `EADDRINUSE` */
 export async function openForwarder(options: ForwarderOptions): Promise<Forwarder> {
-  const { host, log, maxConnections = MAX_CONNECTIONS } = options;
+  const { host, log, accepts = () => true, maxConnections = MAX_CONNECTIONS } = options;
   const sockets = new Set<Socket>();
   const slots = createKeyedCounter();
   const over = new AbortController();
@@ -57,7 +59,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
   };
   function take(socket: Socket, port: number): void {
     const { remoteAddress = '' } = socket;
-    const leave = slots.takeShare(remoteAddress, maxConnections);
+    const leave = accepts(remoteAddress) ? slots.takeShare(remoteAddress, maxConnections) : undefined;
     if (leave === undefined) {
       socket.resetAndDestroy();
       options.onEnd('refused');

@@ -1,7 +1,11 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
+import { INGRESS_SETTINGS } from '../../src/config/ingress.ts';
+import { runIngress } from '../../src/compose/ingress.ts';
+import { forwardTo } from '../../src/operator/ingress/table.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { assertPrivateProxyListener } from '../../src/compose/tailnet.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
@@ -47,6 +51,23 @@ describe('a listener that believes PROXY headers', () => {
 
   it.each(['127.0.0.77', '127.1.2.3', '::ffff:127.0.0.77', '::ffff:7f00:4d'])('may be on %s', (host) => {
     expect(() => assertPrivateProxyListener(host)).not.toThrow();
+  });
+
+  it('is private for Ingresses by default, and refused elsewhere when the ingress server starts', async () => {
+    const hosts = (['443', '80'] as const).map((port) => {
+      const { TCPForward: address } = forwardTo(port) as { readonly TCPForward: string };
+      return address.slice(0, address.lastIndexOf(':'));
+    });
+    for (const host of [INGRESS_SETTINGS.listen.fallback.host, ...hosts])
+      expect(() => assertPrivateProxyListener(host)).not.toThrow();
+    const config = readSettings(INGRESS_SETTINGS, {
+      flags: new Map([['listen', '127.0.0.1:0']]),
+      environment: new Map(),
+      file: undefined,
+    });
+    const sink = new PassThrough().resume();
+    const context = { stdout: sink, stderr: sink, environment: new Map(), signal: AbortSignal.timeout(5000) };
+    await expect(runIngress(config, context)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
   });
 
   it('is refused when a gateway starts', async () => {

@@ -21,8 +21,11 @@ export interface TablePlan {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Listen addresses of `tailcast ingress`, by the port that clients use. */
-const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
+/**
+ * Listen addresses of `tailcast ingress`, by the port that clients use. Not 127.0.0.1: a userspace tailscaled forwards
+ * tailnet ports there, and a peer could send its own PROXY header.
+ */
+const LISTENERS = { '443': '127.0.0.77:8443', '80': '127.0.0.77:8080' } as const;
 /** Maximum size of the certificates of one Ingress, in bytes. A Secret has at most 1 MiB. */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 

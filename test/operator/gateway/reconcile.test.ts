@@ -245,7 +245,7 @@ describe('a Gateway', () => {
       putGateway(listeners);
       putRoute();
       await started();
-      const forward = (port: number): object => ({ TCPForward: `127.0.0.1:${port}`, ProxyProtocol: 2 });
+      const forward = (port: number): object => ({ TCPForward: `127.0.0.77:${port}`, ProxyProtocol: 2 });
       expect(serveConfigOf(bench, POD)).toEqual({ TCP: { '443': forward(8443), '80': forward(8080) } });
       expect(tableOf(bench, POD)).toMatchObject({
         secure: [HOST],

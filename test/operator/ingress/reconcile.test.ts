@@ -194,7 +194,7 @@ describe('an Ingress', () => {
       put(spec);
       await started();
       expect(serveConfigOf(bench, POD)).toEqual({
-        TCP: { '443': { TCPForward: '127.0.0.1:8443', ProxyProtocol: 2 } },
+        TCP: { '443': { TCPForward: '127.0.0.77:8443', ProxyProtocol: 2 } },
       });
       expect(tableOf(bench, POD)).toMatchObject({
         secure: [HOST],
@@ -238,7 +238,7 @@ describe('an Ingress', () => {
       );
       expect(tableOf(bench, POD)).toMatchObject({ secure: [HOST], certificates: [] });
       expect(serveConfigOf(bench, POD)).toEqual({
-        TCP: { '80': { TCPForward: '127.0.0.1:8080', ProxyProtocol: 2 } },
+        TCP: { '80': { TCPForward: '127.0.0.77:8080', ProxyProtocol: 2 } },
       });
     });
 
