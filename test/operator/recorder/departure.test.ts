@@ -123,14 +123,6 @@ describe('a Recorder that is deleted', () => {
     expect([nodes(), bench.left(), bench.object(PATH)]).toEqual([['other'], [EVIDENCE], undefined]);
     expect(bench.control.keys.get('key-1')?.usable).toBe(false);
   });
-
-  it('looks again when its StatefulSet was still there: pods may have been made since', async () => {
-    remove();
-    await expect(run()).resolves.toBe(1000);
-    expect(bench.object(PATH)).toBeDefined();
-    await expect(run()).resolves.toBeUndefined();
-    expect(bench.object(PATH)).toBeUndefined();
-  });
 });
 
 describe('a Recorder that stays', () => {
