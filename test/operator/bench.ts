@@ -1,10 +1,13 @@
 /** Runs reconcilers with an API server and a control server in memory. */
+import type { V1StatefulSet } from '@kubernetes/client-node';
 import type { TailnetControl } from '../../src/operator/auth-keys.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { connectCluster } from '../../src/operator/cluster-connection.ts';
 import { createEventRecorder } from '../../src/operator/event-recorder.ts';
 import { createKubeClient, type KubeClient } from '../../src/operator/kube-client.ts';
+import { KINDS, pathOf, type ResourceKind } from '../../src/operator/kube-object.ts';
 import { KeyKeeper } from '../../src/operator/workload/keys.ts';
+import type { Condition } from '../../src/operator/workload/status.ts';
 import { createTagPolicy } from '../../src/operator/workload/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
@@ -21,6 +24,18 @@ export const SETS = '/apis/apps/v1/namespaces/tailcast/statefulsets';
 export const TAILSCALE = '/apis/tailscale.com/v1alpha1';
 const NAMES = `${OWN}/configmaps/tailnet-name.`;
 
+/** Settings of the operator for all kinds of resources. */
+export const CHOICES = {
+  namespace: 'tailcast',
+  servesUnclassed: false,
+  servesGroups: true,
+  defaultClass: '',
+  clusterDomain: 'cluster.local',
+  services: true,
+  ingresses: true,
+  networks: [],
+};
+
 export interface Bench {
   readonly api: ApiServerDouble;
   readonly control: ControlDouble;
@@ -34,6 +49,19 @@ export interface Bench {
   /** Number of writes to both servers so far. */
   readonly writes: number;
   object(path: string): StoredObject | undefined;
+  /**
+   * Creates or replaces a resource, as a user does: its finalizers and its status stay. Returns its path. The default
+   * creation time is the start of 2026.
+   */
+  put(kind: ResourceKind, metadata: WrittenMetadata, spec: object): string;
+  /** Creates or replaces a ProxyClass that the operator has validated. */
+  putClass(name: string, spec: object, annotations?: Readonly<Record<string, string>>): void;
+  /** Conditions in the status of a resource. */
+  conditions(path: string): readonly Condition[];
+  /** Returns the condition of a type. Default: the first condition. */
+  condition(path: string, type?: string): Condition | undefined;
+  /** Environment variables of a container of a StatefulSet. Default: the first container. */
+  variables(set: string, container?: number): Readonly<Record<string, string | undefined>>;
   /** Paths of objects in the operator's namespace, except events and the ConfigMaps that record owners of names. */
   left(): readonly string[];
   /** Owner of each tailnet name, as `<name>: <kind> <namespace>/<name>`. */
@@ -41,6 +69,8 @@ export interface Bench {
   events(): readonly string[];
   /** Returns a decoded value of a Secret. */
   data(path: string, key: string): string | undefined;
+  /** Returns a parsed JSON file in the Secret of a pod; an empty object if the file is missing. */
+  file(pod: string, key: string): unknown;
   /** Marks an object as deleted. */
   markDeleted(path: string): void;
   /** Simulates values that containerboot writes into the Secret of its pod. */
@@ -58,6 +88,13 @@ export interface Bench {
    */
   joinAndDie(name: string): void;
   close(): Promise<void>;
+}
+
+/** Metadata in the manifest of a resource. */
+interface WrittenMetadata {
+  readonly name: string;
+  readonly namespace?: string;
+  readonly [key: string]: unknown;
 }
 
 /** A machine's key in the formats of tailscaled and of control servers. */
@@ -132,7 +169,30 @@ export async function createBench(): Promise<Bench> {
   }
 
   const object = (path: string): StoredObject | undefined => api.objects.get(path);
+  const conditions = (path: string): readonly Condition[] =>
+    (object(path)?.['status'] as { conditions?: Condition[] } | undefined)?.conditions ?? [];
+  const data = (path: string, key: string): string | undefined => {
+    const value = (object(path)?.['data'] as Record<string, string> | undefined)?.[key];
+    return value === undefined ? undefined : Buffer.from(value, 'base64').toString();
+  };
   const encode = (text: string): string => Buffer.from(text).toString('base64');
+
+  function put(kind: ResourceKind, metadata: WrittenMetadata, spec: object, status?: object): string {
+    const path = pathOf(kind, metadata);
+    const before = object(path);
+    api.put(path, {
+      apiVersion: kind.apiVersion,
+      kind: kind.kind,
+      metadata: {
+        creationTimestamp: '2026-01-01T00:00:00Z',
+        finalizers: before?.metadata.finalizers,
+        ...metadata,
+      },
+      spec,
+      status: status ?? before?.['status'],
+    });
+    return path;
+  }
 
   function say(name: string, data: Readonly<Record<string, string>>): void {
     const path = `${OWN}/secrets/${name}`;
@@ -153,6 +213,26 @@ export async function createBench(): Promise<Bench> {
       return writes;
     },
     object,
+    put,
+    putClass(name, spec, annotations = {}) {
+      const ready: Condition = {
+        type: 'ProxyClassReady',
+        status: 'True',
+        reason: 'ProxyClassValid',
+        message: '',
+        lastTransitionTime: '2026-01-01T00:00:00Z',
+        // Each change of the spec increases the generation.
+        observedGeneration: 1000,
+      };
+      put(KINDS.proxyClass, { name, annotations }, spec, { conditions: [ready] });
+    },
+    conditions,
+    condition: (path, type) => conditions(path).find((one) => type === undefined || one.type === type),
+    variables(set, container = 0) {
+      const { spec } = object(`${SETS}/${set}`) as unknown as V1StatefulSet;
+      const { env = [] } = spec!.template.spec!.containers[container]!;
+      return Object.fromEntries(env.map(({ name, value }) => [name, value]));
+    },
     left: () =>
       [...api.objects.keys()].filter(
         (path) =>
@@ -170,10 +250,8 @@ export async function createBench(): Promise<Bench> {
       [...api.objects.values()]
         .filter(({ kind }) => kind === 'Event')
         .map((event) => `${String(event['reason'])}: ${String(event['message'])}`),
-    data(path, key) {
-      const value = (object(path)?.['data'] as Record<string, string> | undefined)?.[key];
-      return value === undefined ? undefined : Buffer.from(value, 'base64').toString();
-    },
+    data,
+    file: (pod, key) => JSON.parse(data(`${OWN}/secrets/${pod}`, key) ?? '{}') as unknown,
     markDeleted(path) {
       const stored = object(path)!;
       const deletionTimestamp = new Date().toISOString();

@@ -16,15 +16,8 @@ import {
   ownerController,
   serviceController,
 } from '../../src/operator/controllers.ts';
-import { createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
+import { CHOICES, createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
 
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: true,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-  namespace: 'tailcast',
-};
 const RESOURCES: Readonly<Record<string, object>> = {
   [`${TAILSCALE}/recorders/keep`]: { kind: 'Recorder', spec: { enableUI: true } },
   [`${TAILSCALE}/proxygroups/gate`]: {

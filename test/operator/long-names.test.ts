@@ -3,19 +3,18 @@ import { createConnectorReconciler } from '../../src/operator/connector/reconcil
 import { createEgressNodesReconciler } from '../../src/operator/egress-group/nodes.ts';
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
 import { createIngressReconciler } from '../../src/operator/ingress/reconcile.ts';
-import { isLabelValue, labelValue, parseObject } from '../../src/operator/kube-object.ts';
+import { isLabelValue, KINDS, labelValue, parseObject } from '../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../src/operator/workload/reconciler.ts';
 import { dnsLabel } from '../../src/operator/workload/workload.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { viewOf } from '../../src/operator/object-cache.ts';
 import { ingressController } from '../../src/operator/controllers.ts';
-import { createBench, OWN, SETS, TAILSCALE, type Bench } from './bench.ts';
+import { CHOICES, createBench, SETS, TAILSCALE, type Bench } from './bench.ts';
 
 const RECORDER = 'audit-recorder-of-the-payments-platform-eu-central-1b';
 const GROUP = 'egress-nodes-of-the-payments-platform-in-eu-central-1';
 const INGRESS = 'web-front-end-of-the-payments-platform-for-internal-users-in-eu-central';
-const API = 'tailscale.com/v1alpha1';
 
 let bench: Bench;
 beforeEach(async () => {
@@ -23,34 +22,20 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-function put(plural: string, kind: string, name: string, spec: object): void {
-  const path = `${TAILSCALE}/${plural}/${name}`;
-  bench.api.put(path, { apiVersion: API, kind, metadata: { name, uid: `uid-${name}` }, spec });
-}
-
-const conditions = (path: string): readonly { type: string; status: string; message: string }[] =>
-  (bench.object(path)?.['status'] as { conditions?: [] } | undefined)?.conditions ?? [];
-
 function groupReconcilers(): Readonly<Record<string, Reconciler>> {
   const deps = bench.deps();
-  const choices = { servesUnclassed: false, defaultClass: '', clusterDomain: 'cluster.local' };
   return {
     'kube-apiserver': createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
-    egress: createEgressNodesReconciler(deps, choices),
-    ingress: createIngressGroupReconciler(deps, {
-      ...choices,
-      services: true,
-      ingresses: true,
-      networks: [],
-    }),
+    egress: createEgressNodesReconciler(deps, CHOICES),
+    ingress: createIngressGroupReconciler(deps, CHOICES),
   };
 }
 
 describe('a name of more than 52 characters', () => {
   it('of a Recorder is refused: its pods could not have the label with the revision', async () => {
-    put('recorders', 'Recorder', RECORDER, { enableUI: true });
+    bench.put(KINDS.recorder, { name: RECORDER }, { enableUI: true });
     await createRecorderReconciler(bench.deps()).reconcile(RECORDER, bench.signal);
-    expect(conditions(`${TAILSCALE}/recorders/${RECORDER}`)).toMatchObject([
+    expect(bench.conditions(`${TAILSCALE}/recorders/${RECORDER}`)).toMatchObject([
       { type: 'RecorderReady', status: 'False', message: expect.stringMatching(/53 characters.* 52 /) },
     ]);
     expect(bench.events().join()).toContain('52');
@@ -58,9 +43,9 @@ describe('a name of more than 52 characters', () => {
   });
 
   it.each(['kube-apiserver', 'egress', 'ingress'])('of a ProxyGroup of type %s is refused', async (type) => {
-    put('proxygroups', 'ProxyGroup', GROUP, { type, kubeAPIServer: { mode: 'noauth' } });
+    bench.put(KINDS.proxyGroup, { name: GROUP }, { type, kubeAPIServer: { mode: 'noauth' } });
     await groupReconcilers()[type]!.reconcile(GROUP, bench.signal);
-    const ready = conditions(`${TAILSCALE}/proxygroups/${GROUP}`);
+    const ready = bench.conditions(`${TAILSCALE}/proxygroups/${GROUP}`);
     expect(ready).toContainEqual(
       expect.objectContaining({ status: 'False', message: expect.stringMatching(/53 characters.* 52 /) }),
     );
@@ -69,7 +54,7 @@ describe('a name of more than 52 characters', () => {
 
   it('of 52 characters is good for a Recorder', async () => {
     const name = RECORDER.slice(0, 52);
-    put('recorders', 'Recorder', name, { enableUI: true });
+    bench.put(KINDS.recorder, { name: name }, { enableUI: true });
     await createRecorderReconciler(bench.deps()).reconcile(name, bench.signal);
     expect(bench.object(`${SETS}/${name}`)).toBeDefined();
   });
@@ -77,19 +62,17 @@ describe('a name of more than 52 characters', () => {
 
 describe('a name of more than 63 characters', () => {
   it('of an Ingress ends with a hash in labels, by which its objects are found again', async () => {
-    const path = `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${INGRESS}`;
-    const ingress = {
-      apiVersion: 'networking.k8s.io/v1',
-      kind: 'Ingress',
-      metadata: { name: INGRESS, namespace: 'prod', uid: 'uid-ingress' },
-      spec: {
+    const path = bench.put(
+      KINDS.ingress,
+      { name: INGRESS, namespace: 'prod' },
+      {
         ingressClassName: 'tailscale',
         tls: [{ hosts: ['pay'] }],
         defaultBackend: { service: { name: 'web', port: { number: 80 } } },
       },
-    };
-    bench.api.put(path, ingress);
-    const reconciler = createIngressReconciler(bench.deps(), { defaultClass: '' });
+    );
+    const ingress = parseObject(bench.object(path));
+    const reconciler = createIngressReconciler(bench.deps(), CHOICES);
     await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
     const made = bench.left().map((one) => parseObject(bench.object(one)));
     expect(made.length).toBeGreaterThan(5);
@@ -97,9 +80,9 @@ describe('a name of more than 63 characters', () => {
       for (const value of Object.values(metadata.labels ?? {})) expect(isLabelValue(value), value).toBe(true);
     }
     const set = made.find(({ kind }) => kind === 'StatefulSet')!;
-    const { others, resources } = ingressController(reconciler, { namespace: 'tailcast', defaultClass: '' });
+    const { others, resources } = ingressController(reconciler, CHOICES);
     const watched = others.find(({ kind }) => kind.kind === 'StatefulSet')!;
-    expect(watched.names(set, viewOf([[resources, [parseObject(ingress)]]]))).toEqual([`prod/${INGRESS}`]);
+    expect(watched.names(set, viewOf([[resources, [ingress]]]))).toEqual([`prod/${INGRESS}`]);
     const count = bench.left().length;
     await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
     expect(bench.left().length).toBe(count);
@@ -107,7 +90,7 @@ describe('a name of more than 63 characters', () => {
 
   it('is the only reason to read all parents when an object of one of them changes', () => {
     const reconciler: Reconciler = { reconcile: () => Promise.resolve(undefined) };
-    const { others } = ingressController(reconciler, { namespace: 'tailcast', defaultClass: '' });
+    const { others } = ingressController(reconciler, CHOICES);
     const watched = others.find(({ kind }) => kind.kind === 'Secret')!;
     const labels = { 'tailscale.com/parent-resource': 'shop', 'tailscale.com/parent-resource-ns': 'prod' };
     const secret = parseObject({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'shop-0', labels } });
@@ -117,7 +100,7 @@ describe('a name of more than 63 characters', () => {
   });
 
   it('of a Connector is good', async () => {
-    put('connectors', 'Connector', INGRESS, { exitNode: true });
+    bench.put(KINDS.connector, { name: INGRESS }, { exitNode: true });
     await createConnectorReconciler(bench.deps()).reconcile(INGRESS, bench.signal);
     const sets = bench.left().filter((path) => path.startsWith(SETS));
     expect(sets).toHaveLength(1);
@@ -135,12 +118,10 @@ describe('a name of more than 63 characters', () => {
 
   it('of a prefix and its ordinal is cut for the names of the nodes', async () => {
     const prefix = 'a'.repeat(62);
-    put('proxygroups', 'ProxyGroup', 'out', { type: 'egress', hostnamePrefix: prefix });
+    bench.put(KINDS.proxyGroup, { name: 'out' }, { type: 'egress', hostnamePrefix: prefix });
     await groupReconcilers()['egress']!.reconcile('out', bench.signal);
     const hostnames = [0, 1].map(
-      (ordinal) =>
-        (JSON.parse(bench.data(`${OWN}/secrets/out-${ordinal}`, 'cap-107.hujson')!) as { Hostname: string })
-          .Hostname,
+      (ordinal) => (bench.file(`out-${ordinal}`, 'cap-107.hujson') as { Hostname: string }).Hostname,
     );
     expect(new Set(hostnames).size).toBe(2);
     for (const hostname of hostnames) expect(hostname.length).toBeLessThanOrEqual(63);
@@ -149,15 +130,15 @@ describe('a name of more than 63 characters', () => {
 
 describe('a Recorder without pods', () => {
   it('is not ready until each of its pods is', async () => {
-    put('recorders', 'Recorder', 'audit', { enableUI: true });
+    bench.put(KINDS.recorder, { name: 'audit' }, { enableUI: true });
     const reconciler = createRecorderReconciler(bench.deps());
     const path = `${TAILSCALE}/recorders/audit`;
     await reconciler.reconcile('audit', bench.signal);
-    expect(conditions(path)).toMatchObject([
+    expect(bench.conditions(path)).toMatchObject([
       { status: 'False', reason: 'RecorderCreating', message: '0/1 pods are ready' },
     ]);
     bench.startPod('audit-0');
     await reconciler.reconcile('audit', bench.signal);
-    expect(conditions(path)).toMatchObject([{ status: 'True', reason: 'RecorderCreated' }]);
+    expect(bench.conditions(path)).toMatchObject([{ status: 'True', reason: 'RecorderCreated' }]);
   });
 });

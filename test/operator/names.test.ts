@@ -9,58 +9,28 @@ import { networkOf } from '../../src/operator/networks.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
-import { createBench, settle, type Bench } from './bench.ts';
+import { CHOICES as ALL, createBench, settle, type Bench } from './bench.ts';
 
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: true,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-  services: true,
-  ingresses: true,
-  networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []),
-};
+const CHOICES = { ...ALL, networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []) };
 const OWNERS = 'tailscale.com/owner-references';
 const OLD = '2020-01-01T00:00:00Z';
-const NEW = '2026-01-01T00:00:00Z';
 
 let bench: Bench;
 beforeEach(async () => {
   bench = await createBench();
-  put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
+  bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
 });
 afterEach(() => bench.close());
 
-interface Metadata {
-  readonly name: string;
-  readonly namespace?: string;
-  readonly annotations?: Readonly<Record<string, string>>;
-  readonly creationTimestamp?: string;
-  readonly uid?: string;
-}
-
-/** Creates or replaces a resource, as a user does. */
-function put(kind: ResourceKind, metadata: Metadata, spec: object): void {
-  const path = pathOf(kind, metadata);
-  const before = bench.object(path);
-  bench.api.put(path, {
-    apiVersion: kind.apiVersion,
-    kind: kind.kind,
-    metadata: { creationTimestamp: NEW, finalizers: before?.metadata.finalizers, ...metadata },
-    spec,
-    status: before?.['status'] ?? {},
-  });
-}
-
 function putService(namespace: string, name: string, annotations: object, more: object = {}): void {
-  put(
+  bench.put(
     KINDS.service,
     { name, namespace, annotations: { 'tailscale.com/expose': 'true', ...annotations }, ...more },
     { type: 'ClusterIP', clusterIP: '10.96.0.10', clusterIPs: ['10.96.0.10'], ports: [{ port: 80 }] },
   );
 }
 function putIngress(namespace: string, name: string, host: string, more: object = {}): void {
-  put(
+  bench.put(
     KINDS.ingress,
     { name, namespace, ...more },
     {
@@ -71,7 +41,7 @@ function putIngress(namespace: string, name: string, host: string, more: object 
   );
 }
 function putGroup(name: string): void {
-  put(KINDS.proxyGroup, { name }, { type: 'ingress' });
+  bench.put(KINDS.proxyGroup, { name }, { type: 'ingress' });
 }
 const ofGroup = (group: string): object => ({ 'tailscale.com/proxy-group': group });
 const named = (hostname: string): object => ({ 'tailscale.com/hostname': hostname });
@@ -174,7 +144,11 @@ describe('the name of a Tailscale Service', () => {
       },
       addrs: [],
     });
-    put(KINDS.proxyGroup, { name: 'prod' }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
+    bench.put(
+      KINDS.proxyGroup,
+      { name: 'prod' },
+      { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } },
+    );
     await createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile('prod', bench.signal);
     expect(said(KINDS.proxyGroup, { name: 'prod' })).toContain('belongs to ProxyGroup a (uid b, operator o)');
   });
@@ -236,7 +210,7 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
   [
     'Gateway',
     (namespace) => {
-      put(
+      bench.put(
         KINDS.gateway,
         { name: 'a', namespace, annotations: { 'tailscale.com/hostname': 'shop' } },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
@@ -247,7 +221,7 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
   [
     'Connector',
     (namespace) => {
-      put(KINDS.connector, { name: `a-${namespace}` }, { exitNode: true, hostname: 'shop' });
+      bench.put(KINDS.connector, { name: `a-${namespace}` }, { exitNode: true, hostname: 'shop' });
       return createConnectorReconciler(bench.deps()).reconcile(`a-${namespace}`, bench.signal);
     },
   ],
@@ -286,7 +260,7 @@ describe('the name of a node', () => {
       'audit-0',
       KINDS.recorder,
       (name) => {
-        put(KINDS.recorder, { name }, { enableUI: true });
+        bench.put(KINDS.recorder, { name }, { enableUI: true });
         return createRecorderReconciler(bench.deps()).reconcile(name, bench.signal);
       },
     ],
@@ -295,7 +269,7 @@ describe('the name of a node', () => {
       'audit-1',
       KINDS.proxyGroup,
       (name) => {
-        put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
+        bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
         return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name, bench.signal);
       },
     ],
@@ -304,7 +278,7 @@ describe('the name of a node', () => {
       'audit',
       KINDS.proxyGroup,
       (name) => {
-        put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
+        bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
         return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name, bench.signal);
       },
     ],
@@ -326,10 +300,7 @@ describe('the name of a node', () => {
     expect(bench.events().join()).toContain(
       'IngressNameTaken: the tailnet name shop belongs to Ingress prod/web',
     );
-    const path = pathOf(KINDS.ingress, { namespace: 'prod', name: 'web' });
-    const object = bench.object(path)!;
-    const deletionTimestamp = new Date().toISOString();
-    bench.api.put(path, { ...object, metadata: { ...object.metadata, deletionTimestamp } });
+    bench.markDeleted(pathOf(KINDS.ingress, { namespace: 'prod', name: 'web' }));
     await settle(() => ingresses.reconcile('prod/web', bench.signal));
     expect(bench.names()).toEqual([]);
     await ingresses.reconcile('dev/old', bench.signal);
@@ -356,14 +327,14 @@ describe('the name of a node', () => {
   });
 
   it('belongs to one resource in each tailnet', async () => {
-    put(
+    bench.put(
       { ...KINDS.tailnet },
       { name: 'lab' },
       { loginUrl: 'http://127.0.0.1:1', credentials: { secretName: 'lab' } },
     );
     const connectors = createConnectorReconciler(bench.deps());
-    put(KINDS.connector, { name: 'a' }, { exitNode: true, hostname: 'shop' });
-    put(KINDS.connector, { name: 'b' }, { exitNode: true, hostname: 'shop', tailnet: 'lab' });
+    bench.put(KINDS.connector, { name: 'a' }, { exitNode: true, hostname: 'shop' });
+    bench.put(KINDS.connector, { name: 'b' }, { exitNode: true, hostname: 'shop', tailnet: 'lab' });
     await connectors.reconcile('a', bench.signal);
     await connectors.reconcile('b', bench.signal).catch(() => undefined);
     expect(bench.names()).toHaveLength(2);
@@ -400,12 +371,12 @@ describe('the host of an Ingress of a group', () => {
     putGroup('in');
     const prod = ofGroup('in');
     const backend = (name: string): object => ({ service: { name, port: { number: 80 } } });
-    put(
+    bench.put(
       KINDS.ingress,
       { name: 'shop', namespace: 'prod', annotations: { ...prod } },
       { ingressClassName: 'tailscale', tls: [{ hosts: ['shop'] }], defaultBackend: backend('web') },
     );
-    put(
+    bench.put(
       KINDS.ingress,
       { name: 'evil', namespace: 'dev', annotations: { ...prod }, creationTimestamp: OLD },
       {
@@ -417,7 +388,7 @@ describe('the host of an Ingress of a group', () => {
       },
     );
     for (const namespace of ['prod', 'dev'])
-      put(
+      bench.put(
         KINDS.service,
         { name: 'web', namespace },
         { clusterIP: namespace === 'prod' ? '10.96.0.1' : '10.96.0.66', ports: [{ port: 80 }] },

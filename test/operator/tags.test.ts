@@ -6,37 +6,19 @@ import { createEgressReconciler } from '../../src/operator/egress-group/reconcil
 import { createGatewayReconciler } from '../../src/operator/gateway/reconcile.ts';
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
 import { createIngressReconciler } from '../../src/operator/ingress/reconcile.ts';
-import { KINDS, pathOf, type ResourceKind } from '../../src/operator/kube-object.ts';
+import { KINDS, pathOf } from '../../src/operator/kube-object.ts';
 import type { AllowedTag } from '../../src/operator/workload/workload.ts';
 import { createTagPolicy } from '../../src/operator/workload/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
-import { createBench, type Bench } from './bench.ts';
-
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: true,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-  services: true,
-  ingresses: true,
-  networks: [],
-};
+import { CHOICES, createBench, type Bench } from './bench.ts';
 
 let bench: Bench;
 beforeEach(async () => {
   bench = await createBench();
-  put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
+  bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
 });
 afterEach(() => bench.close());
-
-function put(
-  kind: ResourceKind,
-  metadata: { name: string; namespace?: string; annotations?: object },
-  spec: object,
-): void {
-  bench.api.put(pathOf(kind, metadata), { apiVersion: kind.apiVersion, kind: kind.kind, metadata, spec });
-}
 
 function depsWith(
   allowedTags: readonly AllowedTag[] = [],
@@ -56,7 +38,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     'Service',
     (deps, tags) => {
       const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/tags': tags };
-      put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
+      bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
       return createServiceReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
     },
   ],
@@ -64,7 +46,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     'egress Service',
     (deps, tags) => {
       const annotations = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net', 'tailscale.com/tags': tags };
-      put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, { type: 'ExternalName' });
+      bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, { type: 'ExternalName' });
       return createServiceReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
     },
   ],
@@ -72,7 +54,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     'Ingress',
     (deps, tags) => {
       const annotations = { 'tailscale.com/tags': tags };
-      put(
+      bench.put(
         KINDS.ingress,
         { name: 'a', namespace: 'dev', annotations },
         { ingressClassName: 'tailscale', defaultBackend: BACKEND },
@@ -84,7 +66,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     'Gateway',
     (deps, tags) => {
       const annotations = { 'tailscale.com/tags': tags };
-      put(
+      bench.put(
         KINDS.gateway,
         { name: 'a', namespace: 'dev', annotations },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
@@ -143,7 +125,7 @@ describe('tags of gateways and recorders', () => {
     [
       'gateways',
       () => {
-        put(KINDS.proxyGroup, { name: 'prod' }, { type: 'kube-apiserver', tags: ['tag:trusted'] });
+        bench.put(KINDS.proxyGroup, { name: 'prod' }, { type: 'kube-apiserver', tags: ['tag:trusted'] });
         return [];
       },
       'tag:trusted is a tag of ProxyGroup prod',
@@ -151,7 +133,7 @@ describe('tags of gateways and recorders', () => {
     [
       'a Recorder',
       () => {
-        put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:trusted'] });
+        bench.put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:trusted'] });
         return [];
       },
       'tag:trusted is a tag of Recorder audit',
@@ -174,19 +156,19 @@ describe('tags of gateways and recorders', () => {
 
   it.each(TRUSTED)('of %s are never given to a Connector', async (_whose, given, message) => {
     const deps = depsWith(ALLOWED, given());
-    put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:trusted'] });
+    bench.put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:trusted'] });
     await createConnectorReconciler(deps).reconcile('net', bench.signal);
     expect(bench.control.keys.size).toBe(0);
     expect(everything()).toContain(message);
     expect(bench.events().join()).toContain('ConnectorTagsNotAllowed');
-    put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:router'] });
+    bench.put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:router'] });
     await createConnectorReconciler(deps).reconcile('net', bench.signal);
     expect(keysWith('tag:router')).toBe(1);
   });
 
   it.each(['egress', 'ingress'])('are never given to a ProxyGroup of type %s', async (type) => {
-    put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:trusted'] });
-    put(KINDS.proxyGroup, { name: 'net' }, { type, tags: ['tag:trusted'] });
+    bench.put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:trusted'] });
+    bench.put(KINDS.proxyGroup, { name: 'net' }, { type, tags: ['tag:trusted'] });
     const deps = depsWith();
     const reconciler =
       type === 'egress'
@@ -198,9 +180,9 @@ describe('tags of gateways and recorders', () => {
   });
 
   it('are not given to the nodes of a Service that names none, where the default is such a tag', async () => {
-    put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:k8s'] });
+    bench.put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:k8s'] });
     const annotations = { 'tailscale.com/expose': 'true' };
-    put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
+    bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
     await createServiceReconciler(depsWith(), CHOICES).reconcile('dev/a', bench.signal);
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('tag:k8s is a tag of Recorder audit');
@@ -220,34 +202,34 @@ describe('tags of gateways and recorders', () => {
 
 describe('a group of nodes', () => {
   it('gives its Tailscale Services the default tags, not those of its nodes', async () => {
-    put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress', tags: ['tag:edge'] });
+    bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress', tags: ['tag:edge'] });
     const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/proxy-group': 'in' };
-    put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
+    bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
     await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in', bench.signal);
     expect(bench.control.known.get('svc:dev-a')).toMatchObject({ tags: ['tag:k8s'] });
   });
 
   it('refuses tags that its members may not choose', async () => {
-    put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress' });
+    bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress' });
     const annotations = {
       'tailscale.com/expose': 'true',
       'tailscale.com/proxy-group': 'in',
       'tailscale.com/tags': 'tag:db',
     };
-    put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
+    bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
     await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in', bench.signal);
     expect(bench.control.known.size).toBe(0);
     expect(everything()).toContain('tailscale.com/tags: tag:db is not allowed in namespace dev');
   });
 
   it('of type egress lends its tags to namespaces that may have them, and to no other', async () => {
-    put(KINDS.proxyGroup, { name: 'out' }, { type: 'egress', tags: ['tag:db-client'] });
+    bench.put(KINDS.proxyGroup, { name: 'out' }, { type: 'egress', tags: ['tag:db-client'] });
     const annotations = {
       'tailscale.com/proxy-group': 'out',
       'tailscale.com/tailnet-fqdn': 'db.lab.ts.net',
     };
     for (const namespace of ['dev', 'prod'])
-      put(
+      bench.put(
         KINDS.service,
         { name: 'db', namespace, annotations },
         { type: 'ExternalName', ports: [{ port: 5432 }] },

@@ -7,13 +7,9 @@ import { CORE, OWN, settle, type Bench } from './bench.ts';
 /** The Secret `own` in the namespace `prod`. */
 export const CERTIFICATE = `${CORE}/prod/secrets/own`;
 
-function secretValue(bench: Bench, pod: string, key: string): unknown {
-  return JSON.parse(bench.data(`${OWN}/secrets/${pod}`, key) ?? '{}');
-}
-
-export const serveConfigOf = (bench: Bench, pod: string): unknown => secretValue(bench, pod, 'serve-config');
+export const serveConfigOf = (bench: Bench, pod: string): unknown => bench.file(pod, 'serve-config');
 export const tableOf = (bench: Bench, pod: string): IngressTable =>
-  secretValue(bench, pod, 'ingress-table') as IngressTable;
+  bench.file(pod, 'ingress-table') as IngressTable;
 
 /** Stores a new certificate for a host, and returns it. */
 export async function putCertificate(bench: Bench, host: string): Promise<string> {

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createConnectorReconciler } from '../../../src/operator/connector/reconcile.ts';
 import { parseConnector, problemOf, routesOf } from '../../../src/operator/connector/resource.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createBench, survives, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
@@ -9,15 +10,8 @@ const PATH = `${TAILSCALE}/connectors/lab`;
 const NAME = objectNameOf({ type: 'connector', namespace: 'tailcast', name: 'lab' });
 const SUBNETS = { subnetRouter: { advertiseRoutes: ['10.40.0.0/14', '192.0.2.0/24'] } };
 
-const connector = (spec: object, metadata: object = {}): object => ({
-  apiVersion: 'tailscale.com/v1alpha1',
-  kind: 'Connector',
-  metadata: { name: 'lab', uid: 'connector-uid', generation: 1, ...metadata },
-  spec,
-});
-
 describe('the routes of a Connector', () => {
-  const read = (spec: object) => parseConnector(connector(spec));
+  const read = (spec: object) => parseConnector({ metadata: { name: 'lab', uid: 'connector-uid' }, spec });
 
   it('are those of all its roles, in one order', () => {
     expect(routesOf(read({ ...SUBNETS, exitNode: true }))).toEqual([
@@ -69,21 +63,13 @@ describe('a Connector', () => {
 
   const run = (): Promise<number | undefined> => reconciler.reconcile('lab', bench.signal);
   function put(spec: object, metadata: object = {}): void {
-    const before = bench.object(PATH);
-    const next = connector(spec, { finalizers: before?.metadata.finalizers, ...metadata }) as {
-      status?: unknown;
-    };
-    if (before?.['status'] !== undefined) next.status = before['status'];
-    bench.api.put(PATH, next);
+    bench.put(KINDS.connector, { name: 'lab', ...metadata }, spec);
   }
   const status = (): Record<string, unknown> =>
     (bench.object(PATH)?.['status'] ?? {}) as Record<string, unknown>;
-  const condition = (): unknown => (status()['conditions'] as object[])[0];
-  const config = (ordinal: number): Record<string, unknown> =>
-    JSON.parse(bench.data(`${OWN}/secrets/${NAME}-${ordinal}`, 'cap-107.hujson') ?? '{}') as Record<
-      string,
-      unknown
-    >;
+  const condition = () => bench.condition(PATH);
+  const config = (ordinal: number) =>
+    bench.file(`${NAME}-${ordinal}`, 'cap-107.hujson') as Record<string, unknown>;
   async function up(replicas = 1): Promise<void> {
     await run();
     for (let ordinal = 0; ordinal < replicas; ordinal += 1) {

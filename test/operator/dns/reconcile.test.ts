@@ -1,10 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createDnsReconciler } from '../../../src/operator/dns/reconcile.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, OWN, settle, TAILSCALE, untilSurvived, type Bench } from '../bench.ts';
+import { CHOICES, createBench, OWN, settle, TAILSCALE, untilSurvived, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/dnsconfigs/dns`;
 const DEPLOYMENT = '/apis/apps/v1/namespaces/tailcast/deployments/nameserver';
@@ -13,12 +14,6 @@ const RECORDS = `${OWN}/configmaps/dnsrecords`;
 const COREDNS = '/api/v1/namespaces/kube-system/configmaps/coredns';
 const COREFILE =
   '.:53 {\n    errors\n    kubernetes cluster.local in-addr.arpa {\n        pods insecure\n    }\n}\n';
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: false,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-};
 
 let bench: Bench;
 let dns: Reconciler;
@@ -37,31 +32,11 @@ function put(
   name = 'dns',
   creationTimestamp = '2026-01-01T00:00:00Z',
 ): void {
-  const path = `${TAILSCALE}/dnsconfigs/${name}`;
-  const before = bench.object(path);
-  bench.api.put(path, {
-    apiVersion: 'tailscale.com/v1alpha1',
-    kind: 'DNSConfig',
-    metadata: {
-      name,
-      creationTimestamp,
-      finalizers: before?.metadata.finalizers,
-      annotations: { ...before?.metadata.annotations, ...annotations },
-    },
-    spec,
-    status: before?.['status'],
-  });
+  const before = bench.object(`${TAILSCALE}/dnsconfigs/${name}`)?.metadata.annotations;
+  bench.put(KINDS.dnsConfig, { name, creationTimestamp, annotations: { ...before, ...annotations } }, spec);
 }
 function putService(name: string, annotations: Record<string, string>, spec: object): void {
-  const path = `/api/v1/namespaces/prod/services/${name}`;
-  const before = bench.object(path);
-  bench.api.put(path, {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name, namespace: 'prod', finalizers: before?.metadata.finalizers, annotations },
-    spec,
-    status: before?.['status'],
-  });
+  bench.put(KINDS.service, { name, namespace: 'prod', annotations }, spec);
 }
 /** Simulates the EndpointSlice of a proxy's headless Service. */
 function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, boolean][]): void {
@@ -79,14 +54,9 @@ function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, b
 }
 const nameOf = (name: string): string => objectNameOf({ type: 'svc', namespace: 'prod', name });
 const run = (name = 'dns'): Promise<number | undefined> => dns.reconcile(name, bench.signal);
-const records = (): Record<string, unknown> =>
-  JSON.parse((bench.object(RECORDS)!['data'] as Record<string, string>)['records.json'] ?? '') as Record<
-    string,
-    unknown
-  >;
-const status = (
-  path = PATH,
-): { conditions: { status: string; reason: string; message: string }[]; nameserver?: { ip: string } } =>
+const records = (): unknown =>
+  JSON.parse((bench.object(RECORDS)!['data'] as Record<string, string>)['records.json'] ?? '');
+const status = (path = PATH): { conditions: object[]; nameserver?: object } =>
   bench.object(path)?.['status'] as ReturnType<typeof status>;
 const corefile = (): string => (bench.object(COREDNS)!['data'] as { Corefile: string }).Corefile;
 function putCoreDns(text = COREFILE): void {

@@ -1,18 +1,14 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEgressNodesReconciler } from '../../../src/operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../../../src/operator/egress-group/reconcile.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler, ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { CHOICES, createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: true,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-};
 const SLICES = '/apis/discovery.k8s.io/v1/namespaces/tailcast/endpointslices';
+const GROUP = `${TAILSCALE}/proxygroups/out`;
 const CONFIG = `${OWN}/configmaps/out-egress-config`;
 
 let bench: Bench;
@@ -34,37 +30,16 @@ afterEach(() => bench.close());
 const path = (name: string): string => `/api/v1/namespaces/prod/services/${name}`;
 
 function put(name: string, options: { annotations?: object; spec?: object; metadata?: object } = {}): void {
-  const before = bench.object(path(name));
-  bench.api.put(path(name), {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: {
-      name,
-      namespace: 'prod',
-      finalizers: before?.metadata.finalizers,
-      ...options.metadata,
-      annotations: {
-        'tailscale.com/proxy-group': 'out',
-        'tailscale.com/tailnet-fqdn': `${name}.lab.ts.net`,
-        ...options.annotations,
-      },
-    },
-    spec: { type: 'ExternalName', externalName: 'unused', ports: [{ port: 5432 }], ...options.spec },
-    status: before?.['status'] ?? {},
-  });
+  const annotations = {
+    'tailscale.com/proxy-group': 'out',
+    'tailscale.com/tailnet-fqdn': `${name}.lab.ts.net`,
+    ...options.annotations,
+  };
+  const spec = { type: 'ExternalName', externalName: 'unused', ports: [{ port: 5432 }], ...options.spec };
+  bench.put(KINDS.service, { name, namespace: 'prod', ...options.metadata, annotations }, spec);
 }
-function putGroup(spec: object = {}, name = 'out'): void {
-  bench.api.put(`${TAILSCALE}/proxygroups/${name}`, {
-    apiVersion: 'tailscale.com/v1alpha1',
-    kind: 'ProxyGroup',
-    metadata: {
-      name,
-      uid: `uid-${name}`,
-      finalizers: bench.object(`${TAILSCALE}/proxygroups/${name}`)?.metadata.finalizers,
-    },
-    spec: { type: 'egress', ...spec },
-  });
-}
+const putGroup = (spec: object = {}, name = 'out'): string =>
+  bench.put(KINDS.proxyGroup, { name, uid: `uid-${name}` }, { type: 'egress', ...spec });
 /** All pending passes. */
 async function passes(): Promise<void> {
   await nodes.reconcile('out', bench.signal);
@@ -112,17 +87,9 @@ const slice = (name: string): Slice =>
   bench.object(`${SLICES}/${front(name).metadata.name}-ipv4`) as unknown as Slice;
 const addresses = (name: string): string[] =>
   slice(name).endpoints.flatMap(({ addresses: [one] }) => one ?? []);
-const condition = (
-  name: string,
-  type: string,
-): { status: string; reason: string; message: string } | undefined =>
-  (bench.object(path(name))?.['status'] as { conditions?: { type: string }[] } | undefined)?.conditions?.find(
-    (one) => one.type === type,
-  ) as never;
+const condition = (name: string, type: string) => bench.condition(path(name), type);
 const gate = (pod: string): string | undefined =>
-  (
-    bench.object(`${OWN}/pods/${pod}`)!['status'] as { conditions: { type: string; status: string }[] }
-  ).conditions.find(({ type }) => type === 'tailscale.com/egress-services')?.status;
+  bench.condition(`${OWN}/pods/${pod}`, 'tailscale.com/egress-services')?.status;
 
 /** Simulates a pod that has started and joined. */
 function pod(
@@ -146,9 +113,7 @@ function pod(
       conditions: [
         {
           type: 'ContainersReady',
-          status: String(options.up !== false)
-            .replace('t', 'T')
-            .replace('f', 'F'),
+          status: options.up === false ? 'False' : 'True',
         },
       ],
     },
@@ -159,7 +124,6 @@ function report(
   ordinal: number,
   options: { ip?: string; unknown?: readonly string[]; entries?: Record<string, Entry> } = {},
 ): void {
-  const secret = structuredClone(bench.object(`${OWN}/secrets/out-${ordinal}`))!;
   const said = {
     podIPv4: options.ip ?? `10.0.0.${ordinal + 1}`,
     podIPv6: '',
@@ -174,10 +138,7 @@ function report(
       ]),
     ),
   };
-  (secret['data'] as Record<string, string>)['egress-services'] = Buffer.from(JSON.stringify(said)).toString(
-    'base64',
-  );
-  bench.api.put(`${OWN}/secrets/out-${ordinal}`, secret);
+  bench.say(`out-${ordinal}`, { 'egress-services': JSON.stringify(said) });
 }
 async function up(...names: readonly string[]): Promise<void> {
   putGroup();
@@ -201,7 +162,7 @@ describe('the nodes of a group', () => {
             terminationGracePeriodSeconds: number;
             readinessGates: object[];
             volumes: { configMap?: object }[];
-            containers: { env: { name: string; value?: string }[]; lifecycle: object }[];
+            containers: object[];
           };
         };
       };
@@ -218,26 +179,17 @@ describe('the nodes of a group', () => {
     expect(spec.containers[0]).toMatchObject({
       lifecycle: { preStop: { httpGet: { path: '/internal-egress-services-preshutdown', port: 9002 } } },
     });
-    expect(Object.fromEntries(spec.containers[0]!.env.map(({ name, value }) => [name, value]))).toMatchObject(
-      {
-        TS_EGRESS_PROXIES_CONFIG_PATH: '/etc/proxies',
-        TS_ENABLE_HEALTH_CHECK: 'true',
-        TS_INTERNAL_APP: 'k8s-operator-proxygroup-egress',
-      },
-    );
-    expect(JSON.parse(bench.data(`${OWN}/secrets/out-1`, 'cap-107.hujson') ?? '')).toMatchObject({
-      Hostname: 'way-1',
+    expect(bench.variables('out')).toMatchObject({
+      TS_EGRESS_PROXIES_CONFIG_PATH: '/etc/proxies',
+      TS_ENABLE_HEALTH_CHECK: 'true',
+      TS_INTERNAL_APP: 'k8s-operator-proxygroup-egress',
     });
+    expect(bench.file('out-1', 'cap-107.hujson')).toMatchObject({ Hostname: 'way-1' });
     expect(config()).toEqual({});
   });
 
   it('are available with the first that has joined, and ready with all', async () => {
-    const said = (type: string): unknown =>
-      (
-        bench.object(`${TAILSCALE}/proxygroups/out`)!['status'] as {
-          conditions: { type: string; status: string }[];
-        }
-      ).conditions.find((one) => one.type === type)?.status;
+    const said = (type: string): unknown => bench.condition(GROUP, type)?.status;
     putGroup();
     await passes();
     expect([said('ProxyGroupAvailable'), said('ProxyGroupReady')]).toEqual(['False', 'False']);
@@ -247,7 +199,7 @@ describe('the nodes of a group', () => {
     pod(1);
     await passes();
     expect([said('ProxyGroupAvailable'), said('ProxyGroupReady')]).toEqual(['True', 'True']);
-    expect(bench.object(`${TAILSCALE}/proxygroups/out`)?.['status']).toMatchObject({
+    expect(bench.object(GROUP)?.['status']).toMatchObject({
       devices: [{ hostname: 'out-0' }, { hostname: 'out-1' }],
     });
   });
@@ -262,11 +214,7 @@ describe('the nodes of a group', () => {
 
   it('leave the tailnet when the group is deleted, with all that stood for Services', async () => {
     await up('db');
-    const group = bench.object(`${TAILSCALE}/proxygroups/out`)!;
-    bench.api.put(`${TAILSCALE}/proxygroups/out`, {
-      ...group,
-      metadata: { ...group.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(GROUP);
     await nodes.reconcile('out', bench.signal);
     for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/out-${ordinal}`);
     await settle(() => nodes.reconcile('out', bench.signal));
@@ -539,7 +487,7 @@ describe('a Service of a group', () => {
     ]);
     const left = bench.object(path('db'));
     expect(left?.metadata.finalizers ?? []).toEqual([]);
-    expect((left?.['status'] as { conditions?: object[] } | undefined)?.conditions ?? []).toEqual([]);
+    expect(bench.conditions(path('db'))).toEqual([]);
   });
 
   it('moves to another group, and to a proxy of its own, and back', async () => {

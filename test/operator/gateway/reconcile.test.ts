@@ -3,6 +3,7 @@ import {
   createGatewayClassReconciler,
   createGatewayReconciler,
 } from '../../../src/operator/gateway/reconcile.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createBench, OWN, SETS, settle, survives, untilSurvived, type Bench } from '../bench.ts';
@@ -11,13 +12,11 @@ import { API_VERSION, gatewayObject, HTTP, HTTPS, routeObject, rule } from './ga
 
 const NAME = objectNameOf({ type: 'gateway', namespace: 'prod', name: 'edge' });
 const POD = `${NAME}-0`;
-const SECRET = `${OWN}/secrets/${POD}`;
 const API = `/apis/${API_VERSION}`;
 const CLASS = `${API}/gatewayclasses/tailscale`;
 const pathOf = (name: string): string => `${API}/namespaces/prod/gateways/${name}`;
 const PATH = pathOf('edge');
 const ROUTE = `${API}/namespaces/prod/httproutes/route`;
-const WEB = '/api/v1/namespaces/prod/services/web';
 const HOST = 'own.example.org';
 const CHOICES = { defaultClass: '' };
 /** A route's status for a Gateway of another controller. */
@@ -54,24 +53,16 @@ beforeEach(async () => {
   bench = await createBench();
   reconciler = createGatewayReconciler(bench.deps(), CHOICES);
   putClass();
-  bench.api.put(WEB, {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'web', namespace: 'prod' },
-    spec: { clusterIP: '10.96.0.10', ports: [{ port: 80 }] },
-  });
+  bench.put(
+    KINDS.service,
+    { name: 'web', namespace: 'prod' },
+    { clusterIP: '10.96.0.10', ports: [{ port: 80 }] },
+  );
 });
 afterEach(() => bench.close());
 
-function putClass(controllerName = 'tailcast.dev/gateway', spec: object = {}): void {
-  const metadata = { name: 'tailscale' };
-  bench.api.put(CLASS, {
-    apiVersion: API_VERSION,
-    kind: 'GatewayClass',
-    metadata,
-    spec: { controllerName, ...spec },
-  });
-}
+const putClass = (controllerName = 'tailcast.dev/gateway', spec: object = {}): string =>
+  bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName, ...spec });
 /** Writes an object like a user, without changing its status and finalizers. */
 function put(path: string, wanted: object): void {
   const before = bench.object(path);
@@ -108,7 +99,7 @@ describe('a Gateway', () => {
       Accepted: 'True Accepted',
       Programmed: 'False AddressNotAssigned',
     });
-    expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'edge' });
+    expect(bench.file(POD, 'cap-107.hujson')).toMatchObject({ Hostname: 'edge' });
     await up();
     expect(serveConfigOf(bench, POD)).toMatchObject({
       TCP: { '80': { HTTP: true } },

@@ -1,18 +1,15 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressGroupReconciler } from '../../../src/operator/ingress-group/reconcile.ts';
 import type { IngressGroupChoices } from '../../../src/operator/ingress-group/candidates.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import { networkOf } from '../../../src/operator/networks.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
-import { createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
+import { CHOICES as ALL, createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
 
 const CHOICES: IngressGroupChoices = {
-  servesUnclassed: false,
-  defaultClass: '',
-  services: true,
-  ingresses: true,
+  ...ALL,
   networks: ['10.99.0.0/29', 'fd99::/64'].flatMap((text) => networkOf(text) ?? []),
 };
-const CONFIG = `${OWN}/configmaps/in-ingress-config`;
 const SVC = 'tailscale.com/service-pg-finalizer';
 const ING = 'tailscale.com/ingress-pg-finalizer';
 const OF_IN = { 'tailscale.com/proxy-group': 'in' };
@@ -35,17 +32,6 @@ const servicePath = (name: string): string => `/api/v1/namespaces/prod/services/
 const ingressPath = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const groupPath = (name: string): string => `${TAILSCALE}/proxygroups/${name}`;
 
-/** Creates or replaces an object, as a user does. */
-function put(path: string, kind: string, apiVersion: string, metadata: object, spec: object): void {
-  const before = bench.object(path);
-  bench.api.put(path, {
-    apiVersion,
-    kind,
-    metadata: { finalizers: before?.metadata.finalizers, ...metadata },
-    spec,
-    status: before?.['status'] ?? {},
-  });
-}
 function putService(
   name: string,
   annotations: object = OF_IN,
@@ -53,11 +39,9 @@ function putService(
   metadata: object = {},
 ): void {
   putEndpoints(name, [true]);
-  put(
-    servicePath(name),
-    'Service',
-    'v1',
-    { name, namespace: 'prod', creationTimestamp: '2026-01-01T00:00:00Z', annotations, ...metadata },
+  bench.put(
+    KINDS.service,
+    { name, namespace: 'prod', annotations, ...metadata },
     {
       clusterIP: '10.96.0.10',
       clusterIPs: ['10.96.0.10', 'fd96::10'],
@@ -79,44 +63,33 @@ function putEndpoints(service: string, ready: readonly (boolean | undefined)[]):
 }
 function putIngress(name: string, annotations: object = OF_IN, spec: object = {}): void {
   const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
-  put(
-    ingressPath(name),
-    'Ingress',
-    'networking.k8s.io/v1',
+  bench.put(
+    KINDS.ingress,
     { name, namespace: 'prod', creationTimestamp: '2026-01-02T00:00:00Z', annotations },
     { ingressClassName: 'tailscale', defaultBackend, tls: [{ hosts: [name] }], ...spec },
   );
 }
-function putGroup(spec: object = {}, name = 'in'): void {
-  put(
-    groupPath(name),
-    'ProxyGroup',
-    'tailscale.com/v1alpha1',
-    { name, uid: `uid-${name}` },
-    { type: 'ingress', ...spec },
-  );
-}
+const putGroup = (spec: object = {}, name = 'in'): string =>
+  bench.put(KINDS.proxyGroup, { name, uid: `uid-${name}` }, { type: 'ingress', ...spec });
 
-const text = (ordinal: number, key: string): string =>
-  bench.data(`${OWN}/secrets/in-${ordinal}`, key) ?? '{}';
-const json = <T>(value: string): T => JSON.parse(value) as T;
-const rules = (ordinal = 0): Record<string, object> => json(text(ordinal, 'ingress-rules'));
-const serveConfig = (ordinal = 0): Record<string, Record<string, object>> =>
-  json(text(ordinal, 'serve-config'));
+const file = <T>(ordinal: number, key: string): T => bench.file(`in-${ordinal}`, key) as T;
+const rules = (ordinal = 0): Record<string, object> => file(ordinal, 'ingress-rules');
+const serveConfig = (ordinal = 0): Record<string, Record<string, object>> => file(ordinal, 'serve-config');
 const offer = (ordinal = 0): { AdvertiseRoutes: string[]; AdvertiseServices: string[] } =>
-  json(text(ordinal, 'cap-107.hujson'));
-const granted = (): Record<string, { addresses: string[] }> =>
-  json(((bench.object(CONFIG)?.['data'] ?? {}) as Record<string, string>)['members.json'] ?? '{}');
-interface Status {
-  conditions?: { type: string; status: string; reason: string; message: string }[];
-  loadBalancer?: { ingress?: object[] };
-}
-const status = (path: string): Status => (bench.object(path)?.['status'] as Status | undefined) ?? {};
-const condition = (path: string, type: string) => status(path).conditions?.find((one) => one.type === type);
+  file(ordinal, 'cap-107.hujson');
+const grantedBy = (group: string): Record<string, { addresses: string[] }> => {
+  const { data = {} } = (bench.object(`${OWN}/configmaps/${group}-ingress-config`) ?? {}) as {
+    data?: Record<string, string>;
+  };
+  return JSON.parse(data['members.json'] ?? '{}') as ReturnType<typeof grantedBy>;
+};
+const granted = () => grantedBy('in');
+const loadBalancer = (path: string): { ingress?: object[] } | undefined =>
+  (bench.object(path)?.['status'] as { loadBalancer?: object } | undefined)?.loadBalancer;
+const shown = (path: string): object[] | undefined => loadBalancer(path)?.ingress;
+const condition = (path: string, type: string) => bench.condition(path, type);
 const gate = (ordinal: number): string | undefined =>
-  status(`${OWN}/pods/in-${ordinal}`).conditions?.find(
-    ({ type }) => type === 'tailscale.com/ingress-services',
-  )?.status;
+  bench.condition(`${OWN}/pods/in-${ordinal}`, 'tailscale.com/ingress-services')?.status;
 
 /** Simulates a pod that has started and joined. */
 function pod(ordinal: number, more: { going?: boolean; uid?: string } = {}): void {
@@ -137,17 +110,12 @@ function pod(ordinal: number, more: { going?: boolean; uid?: string } = {}): voi
 }
 /** Simulates the container of a pod, which applies its configuration. */
 function obey(ordinal: number, ip = `10.0.0.${ordinal + 1}`): void {
-  const path = `${OWN}/secrets/in-${ordinal}`;
-  const secret = structuredClone(bench.object(path))!;
   const { AdvertiseRoutes, AdvertiseServices } = offer(ordinal);
-  const said = {
+  bench.say(`in-${ordinal}`, {
     'ingress-config.json': JSON.stringify({ configs: rules(ordinal), podIPv4: ip }),
     '_current-profile': 'profile-1',
     'profile-1': JSON.stringify({ AdvertiseRoutes, AdvertiseServices }),
-  };
-  for (const [key, value] of Object.entries(said))
-    (secret['data'] as Record<string, string>)[key] = Buffer.from(value).toString('base64');
-  bench.api.put(path, secret);
+  });
 }
 /** Runs passes of the operator until nothing changes. */
 async function up(rounds = 4): Promise<void> {
@@ -184,7 +152,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     expect(rules(1)).toEqual(rules(0));
     expect(offer().AdvertiseRoutes).toEqual([`${four}/32`, `${six}/128`]);
     expect([...bench.control.routes.values()]).toEqual([offer().AdvertiseRoutes, offer().AdvertiseRoutes]);
-    expect(status(servicePath('web')).loadBalancer).toEqual({ ingress: [{ ip: four }, { ip: six }] });
+    expect(loadBalancer(servicePath('web'))).toEqual({ ingress: [{ ip: four }, { ip: six }] });
     expect(condition(servicePath('web'), 'TailscaleIngressSvcValid')).toMatchObject({ status: 'True' });
     expect(condition(servicePath('web'), 'TailscaleIngressSvcConfigured')).toMatchObject({
       status: 'True',
@@ -207,7 +175,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     await run();
     expect(offer().AdvertiseRoutes).not.toEqual([]);
     expect(offer(1).AdvertiseRoutes).toEqual([]);
-    expect(status(servicePath('web')).loadBalancer?.ingress ?? []).toEqual([]);
+    expect(shown(servicePath('web')) ?? []).toEqual([]);
     expect(condition(groupPath('in'), 'ProxyGroupReady')?.status).toBe('False');
   });
 
@@ -257,9 +225,7 @@ describe('a group where the control server has no Tailscale Services', () => {
         [`${four}.lab.ts.net:80`]: {},
       },
     });
-    expect(status(ingressPath('shop')).loadBalancer?.ingress).toEqual([
-      { ip: four, ports: [{ port: 80, protocol: 'TCP' }] },
-    ]);
+    expect(shown(ingressPath('shop'))).toEqual([{ ip: four, ports: [{ port: 80, protocol: 'TCP' }] }]);
     expect(bench.object(ingressPath('shop'))?.metadata.finalizers).toEqual([ING]);
     expect(bench.events().join('\n')).toContain(
       `HTTPSNotEnabled: spec.tls: the control server issues no certificates, so http://${four} is served`,
@@ -304,12 +270,9 @@ describe('a group where the control server has no Tailscale Services', () => {
     putGroup({}, 'other');
     putService('two', { 'tailscale.com/proxy-group': 'other' });
     await Promise.all([run('in'), run('other')]);
-    const other = json<Record<string, { addresses: string[] }>>(
-      (bench.object(`${OWN}/configmaps/other-ingress-config`)!['data'] as Record<string, string>)[
-        'members.json'
-      ] ?? '',
+    const all = ['in', 'other'].flatMap((group) =>
+      Object.values(grantedBy(group)).flatMap((one) => one.addresses),
     );
-    const all = [...Object.values(granted()), ...Object.values(other)].flatMap(({ addresses }) => addresses);
     expect(new Set(all).size).toBe(4);
   });
 
@@ -376,17 +339,16 @@ describe('a group where the control server has no Tailscale Services', () => {
     expect(offer().AdvertiseRoutes).toEqual([]);
     expect(granted()).toEqual({});
     expect(bench.object(servicePath('web'))?.metadata.finalizers).toEqual([]);
-    expect(status(servicePath('web'))).toMatchObject({ conditions: [], loadBalancer: { ingress: [] } });
+    expect(bench.object(servicePath('web'))?.['status']).toMatchObject({
+      conditions: [],
+      loadBalancer: { ingress: [] },
+    });
   });
 
   it('goes with its nodes and everything that it gave', async () => {
     putIngress('shop');
     await up();
-    const object = bench.object(groupPath('in'))!;
-    bench.api.put(groupPath('in'), {
-      ...object,
-      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(groupPath('in'));
     for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/in-${ordinal}`);
     await run();
     await run();
@@ -395,7 +357,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     expect(bench.control.deleted.toSorted()).toEqual(['node-in-0', 'node-in-1']);
     for (const path of [servicePath('web'), ingressPath('shop')]) {
       expect(bench.object(path)?.metadata.finalizers, path).toEqual([]);
-      expect(status(path).loadBalancer?.ingress ?? [], path).toEqual([]);
+      expect(shown(path) ?? [], path).toEqual([]);
     }
   });
 
@@ -409,7 +371,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     expect([bench.left(), bench.names()]).toEqual([[], []]);
     for (const path of [groupPath('in'), servicePath('web'), ingressPath('shop')]) {
       expect(bench.object(path)?.metadata.finalizers ?? [], path).toEqual([]);
-      expect(status(path).conditions ?? [], path).toEqual([]);
+      expect(bench.conditions(path), path).toEqual([]);
     }
     expect(bench.object(groupPath('in'))?.['status']).toMatchObject({ devices: [] });
   });
@@ -436,7 +398,7 @@ describe('a group where the control server has Tailscale Services', () => {
     });
     expect(offer()).toMatchObject({ AdvertiseServices: ['svc:prod-web'], AdvertiseRoutes: [] });
     expect(serveConfig()).toEqual({ Services: { 'svc:prod-web': { Tun: true } } });
-    expect(status(servicePath('web')).loadBalancer).toEqual({
+    expect(loadBalancer(servicePath('web'))).toEqual({
       ingress: [{ hostname: 'prod-web.lab.ts.net' }, { ip }],
     });
     expect(bench.control.routes.size).toBe(0);
@@ -445,7 +407,7 @@ describe('a group where the control server has Tailscale Services', () => {
   it('leaves a Service to others while none of its endpoints is ready', async () => {
     await up();
     const [ip = ''] = bench.control.known.get('svc:prod-web')?.addrs ?? [];
-    const shown = { ingress: [{ hostname: 'prod-web.lab.ts.net' }, { ip }] };
+    const entries = { ingress: [{ hostname: 'prod-web.lab.ts.net' }, { ip }] };
     for (const nobody of [[false], []]) {
       putEndpoints('web', nobody);
       await up();
@@ -456,9 +418,9 @@ describe('a group where the control server has Tailscale Services', () => {
         message: '0/2 proxy backends ready and advertising; no endpoint of the Service is ready',
       });
       // The operator keeps the route, because other nodes may serve it, and the group is ready.
-      expect([rules(), status(servicePath('web')).loadBalancer]).toEqual([
+      expect([rules(), loadBalancer(servicePath('web'))]).toEqual([
         { 'svc:prod-web': { IPv4Mapping: { TailscaleServiceIP: ip, ClusterIP: '10.96.0.10' } } },
-        shown,
+        entries,
       ]);
       expect(condition(groupPath('in'), 'ProxyGroupReady')).toMatchObject({ status: 'True' });
       // Endpoints without a reported state count as ready.
@@ -485,13 +447,13 @@ describe('a group where the control server has Tailscale Services', () => {
     const role = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles/shop.lab.ts.net';
     expect(bench.object(role)).toMatchObject({ rules: [{ resourceNames: ['shop.lab.ts.net'] }] });
     expect(offer().AdvertiseServices).toEqual(['svc:prod-web']);
-    expect(status(ingressPath('shop')).loadBalancer?.ingress ?? []).toEqual([]);
+    expect(shown(ingressPath('shop')) ?? []).toEqual([]);
     const data = { 'tls.crt': btoa('certificate'), 'tls.key': btoa('key') };
     bench.api.put(secret, { ...bench.object(secret)!, data });
     await up();
     expect(bench.object(secret)?.['data']).toEqual(data);
     expect(offer().AdvertiseServices).toEqual(['svc:prod-web', 'svc:shop']);
-    expect(status(ingressPath('shop')).loadBalancer?.ingress).toEqual([
+    expect(shown(ingressPath('shop'))).toEqual([
       { hostname: 'shop.lab.ts.net', ports: [{ port: 443, protocol: 'TCP' }] },
     ]);
     expect(JSON.stringify(bench.object(`${SETS}/in`))).toContain('TS_EXPERIMENTAL_CERT_SHARE');
@@ -520,7 +482,7 @@ describe('a group where the control server has Tailscale Services', () => {
       'moved.lab.ts.net:80': { Handlers: { '/': { Redirect: '301:https://${HOST}${REQUEST_URI}' } } },
     });
     // HTTP needs no certificate.
-    expect(status(ingressPath('both')).loadBalancer?.ingress).toEqual([
+    expect(shown(ingressPath('both'))).toEqual([
       { hostname: 'both.lab.ts.net', ports: [{ port: 80, protocol: 'TCP' }] },
     ]);
   });

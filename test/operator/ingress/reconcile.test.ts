@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createBench, OWN, SETS, settle, untilSurvived, type Bench } from '../bench.ts';
@@ -24,42 +25,22 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-function putService(): void {
-  const spec = { clusterIP: '10.96.0.10', ports: [{ port: 80 }] };
-  bench.api.put(WEB, {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'web', namespace: 'prod' },
-    spec,
-  });
-}
+const putService = (): string =>
+  bench.put(
+    KINDS.service,
+    { name: 'web', namespace: 'prod' },
+    { clusterIP: '10.96.0.10', ports: [{ port: 80 }] },
+  );
 function put(spec: object = {}, annotations: object = {}, name = 'shop', metadata: object = {}): void {
-  const before = bench.object(pathOf(name));
-  const { finalizers } = before?.metadata ?? {};
   const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
-  bench.api.put(pathOf(name), {
-    apiVersion: 'networking.k8s.io/v1',
-    kind: 'Ingress',
-    metadata: {
-      name,
-      namespace: 'prod',
-      finalizers,
-      creationTimestamp: '2026-01-01T00:00:00Z',
-      ...metadata,
-      annotations,
-    },
-    spec: { ingressClassName: 'tailscale', defaultBackend, tls: [{ hosts: ['shop'] }], ...spec },
-    status: before?.['status'],
-  });
+  bench.put(
+    KINDS.ingress,
+    { name, namespace: 'prod', ...metadata, annotations },
+    { ingressClassName: 'tailscale', defaultBackend, tls: [{ hosts: ['shop'] }], ...spec },
+  );
 }
-function putClass(controller: string): void {
-  bench.api.put('/apis/networking.k8s.io/v1/ingressclasses/tailscale', {
-    apiVersion: 'networking.k8s.io/v1',
-    kind: 'IngressClass',
-    metadata: { name: 'tailscale' },
-    spec: { controller },
-  });
-}
+const putClass = (controller: string): string =>
+  bench.put(KINDS.ingressClass, { name: 'tailscale' }, { controller });
 const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop', bench.signal);
 const shown = (): unknown =>
   (bench.object(PATH)?.['status'] as { loadBalancer?: { ingress?: object[] } } | undefined)?.loadBalancer
@@ -98,7 +79,7 @@ describe('an Ingress', () => {
       secret: { secretName: POD, items, optional: true },
     });
     expect(serveConfigOf(bench, POD)).toMatchObject({ TCP: { '443': { HTTPS: true } } });
-    expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'shop' });
+    expect(bench.file(POD, 'cap-107.hujson')).toMatchObject({ Hostname: 'shop' });
     expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
   });
 

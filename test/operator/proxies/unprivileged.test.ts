@@ -1,20 +1,16 @@
 import type { V1StatefulSet } from '@kubernetes/client-node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createConnectorReconciler } from '../../../src/operator/connector/reconcile.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { planForwards, UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
-import { createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { CHOICES as ALL, createBench, OWN, SETS, settle, type Bench } from '../bench.ts';
 import { EXPOSED, PATH, service } from '../service/services.ts';
 
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: false,
-  defaultClass: 'safe',
-  clusterDomain: 'c.local',
-};
+const CHOICES = { ...ALL, servesGroups: false, defaultClass: 'safe' };
 const LOCKED = {
   runAsNonRoot: true,
   allowPrivilegeEscalation: false,
@@ -84,24 +80,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
   afterEach(() => bench.close());
 
   function proxyClass(value: string, pod: object = {}): void {
-    bench.api.put(`${TAILSCALE}/proxyclasses/safe`, {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'ProxyClass',
-      metadata: { name: 'safe', annotations: { [UNPRIVILEGED]: value } },
-      spec: { statefulSet: { pod } },
-      status: {
-        conditions: [
-          {
-            type: 'ProxyClassReady',
-            status: 'True',
-            reason: 'ProxyClassValid',
-            message: '',
-            lastTransitionTime: '2026-11-23T00:00:00Z',
-            observedGeneration: 9,
-          },
-        ],
-      },
-    });
+    bench.putClass('safe', { statefulSet: { pod } }, { [UNPRIVILEGED]: value });
   }
   const run = (): Promise<number | undefined> =>
     createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/web', bench.signal);
@@ -113,10 +92,8 @@ describe('a class that says tailcast.dev/unprivileged', () => {
   };
   const set = (name = NAME): V1StatefulSet => bench.object(`${SETS}/${name}`) as unknown as V1StatefulSet;
   const podOf = () => set().spec!.template.spec!;
-  const variables = (index: number): Record<string, string | undefined> =>
-    Object.fromEntries(podOf().containers[index]!.env!.map(({ name, value }) => [name, value]));
-  const condition = (path = PATH): unknown =>
-    (bench.object(path)?.['status'] as { conditions?: object[] } | undefined)?.conditions?.at(-1);
+  const variables = (container: number) => bench.variables(NAME, container);
+  const condition = (): unknown => bench.conditions(PATH).at(-1);
 
   it('makes an exposed Service a pod without any privilege', async () => {
     put({ ports: [port(80)] });
@@ -175,7 +152,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     expect(variables(0)).not.toHaveProperty('TS_TAILNET_TARGET_FQDN');
     expect(variables(0)).not.toHaveProperty('TS_LOCAL_ADDR_PORT');
     const service = bench.object(PATH)!['spec'] as { externalName: string };
-    expect(service.externalName).toBe(`${NAME}.tailcast.svc.c.local`);
+    expect(service.externalName).toBe(`${NAME}.tailcast.svc.cluster.local`);
     // The nameserver identifies this object by the same annotation as other objects.
     expect(set().spec!.template.metadata!.annotations).toEqual({
       'tailscale.com/operator-last-set-ts-tailnet-target-fqdn': 'db.lab.ts.net.',
@@ -219,14 +196,9 @@ describe('a class that says tailcast.dev/unprivileged', () => {
   });
 
   it('keeps what carries packets waiting, and says why', async () => {
-    bench.api.put(`${TAILSCALE}/connectors/lab`, {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'Connector',
-      metadata: { name: 'lab', uid: 'connector-uid' },
-      spec: { exitNode: true, proxyClass: 'safe' },
-    });
+    const path = bench.put(KINDS.connector, { name: 'lab' }, { exitNode: true, proxyClass: 'safe' });
     await createConnectorReconciler(bench.deps()).reconcile('lab', bench.signal);
-    expect(condition(`${TAILSCALE}/connectors/lab`)).toMatchObject({
+    expect(bench.condition(path)).toMatchObject({
       status: 'False',
       message: expect.stringContaining('name another class'),
     });

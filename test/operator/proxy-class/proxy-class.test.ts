@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import { withClass } from '../../../src/operator/workload/class-specs.ts';
 import { proxyStatefulSet } from '../../../src/operator/workload/proxy-specs.ts';
 import { proxyNodes, type Duty, type Proxy } from '../../../src/operator/workload/workload.ts';
@@ -150,15 +151,7 @@ describe('a ProxyClass', () => {
       const path = `${TAILSCALE}/proxyclasses/small`;
       const reconciler = createProxyClassReconciler(bench.deps());
       const look = async (spec: object) => {
-        const before = bench.object(path);
-        const status = before?.['status'];
-        bench.api.put(path, {
-          apiVersion: 'tailscale.com/v1alpha1',
-          kind: 'ProxyClass',
-          metadata: { name: 'small', uid: 'class-uid', ...before?.metadata },
-          spec,
-          ...(status === undefined ? {} : { status }),
-        });
+        bench.put(KINDS.proxyClass, { name: 'small' }, spec);
         const stale = isReady(parseProxyClass(bench.object(path)));
         await reconciler.reconcile('small', bench.signal);
         return { stale, ready: isReady(parseProxyClass(bench.object(path))) };

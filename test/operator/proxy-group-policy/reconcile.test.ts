@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { KINDS } from '../../../src/operator/kube-object.ts';
 import { createProxyGroupPolicyReconciler } from '../../../src/operator/proxy-group-policy/reconcile.ts';
 import { createBench, type Bench } from '../bench.ts';
 
@@ -13,10 +14,7 @@ beforeEach(async () => {
 afterEach(() => bench.close());
 
 function put(name: string, spec: object): string {
-  const path = `/apis/tailscale.com/v1alpha1/namespaces/prod/proxygrouppolicies/${name}`;
-  const metadata = { name, namespace: 'prod' };
-  bench.api.put(path, { apiVersion: 'tailscale.com/v1alpha1', kind: 'ProxyGroupPolicy', metadata, spec });
-  return path;
+  return bench.put(KINDS.proxyGroupPolicy, { name, namespace: 'prod' }, spec);
 }
 
 const reconcile = (leaving = false): Promise<number | undefined> =>

@@ -5,6 +5,7 @@ import { ownerController } from '../../../src/operator/controllers.ts';
 import { secretSelector } from '../../../src/operator/proxy-group/clusters.ts';
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
 import { ANNOTATIONS } from '../../../src/operator/proxy-group/resource.ts';
+import type { Condition } from '../../../src/operator/workload/status.ts';
 import { viewOf } from '../../../src/operator/object-cache.ts';
 import { createBench, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { proxyGroupObject } from './proxy-groups.ts';
@@ -64,13 +65,8 @@ function secret(
 const capi = (cluster: string, value = kubeconfig(), more: Parameters<typeof secret>[3] = {}): void =>
   secret(`${cluster}-kubeconfig`, { [CAPI]: cluster, env: 'prod' }, { value }, more);
 
-const conditions = (): Readonly<Record<string, { status: string; reason: string; message: string }>> =>
-  Object.fromEntries(
-    ((bench.object(GROUP)!['status'] as { conditions?: { type: string }[] }).conditions ?? []).map((one) => [
-      one.type,
-      one as never,
-    ]),
-  );
+const conditions = (): Readonly<Record<string, Condition>> =>
+  Object.fromEntries(bench.conditions(GROUP).map((one) => [one.type, one]));
 const verdict = () => conditions()['KubeAPIServerProxyClusters'];
 const file = () => {
   const { data } = bench.object(CONFIG) as unknown as { data: Record<string, string> };

@@ -46,16 +46,7 @@ const run = (): Promise<number | undefined> => reconciler.reconcile('prod', sign
 const stored = (path: string): StoredObject | undefined => api.objects.get(path);
 const put = (spec: object = {}, metadata: object = {}): void =>
   void api.put(GROUP, proxyGroupObject(spec, metadata));
-const conditions = () =>
-  Object.fromEntries(
-    (
-      (
-        stored(GROUP)?.['status'] as {
-          conditions?: { type: string; status: string; reason: string; message: string }[];
-        }
-      )?.conditions ?? []
-    ).map((condition) => [condition.type, condition]),
-  );
+const conditions = () => Object.fromEntries(bench.conditions(GROUP).map((one) => [one.type, one]));
 const url = () => (stored(GROUP)?.['status'] as { url?: string } | undefined)?.url;
 const secrets = () =>
   [...api.objects.keys()]
@@ -66,18 +57,12 @@ const secrets = () =>
 /** Simulates ready pods whose nodes have joined and serve the Tailscale Service. */
 function join(count: number, service = 'svc:prod'): void {
   for (let ordinal = 0; ordinal < count; ordinal += 1) {
-    const path = `${CORE}/secrets/prod-${ordinal}`;
-    const secret = structuredClone(stored(path)!);
-    const data = {
+    bench.say(`prod-${ordinal}`, {
       device_id: `node-${ordinal}`,
       device_fqdn: `prod-${ordinal}.example.ts.net.`,
       '_current-profile': 'p',
       p: JSON.stringify({ AdvertiseServices: [service] }),
-    };
-    secret['data'] = Object.fromEntries(
-      Object.entries(data).map(([key, value]) => [key, Buffer.from(value).toString('base64')]),
-    );
-    api.put(path, secret);
+    });
     control.devices.set(`node-${ordinal}`, {
       hostname: `prod-${ordinal}`,
       addresses: [`100.64.0.${ordinal}`],
@@ -208,10 +193,7 @@ describe('a ProxyGroup of gateways', () => {
     await run();
     expect(control.deleted).toEqual(['node-1']);
     expect(secrets()).toEqual(['prod-0', 'prod-auth-0']);
-    api.put(GROUP, {
-      ...proxyGroupObject({ replicas: 1 }),
-      metadata: { ...stored(GROUP)!.metadata, deletionTimestamp: new Date().toISOString() },
-    });
+    bench.markDeleted(GROUP);
     await settle(run);
     expect(control.deleted).toEqual(['node-1', 'node-0']);
     expect([...control.known.keys()]).toEqual([]);

@@ -51,8 +51,7 @@ const events = () =>
     type: string;
     count: number;
   })[];
-const condition = () =>
-  (stored(`${RECORDERS}/test`)?.['status'] as { conditions: object[] } | undefined)?.conditions[0];
+const condition = () => bench.condition(`${RECORDERS}/test`);
 /** The condition of a Recorder whose objects all exist, while no pod is ready. */
 const PROVISIONED = {
   status: 'False',
@@ -73,17 +72,12 @@ function podsReady(): void {
 const devices = () => (stored(`${RECORDERS}/test`)!['status'] as { devices: object[] }).devices;
 const gauge = async () =>
   (await metrics.registry.getSingleMetric('k8s_recorder_resources')!.get()).values[0]?.value;
-const authKey = (secret: string): string => decode(`${SECRETS}/${secret}`, 'authkey');
+const authKey = (secret: string): string => bench.data(`${SECRETS}/${secret}`, 'authkey') ?? '';
 const names = (collection: string) =>
   [...api.objects.keys()]
     .filter((path) => path.startsWith(`${collection}/`))
     .map((path) => path.slice(collection.length + 1))
     .toSorted();
-
-function decode(path: string, key: string): string {
-  const data = stored(path)?.['data'] as Record<string, string> | undefined;
-  return Buffer.from(data?.[key] ?? '', 'base64').toString();
-}
 
 /** Simulates the pod of replica `ordinal`, which has joined and removed its key. */
 function join(ordinal: number, options: { hostname?: string; state?: Record<string, string> } = {}): void {
@@ -272,7 +266,7 @@ describe('a valid Recorder', () => {
   it('signs with one key, which stays the same, also for a Recorder that is created again', async () => {
     const path = `${SECRETS}/test-evidence`;
     const secret = stored(path);
-    expect(createPrivateKey(decode(path, 'key.pem')).asymmetricKeyType).toBe('ed25519');
+    expect(createPrivateKey(bench.data(path, 'key.pem')!).asymmetricKeyType).toBe('ed25519');
     expect(secret).toMatchObject({ immutable: true, metadata: { namespace: 'tailcast' } });
     expect(secret?.metadata.ownerReferences).toBeUndefined();
     const { template } = stored(`${SETS}/test`)!['spec'] as {
@@ -336,14 +330,6 @@ describe('a valid Recorder', () => {
   });
 
   it('does not touch a Secret of its name that is another Recorder’s', async () => {
-    const other = {
-      ...recorderObject().metadata,
-      kind: 'Recorder',
-      apiVersion: 'tailscale.com/v1alpha1',
-      name: 'test-auth',
-      uid: 'uid-2',
-      controller: true,
-    };
     api.put(`${SECRETS}/test-auth-3`, {
       apiVersion: 'v1',
       kind: 'Secret',
@@ -352,10 +338,10 @@ describe('a valid Recorder', () => {
         namespace: 'tailcast',
         ownerReferences: [
           {
-            apiVersion: other.apiVersion,
-            kind: other.kind,
-            name: other.name,
-            uid: other.uid,
+            apiVersion: 'tailscale.com/v1alpha1',
+            kind: 'Recorder',
+            name: 'test-auth',
+            uid: 'uid-2',
             controller: true,
           },
         ],
@@ -423,15 +409,7 @@ describe('a pod that cannot log in', () => {
     await run();
   });
 
-  const ask = (broken: string, more: Record<string, string> = {}): void => {
-    const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
-    secret['data'] = {
-      ...(secret['data'] as object),
-      reissue_authkey: Buffer.from(broken).toString('base64'),
-      ...more,
-    };
-    api.put(`${SECRETS}/test-0`, secret);
-  };
+  const ask = (broken: string): void => bench.say('test-0', { reissue_authkey: broken });
 
   it('gets a new key, and its node is removed', async () => {
     join(0);
@@ -556,11 +534,7 @@ describe('a failure', () => {
 
 describe('a Recorder that is deleted', () => {
   const deletion = { deletionTimestamp: new Date().toISOString(), finalizers: ['tailscale.com/finalizer'] };
-  const remove = (): void => {
-    const object = structuredClone(stored(`${RECORDERS}/test`)!);
-    Object.assign(object.metadata, deletion);
-    api.put(`${RECORDERS}/test`, object);
-  };
+  const remove = (): void => bench.markDeleted(`${RECORDERS}/test`);
 
   it('goes with its nodes, in order, and everything it owns', async () => {
     put({ replicas: 3, storage: S3 });

@@ -6,7 +6,7 @@ import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createProxyClassReconciler } from '../../../src/operator/proxy-class/reconcile.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { CHOICES, createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { differences } from './differences.ts';
 import {
   configSecret,
@@ -41,12 +41,6 @@ const ON_PURPOSE = {
     'spec.template.spec.containers[tailscale].env[TS_DEBUG_ACME_FORCE_RENEWAL]',
     'spec.template.spec.serviceAccountName',
   ],
-};
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: false,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
 };
 const CLUSTER_ADDRESS = '10.96.0.10';
 
@@ -278,10 +272,7 @@ describe('an Ingress of the reference’s documentation', () => {
     start(proxy, 'nginx.tailnet-1234.ts.net');
     await run();
     expect(differences({ status: { loadBalancer: { ingress: [{}] } } }, said(INGRESS))).toHaveLength(1);
-    const path = `${OWN}/secrets/${proxy.name}-0`;
-    const state = bench.object(path)!;
-    const https_endpoint = btoa('nginx.tailnet-1234.ts.net');
-    bench.api.put(path, { ...state, data: { ...(state['data'] as object), https_endpoint } });
+    bench.say(`${proxy.name}-0`, { https_endpoint: 'nginx.tailnet-1234.ts.net' });
     await settle(run);
     const ports = [{ port: 443 }, { port: 80 }];
     const ingress = [{ hostname: 'nginx.tailnet-1234.ts.net', ports }];

@@ -4,19 +4,21 @@ import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { createBench, survives, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { KINDS } from '../../../src/operator/kube-object.ts';
+import { CHOICES as ALL, createBench, survives, OWN, SETS, settle, type Bench } from '../bench.ts';
 import { EXPOSED, PATH, service } from './services.ts';
 
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
 const SECRET = `${OWN}/secrets/${POD}`;
-const CHOICES = {
-  servesUnclassed: false,
-  servesGroups: false,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-};
+const CHOICES = { ...ALL, servesGroups: false };
 const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
+const LABELS = {
+  'tailscale.com/managed': 'true',
+  'tailscale.com/parent-resource': 'web',
+  'tailscale.com/parent-resource-ns': 'prod',
+  'tailscale.com/parent-resource-type': 'svc',
+};
 const EGRESS = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' };
 
 let bench: Bench;
@@ -41,20 +43,11 @@ const put = (
   bench.api.put(PATH, { ...next, ...(before?.['status'] === undefined ? {} : { status: before['status'] }) });
 };
 const run = (): Promise<number | undefined> => reconciler.reconcile('prod/web', bench.signal);
-const condition = (): object | undefined =>
-  (bench.object(PATH)?.['status'] as { conditions?: object[] } | undefined)?.conditions?.[0];
+const condition = (): object | undefined => bench.condition(PATH);
 const shown = (): unknown =>
   (bench.object(PATH)?.['status'] as { loadBalancer?: object } | undefined)?.loadBalancer;
-const config = (version = 107): Record<string, unknown> =>
-  JSON.parse(bench.data(SECRET, `cap-${version}.hujson`) ?? '{}') as Record<string, unknown>;
-const variables = (): Record<string, string> => {
-  const set = bench.object(`${SETS}/${NAME}`) as unknown as {
-    spec: { template: { spec: { containers: { env: { name: string; value: string }[] }[] } } };
-  };
-  return Object.fromEntries(
-    set.spec.template.spec.containers[0]!.env.map(({ name, value }) => [name, value]),
-  );
-};
+const config = (version = 107): unknown => bench.file(POD, `cap-${version}.hujson`);
+const variables = () => bench.variables(NAME);
 /** Simulates that the pod starts and joins, and runs a pass of the operator. */
 async function up(): Promise<void> {
   await run();
@@ -86,12 +79,7 @@ describe('a Service that is exposed', () => {
       resourceNames: [POD],
     });
     for (const path of bench.left()) {
-      expect(bench.object(path)?.metadata.labels).toMatchObject({
-        'tailscale.com/managed': 'true',
-        'tailscale.com/parent-resource': 'web',
-        'tailscale.com/parent-resource-ns': 'prod',
-        'tailscale.com/parent-resource-type': 'svc',
-      });
+      expect(bench.object(path)?.metadata.labels).toMatchObject(LABELS);
       expect(bench.object(path)?.metadata.ownerReferences).toEqual([]);
     }
     expect(variables()).toMatchObject({ TS_DEST_IP: '10.96.0.10', TS_USERSPACE: 'false' });
@@ -286,32 +274,21 @@ describe('a Service that is exposed', () => {
       reason: 'ProxyPending',
       message: 'waiting: ProxyClass "small" does not exist',
     });
-    const proxyClass = {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'ProxyClass',
-      metadata: { name: 'small', uid: 'class-uid', generation: 1 },
-      spec: { statefulSet: { pod: { nodeSelector: { disk: 'none' } } }, tailscale: { acceptRoutes: true } },
+    const spec = {
+      statefulSet: { pod: { nodeSelector: { disk: 'none' } } },
+      tailscale: { acceptRoutes: true },
     };
-    bench.api.put(`${TAILSCALE}/proxyclasses/small`, proxyClass);
+    bench.put(KINDS.proxyClass, { name: 'small' }, spec);
     await run();
     expect(condition()).toMatchObject({ message: 'waiting: ProxyClass "small" is not ready' });
-    const ready = { type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' };
-    const at = { lastTransitionTime: '2026-01-01T00:00:00Z', observedGeneration: 1 };
-    bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
-      ...proxyClass,
-      status: { conditions: [{ ...ready, ...at }] },
-    });
+    bench.putClass('small', spec);
     await run();
     expect(config()).toMatchObject({ acceptRoutes: true });
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
     // The operator must ignore the report of the old pod.
-    bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
-      ...proxyClass,
-      spec: {},
-      status: { conditions: [{ ...ready, ...at, observedGeneration: 2 }] },
-    });
+    bench.putClass('small', {});
     await run();
     expect(config()).toMatchObject({ acceptRoutes: false });
     const stated = bench.api.requests.findLast(
@@ -319,9 +296,9 @@ describe('a Service that is exposed', () => {
     );
     // Server-side apply removes fields that are not in the new manifest.
     expect(stated?.contentType).toBe('application/apply-patch+yaml');
-    const { spec } = stated!.body as { spec: { template: { spec: object } } };
-    expect(spec.template.spec).not.toHaveProperty('nodeSelector');
-    expect(spec.template.spec).toHaveProperty('initContainers');
+    const { template } = (stated!.body as { spec: { template: { spec: object } } }).spec;
+    expect(template.spec).not.toHaveProperty('nodeSelector');
+    expect(template.spec).toHaveProperty('initContainers');
   });
 
   it('touches no object of somebody else that has the name', async () => {
@@ -380,16 +357,10 @@ describe('a Service that is exposed', () => {
   });
 
   it('finds what is left under another name when only its state is', async () => {
-    const labels = {
-      'tailscale.com/managed': 'true',
-      'tailscale.com/parent-resource': 'web',
-      'tailscale.com/parent-resource-ns': 'prod',
-      'tailscale.com/parent-resource-type': 'svc',
-    };
     bench.api.put(`${OWN}/secrets/ts-web-x7k2p-0`, {
       apiVersion: 'v1',
       kind: 'Secret',
-      metadata: { name: 'ts-web-x7k2p-0', namespace: 'tailcast', labels },
+      metadata: { name: 'ts-web-x7k2p-0', namespace: 'tailcast', labels: LABELS },
       data: {},
     });
     bench.join('ts-web-x7k2p-0');
@@ -401,13 +372,7 @@ describe('a Service that is exposed', () => {
   });
 
   it('takes over what the reference left: the same node, under its name', async () => {
-    const labels = {
-      'tailscale.com/managed': 'true',
-      'tailscale.com/parent-resource': 'web',
-      'tailscale.com/parent-resource-ns': 'prod',
-      'tailscale.com/parent-resource-type': 'svc',
-    };
-    const named = (name: string) => ({ name, namespace: 'tailcast', labels });
+    const named = (name: string) => ({ name, namespace: 'tailcast', labels: LABELS });
     bench.api.put(`${SETS}/ts-web-x7k2p`, {
       apiVersion: 'apps/v1',
       kind: 'StatefulSet',
@@ -415,7 +380,7 @@ describe('a Service that is exposed', () => {
       spec: {
         podManagementPolicy: 'OrderedReady',
         selector: { matchLabels: { app: 'service-uid' } },
-        template: { metadata: { labels: { ...labels, app: 'service-uid' } } },
+        template: { metadata: { labels: { ...LABELS, app: 'service-uid' } } },
       },
     });
     bench.api.put(`${OWN}/secrets/ts-web-x7k2p-0`, {
@@ -450,20 +415,7 @@ describe('a Service that leads to the tailnet', () => {
   });
 
   it('leads to an address behind a router of the tailnet when its class takes routes', async () => {
-    const conditions = [{ type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' }];
-    bench.api.put(`${TAILSCALE}/proxyclasses/routes`, {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'ProxyClass',
-      metadata: { name: 'routes' },
-      spec: { tailscale: { acceptRoutes: true } },
-      status: {
-        conditions: conditions.map((one) => ({
-          ...one,
-          lastTransitionTime: '2026-01-01T00:00:00Z',
-          observedGeneration: 1,
-        })),
-      },
-    });
+    bench.putClass('routes', { tailscale: { acceptRoutes: true } });
     put({}, { 'tailscale.com/tailnet-ip': '10.40.0.7', 'tailscale.com/proxy-class': 'routes' });
     await run();
     expect(variables()).toMatchObject({ TS_TAILNET_TARGET_IP: '10.40.0.7' });
@@ -488,7 +440,7 @@ describe('an operator that is killed between any two writes', () => {
     ports: [{ port: 80 }],
   };
 
-  function putService({ api }: Bench, kind: Kind): void {
+  function putService({ api, putClass }: Bench, kind: Kind): void {
     const annotations: Record<string, string> = kind.endsWith('privileges')
       ? { 'tailscale.com/proxy-class': 'safe' }
       : {};
@@ -498,15 +450,7 @@ describe('an operator that is killed between any two writes', () => {
         ? service({ ...LOAD_BALANCER, ports: [{ port: 80 }] }, { ...EXPOSED, ...annotations })
         : service(EGRESS, { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net', ...annotations }),
     );
-    const ready = { type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' };
-    const lastTransitionTime = '2026-11-23T00:00:00Z';
-    api.put(`${TAILSCALE}/proxyclasses/safe`, {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'ProxyClass',
-      metadata: { name: 'safe', annotations: { [UNPRIVILEGED]: 'true' } },
-      spec: {},
-      status: { conditions: [{ ...ready, lastTransitionTime, observedGeneration: 1 }] },
-    });
+    putClass('safe', {}, { [UNPRIVILEGED]: 'true' });
   }
 
   /**
@@ -541,9 +485,7 @@ describe('an operator that is killed between any two writes', () => {
         await settle(healthy);
         expect(fresh.object(PATH)?.['status']).toMatchObject({ conditions: [{ status: 'True' }] });
       }
-      const { metadata, ...rest } = fresh.object(PATH)!;
-      const deletionTimestamp = new Date().toISOString();
-      fresh.api.put(PATH, { ...rest, metadata: { ...metadata, deletionTimestamp } });
+      fresh.markDeleted(PATH);
       fresh.api.remove(`${OWN}/pods/${POD}`);
       await first();
       await settle(healthy);

@@ -64,10 +64,7 @@ function store(values: Readonly<Record<string, string>>): void {
 const reconcile = (): Promise<number | undefined> =>
   createTailnetReconciler(bench.deps()).reconcile('other', bench.signal);
 
-function condition(): object | undefined {
-  const status = bench.object(PATH)?.['status'] as { conditions: object[] } | undefined;
-  return status?.conditions[0];
-}
+const condition = () => bench.condition(PATH);
 
 describe('a Tailnet', () => {
   it('is ready when its client may read devices, keys and Services', async () => {
