@@ -12,159 +12,83 @@ export interface Suite {
   readonly fetched?: { readonly programs: readonly DebianProgram[]; readonly release: boolean };
 }
 
-/** Pods with tailscaled in kernel mode, each in its own network namespace. */
-export const KERNEL_PODS: Omit<Suite, 'file'> = {
-  peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'kernel-tailscaled', 'containerboot', 'kube-proxy'],
-  ownNetwork: true,
-};
+const CLUSTER: readonly PeerName[] = ['kubernetes-1.36', 'kubelet-double'];
+const TWO_VERSIONS: readonly PeerName[] = [...CLUSTER, 'kubernetes-1.34'];
+const TAILNET_CLUSTER: readonly PeerName[] = [...CLUSTER, 'tailnet'];
+const STORED_TAILNET: readonly PeerName[] = [...TAILNET_CLUSTER, 'versitygw'];
+/** Peers of pods with tailscaled in kernel mode. */
+const KERNEL_PODS: readonly PeerName[] = [
+  ...TAILNET_CLUSTER,
+  'kernel-tailscaled',
+  'containerboot',
+  'kube-proxy',
+];
+
+/** Returns the suite of a file in `suites`. */
+function suite(name: string, peers: readonly PeerName[], more: Omit<Suite, 'file' | 'peers'> = {}): Suite {
+  return { file: `suites/${name}.test.ts`, peers, ...more };
+}
+
+/** Returns a suite whose pods run in its own network namespace. */
+function podSuite(name: string, more: readonly PeerName[] = []): Suite {
+  return suite(name, [...KERNEL_PODS, ...more], { ownNetwork: true });
+}
 
 /** Chromium with several tailnet identities at once, for access requests and for live control. */
-const PEOPLE_PAGES: Suite = {
-  file: 'suites/people-pages.test.ts',
-  peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
-};
+const PEOPLE_PAGES = suite('people-pages', STORED_TAILNET);
 
 /** All suites of `npm run test:real`, in this order. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
-  rig: {
-    file: 'rig.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
-  },
-  tailnet: { file: 'suites/tailnet.test.ts', peers: ['tailnet', 'reference'] },
-  'tailnet-people': {
-    file: 'suites/tailnet-people.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
-  },
-  'tailnet-changes': {
-    file: 'suites/tailnet-changes.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
-  },
-  'reference-proxy': {
-    file: 'suites/reference-proxy.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
-  },
-  'reference-grants': {
-    file: 'suites/reference-grants.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
-  },
-  'reference-archive': { file: 'suites/reference-archive.test.ts', peers: ['versitygw'] },
-  'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
-  'reference-crd': { file: 'suites/reference-crd.test.ts', peers: ['reference'] },
-  'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
-  'differential-spdy': { file: 'suites/differential-spdy.test.ts', peers: ['oracle'] },
-  'differential-websocket': { file: 'suites/differential-websocket.test.ts', peers: ['oracle'] },
-  'differential-tailnet': { file: 'suites/differential-tailnet.test.ts', peers: ['oracle'] },
-  'differential-api-server': {
-    file: 'suites/differential-api-server.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
-  },
-  kubectl: {
-    file: 'suites/kubectl.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
-  },
-  clusters: {
-    file: 'suites/clusters.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
-  },
-  'live-control': [
-    { file: 'suites/live-control.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-    { file: 'suites/live-control-moderated.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-    PEOPLE_PAGES,
-  ],
-  k3s: { file: 'suites/k3s.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
-  'request-headers': { file: 'suites/request-headers.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-  routers: [
-    { file: 'suites/routers.test.ts', peers: [] },
-    {
-      file: 'suites/routers-clusters.test.ts',
-      peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet'],
-    },
-  ],
-  'exec-upstream': {
-    file: 'suites/exec-upstream.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
-  },
-  migrate: {
-    file: 'suites/migrate.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
-  },
-  load: { file: 'suites/load.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-  watches: { file: 'suites/watches.test.ts', peers: ['kubernetes-1.36'] },
-  lock: {
-    file: 'suites/lock.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
-  },
-  access: [
-    { file: 'suites/access-cluster.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-    {
-      file: 'suites/access.test.ts',
-      peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
-    },
-    PEOPLE_PAGES,
-  ],
-  coverage: { file: 'suites/coverage.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
-  operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
-  'operator-workloads': {
-    file: 'suites/operator-workloads.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-names': {
-    file: 'suites/operator-names.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-ingress': {
-    file: 'suites/operator-ingress.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-ingress-tls': {
-    file: 'suites/operator-ingress-tls.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-ingress-groups': {
-    file: 'suites/operator-ingress-groups.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-gateway': {
-    file: 'suites/operator-gateway.test.ts',
-    ...KERNEL_PODS,
-    peers: [...KERNEL_PODS.peers, 'gateway-api'],
-  },
-  'operator-egress': {
-    file: 'suites/operator-egress.test.ts',
-    ...KERNEL_PODS,
-  },
-  'operator-unprivileged': {
-    file: 'suites/operator-unprivileged.test.ts',
-    ...KERNEL_PODS,
-  },
+  rig: { file: 'rig.test.ts', peers: [...TWO_VERSIONS, 'tailnet', 'versitygw', 'reference'] },
+  tailnet: suite('tailnet', ['tailnet', 'reference']),
+  'tailnet-people': suite('tailnet-people', STORED_TAILNET),
+  'tailnet-changes': suite('tailnet-changes', STORED_TAILNET),
+  'reference-proxy': suite('reference-proxy', [...STORED_TAILNET, 'reference']),
+  'reference-grants': suite('reference-grants', [...STORED_TAILNET, 'reference']),
+  'reference-archive': suite('reference-archive', ['versitygw']),
+  'reference-client': suite('reference-client', ['reference']),
+  'reference-crd': suite('reference-crd', ['reference']),
+  'differential-requests': suite('differential-requests', ['oracle']),
+  'differential-spdy': suite('differential-spdy', ['oracle']),
+  'differential-websocket': suite('differential-websocket', ['oracle']),
+  'differential-tailnet': suite('differential-tailnet', ['oracle']),
+  'differential-api-server': suite('differential-api-server', TWO_VERSIONS),
+  kubectl: suite('kubectl', TWO_VERSIONS),
+  clusters: suite('clusters', TWO_VERSIONS),
+  'live-control': [suite('live-control', CLUSTER), suite('live-control-moderated', CLUSTER), PEOPLE_PAGES],
+  k3s: suite('k3s', TAILNET_CLUSTER),
+  'request-headers': suite('request-headers', CLUSTER),
+  routers: [suite('routers', []), suite('routers-clusters', [...TWO_VERSIONS, 'tailnet'])],
+  'exec-upstream': suite('exec-upstream', TWO_VERSIONS),
+  migrate: suite('migrate', [...STORED_TAILNET, 'reference']),
+  load: suite('load', CLUSTER),
+  watches: suite('watches', ['kubernetes-1.36']),
+  lock: suite('lock', TWO_VERSIONS),
+  access: [suite('access-cluster', CLUSTER), suite('access', STORED_TAILNET), PEOPLE_PAGES],
+  coverage: suite('coverage', CLUSTER),
+  operator: suite('operator', TAILNET_CLUSTER),
+  'operator-workloads': podSuite('operator-workloads'),
+  'operator-names': podSuite('operator-names'),
+  'operator-ingress': podSuite('operator-ingress'),
+  'operator-ingress-tls': podSuite('operator-ingress-tls'),
+  'operator-ingress-groups': podSuite('operator-ingress-groups'),
+  'operator-gateway': podSuite('operator-gateway', ['gateway-api']),
+  'operator-egress': podSuite('operator-egress'),
+  'operator-unprivileged': podSuite('operator-unprivileged'),
   // This suite creates its own network namespace, so `ownNetwork` is not set.
-  'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
-  host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
+  'operator-scale': suite('operator-scale', ['kubernetes-1.36', 'tailnet']),
+  host: suite('host', ['tailnet']),
   'proxy-group': [
-    { file: 'suites/proxy-group.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
-    {
-      file: 'suites/proxy-group-clusters.test.ts',
-      ...KERNEL_PODS,
-      peers: [...KERNEL_PODS.peers, 'kubernetes-1.34'],
-    },
+    suite('proxy-group', TAILNET_CLUSTER),
+    podSuite('proxy-group-clusters', ['kubernetes-1.34']),
   ],
-  install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'helm'] },
-  'install-chart': {
-    file: 'suites/install-chart.test.ts',
-    peers: [
-      'kubernetes-1.36',
-      'kubelet-double',
-      'helm',
-      'tailnet',
-      'kernel-tailscaled',
-      'containerboot',
-      'kube-proxy',
-    ],
+  install: suite('install', [...CLUSTER, 'helm']),
+  'install-chart': suite('install-chart', [...KERNEL_PODS, 'helm'], {
     ownNetwork: true,
     fetched: { programs: ['runc', 'umoci'], release: true },
-  },
-  chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
-  'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
+  }),
+  chart: suite('chart', ['kubernetes-1.36', 'helm']),
+  'chart-tailnet': suite('chart-tailnet', ['helm', 'tailnet', 'containerboot']),
   player: [
     'player',
     'player-export',
@@ -174,30 +98,15 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     'player-search',
     'player-views',
     'player-words',
-  ].map((name) => ({
-    file: `suites/${name}.test.ts`,
-    peers: [],
-  })),
-  browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
-  'browser-pages': { file: 'suites/browser-pages.test.ts', peers: ['kubernetes-1.36'] },
-  s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
-  search: {
-    file: 'suites/search.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'versitygw'],
-  },
-  opensearch: [
-    { file: 'suites/opensearch.test.ts', peers: [] },
-    { file: 'suites/opensearch-faults.test.ts', peers: [] },
-  ],
-  failover: { file: 'suites/failover.test.ts', peers: ['kubernetes-1.36', 'versitygw'] },
-  clients: {
-    file: 'suites/clients.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'clients'],
-  },
-  k9s: {
-    file: 'suites/k9s.test.ts',
-    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'k9s'],
-  },
+  ].map((name) => suite(name, [])),
+  browser: suite('browser', ['versitygw']),
+  'browser-pages': suite('browser-pages', ['kubernetes-1.36']),
+  s3: suite('s3', ['versitygw']),
+  search: suite('search', [...CLUSTER, 'versitygw']),
+  opensearch: [suite('opensearch', []), suite('opensearch-faults', [])],
+  failover: suite('failover', ['kubernetes-1.36', 'versitygw']),
+  clients: suite('clients', [...TWO_VERSIONS, 'clients']),
+  k9s: suite('k9s', [...TWO_VERSIONS, 'k9s']),
 };
 
 /** Groups the suites by process: all suites share one process, except those with their own network namespace. */
