@@ -101,6 +101,8 @@ export class Moments {
 
   /** @returns false if an equal row was added within the last minutes */
   #addRow(at: number, text: string, filter: (text: string) => string): boolean {
+    // The filter must read every row: a repeated row can be the first line of another key.
+    const shown = filter(text);
     if (this.#wasSeen(at, text)) return false;
     const [first] = this.#rows;
     if (
@@ -108,7 +110,7 @@ export class Moments {
       (this.#length + text.length > MAX_MOMENT || at - first.at > MAX_MOMENT_SECONDS)
     )
       this.#close();
-    this.#rows.push({ at, text: filter(text) });
+    this.#rows.push({ at, text: shown });
     this.#length += text.length;
     return true;
   }

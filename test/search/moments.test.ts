@@ -124,6 +124,20 @@ describe('moments', () => {
     expect(textOf(moments)).toContain('after');
   });
 
+  it('hide a second private key, although its first row repeats an earlier row', () => {
+    const key = (line: string): string =>
+      `-----BEGIN PRIVATE KEY-----\r\n${line.repeat(3)}\r\n-----END PRIVATE KEY-----\r\n`;
+    const lines = cast(
+      [0, 'o', key('Y2FuYXJ5Y2FuYXJ5')],
+      [1, 'o', key('c2Vjb25kc2Vjb25k')],
+      [2, 'o', 'after\r\n'],
+    );
+    const text = textOf(readCastLines(lines).moments);
+    expect(text).not.toContain('Y2FuYXJ5');
+    expect(text).not.toContain('c2Vjb25k');
+    expect(text).toContain('after');
+  });
+
   it('come of a cast that is broken in the middle, and say that something is missing', () => {
     const lines = [...cast([0, 'o', 'before\r\n']), '[1,"o","cut', '{}', '[2,"o","after\\r\\n"]'];
     const { moments, isPartial } = readCastLines(lines);
