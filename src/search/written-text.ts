@@ -6,6 +6,7 @@
  * bounded.
  */
 import type { WorkBudget } from '../work-budget.ts';
+import { ZERO_WIDTH } from '../terminal/code-points.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 import { isKnownEscape, isKnownSequence } from './terminal/controls.ts';
 
@@ -32,17 +33,19 @@ const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
 /** Ranges of a character class. */
 const SELECTORS = String.raw`\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}`;
 const TAGS = String.raw`\u{e0020}-\u{e007e}`;
-const MARKS = String.raw`\p{M}`;
+/** Characters that join the previous character, for example marks and Hangul vowels. */
+const JOINING = `[\\p{M}${rangesOf(ZERO_WIDTH)}]`;
 const NON_ASCII = /[^\0-\x7f]/;
 /** Flags of regions such as Scotland. This is the only legitimate use of tag characters. */
 const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
 const TAG = new RegExp(`[${TAGS}]`, 'gu');
 /**
  * Matches invisible characters: tag characters, variation selectors without a base character, the third and
- * later of consecutive characters without width, and the ninth and later of consecutive combining marks.
+ * later of consecutive invisible characters, and the ninth and later of consecutive characters that join the previous
+ * character.
  */
 const UNSEEN = new RegExp(
-  String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${MARKS}{8})${MARKS}`,
+  String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${JOINING}{8})${JOINING}`,
   'gu',
 );
 /** Number of UTF-16 code units before a piece that are needed to decide whether its characters are {@link UNSEEN}. */
@@ -470,6 +473,11 @@ function decoded(text: string): string {
       return bytes;
     }
   });
+}
+
+/** @param pairs first and last code point of each range */
+function rangesOf(pairs: readonly number[]): string {
+  return pairs.map((code, at) => `${at % 2 === 0 ? '' : '-'}\\u{${code.toString(16)}}`).join('');
 }
 
 /** Returns the number of {@link UNSEEN} characters in a piece. */

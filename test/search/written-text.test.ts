@@ -103,6 +103,28 @@ describe('letters between movements of the cursor', () => {
   });
 });
 
+describe('characters that join the previous one', () => {
+  it.each([
+    ['Hangul vowels', '\u1161\u1162\u1163\u1164'],
+    ['marks with a Hangul vowel after each seven', '\u0363\u0364\u0365\u0366\u0363\u0364\u0365\u1161'],
+    ['Arabic number signs', '\u0600\u0601'],
+  ])('count as hidden if they are many: %s', (_kind, text) => {
+    const output = `ok${text.repeat(80 / text.length)}\r\n`;
+    const { hidden } = transcriptOf([output]);
+    expect(hidden.characters).toBe(80 - 8);
+    expect(writtenRows([output])).toEqual([output.trim()]);
+  });
+
+  it('count as visible in Korean and Vietnamese text', () => {
+    for (const text of [
+      '\u1112\u1161\u11ab\u1100\u1173\u11af '.repeat(20),
+      'tie\u0302\u0301ng Vie\u0323\u0302t '.repeat(10),
+    ]) {
+      expect(transcriptOf([`${text}\r\n`]).hidden.characters).toBe(0);
+    }
+  });
+});
+
 describe('the list of lines that were never visible', () => {
   it.each([
     ['concealed text', (text: string) => `\x1b[8m${text}\x1b[0m\r\n`],
