@@ -24,6 +24,16 @@ export type Runner =
   | 'chart'
   | { readonly path: string; readonly contains: string; readonly why: string };
 
+/** The commands of one page. */
+function on(page: string, commands: Readonly<Record<string, Runner>>): readonly Shown[] {
+  return Object.entries(commands).map(([command, runner]) => ({ page, command, runner }));
+}
+
+/** Returns a function for a test that runs several commands in another form, for the reason `why`. */
+function by(path: string, why: string): (contains: string) => Runner {
+  return (contains) => ({ path, contains, why });
+}
+
 const DEMO: Runner = {
   path: 'test/e2e/demo.test.ts',
   contains: "run(['demo'], home)",
@@ -39,56 +49,35 @@ const POD: Runner = {
   contains: "'doctor', 'gateway', '--json'",
   why: 'needs a container to look into: the same command runs as the pod’s user with the pod’s variables',
 };
-const BY_ALERTS = (contains: string): Runner => ({
-  path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
-  contains,
-  why: 'the same with a webhook and a store of its own',
-});
+const BY_ALERTS = by(
+  'test/tsrecorder/search/alerts/alert-commands.test.ts',
+  'the same with a webhook and a store of its own',
+);
 
 const SERVE = 'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443';
 const BEHIND_SERVE =
   '--listen 127.0.0.77:8443 --proxy-protocol require --tls tailscale --recorder-dial tailscale';
 const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
-const BY_ORDERS = (contains: string): Runner => ({
-  path: 'test/proxy/session/orders.test.ts',
-  contains,
-  why: 'the same command with the address of a recorder, on a running session',
-});
+const BY_ORDERS = by(
+  'test/proxy/session/orders.test.ts',
+  'the same command with the address of a recorder, on a running session',
+);
 const INSTALL = 'docs/install.md';
 const WATCH = 'docs/watch.md';
 const ACCESS = 'docs/access.md';
-const BY_REHEARSAL = (contains: string): Runner => ({
-  path: 'test/real/suites/migrate.test.ts',
-  contains,
-  why: 'the rehearsal, with addresses and folders of its own',
-});
+const BY_REHEARSAL = by(
+  'test/real/suites/migrate.test.ts',
+  'the rehearsal, with addresses and folders of its own',
+);
 const TAKE_OVER =
   'helm install tailcast deploy/chart/tailcast --namespace tailscale --take-ownership ' +
   '--set operator.enabled=true --set operator.secret=operator-oauth --set gateway.enabled=false';
-const MIGRATION: readonly Shown[] = [
-  ['tailcast migrate check --policy policy.json', BY_REHEARSAL("'--policy',")] as const,
-  [
-    'tailcast recorder --listen 127.0.0.1:80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
-      '--uploaders tag:k8s,tag:k8s-gateway',
-    BY_REHEARSAL('startSiteRecorder(rig'),
-  ] as const,
-  ['tailcast ls --recorder http://127.0.0.1:80', BY_REHEARSAL("runCommand('ls', '--recorder'")] as const,
-  ['tailcast kubeconfig tailcast-gateway', BY_REHEARSAL('kubeconfigAt(tailnet.node')] as const,
-  ['kubectl -n tailscale scale deployment operator --replicas=0', 'chart'] as const,
-  [TAKE_OVER, 'chart'] as const,
-  ['kubectl -n tailscale delete secret -l owner=helm,name=tailscale-operator', 'chart'] as const,
-  ['kubectl -n tailscale delete deployment operator', 'chart'] as const,
-].map(([command, runner]) => ({ page: 'docs/migration.md', command, runner }));
 const BY_REAL = (contains: string, path = 'test/real/suites/access.test.ts'): Runner => ({
   path,
   contains,
   why: 'the same access with the API of the gateway, through a tailnet',
 });
-const BY_CLI = (contains: string): Runner => ({
-  path: 'test/e2e/demo-access-requests.test.ts',
-  contains,
-  why: 'the same command with the kubeconfigs of a demo',
-});
+const BY_CLI = by('test/e2e/demo-access-requests.test.ts', 'the same command with the kubeconfigs of a demo');
 
 const RELEASE: Runner = {
   path: 'test/real/support/release.ts',
@@ -96,11 +85,10 @@ const RELEASE: Runner = {
   why: 'the same script, for one kind of processor and into a folder of the test',
 };
 
-const SEALED = (contains: string): Runner => ({
-  path: 'test/tsrecorder/archives.test.ts',
-  contains,
-  why: 'the same in a directory of the test, and with a key that it makes itself',
-});
+const SEALED = by(
+  'test/tsrecorder/archives.test.ts',
+  'the same in a directory of the test, and with a key that it makes itself',
+);
 
 const CLEANUP: Runner = {
   path: 'test/real/suites/operator-egress.test.ts',
@@ -109,291 +97,179 @@ const CLEANUP: Runner = {
 };
 
 export const LEDGER: readonly Shown[] = [
-  {
-    page: 'docs/clusters.md',
-    command: 'tailcast kubeconfig --all gateway.example.ts.net',
-    runner: {
+  ...on('docs/clusters.md', {
+    'tailcast kubeconfig --all gateway.example.ts.net': {
       path: 'test/cli/kubeconfig-all.test.ts',
       contains: 'all: true, certificateAuthority: ca, file',
       why: 'the same function, with a gateway on loopback and a file of the test',
     },
-  },
-  {
-    page: ACCESS,
-    command: 'kubectl apply --server-side -k deploy/access',
-    runner: BY_REAL('access/${file}.yaml', 'test/real/support/access-cluster.ts'),
-  },
-  {
-    page: ACCESS,
-    command: 'kubectl --as=me --as-group=sre delete pod web-1',
-    runner: BY_REAL("'--as=me', '--as-group=sre'"),
-  },
-  {
-    page: ACCESS,
-    command: "kubectl tailcast request --group sre --reason 'disk of web-1 is full' --for 1h --wait",
-    runner: BY_CLI("'request', '--group', 'sre'"),
-  },
-  { page: ACCESS, command: 'kubectl tailcast requests', runner: BY_CLI("cli('requests'") },
-  { page: ACCESS, command: 'kubectl tailcast approve k7m2p9xq4t', runner: BY_CLI("'approve'") },
-  {
-    page: ACCESS,
-    command: "kubectl tailcast deny k7m2p9xq4t --reason 'not during the freeze'",
-    runner: BY_CLI("'deny'"),
-  },
-  {
-    page: ACCESS,
-    command: "kubectl tailcast revoke k7m2p9xq4t --reason 'incident is over'",
-    runner: BY_CLI("'revoke'"),
-  },
-  {
-    page: ACCESS,
-    command: 'tailcast report --since 30d --context prod',
-    runner: BY_CLI("'report', '--since', '30d'"),
-  },
-  {
-    page: ACCESS,
-    command: 'tailcast report --since 30d --format csv --recorder http://127.0.0.1:8080 > access.csv',
-    runner: BY_CLI("'--format', 'csv'"),
-  },
-  {
-    page: ACCESS,
-    command: 'tailcast alerts test alerts.yaml --no-search --deliver',
-    runner: BY_ALERTS("await run('alerts', 'test', file, '--no-search', '--deliver')"),
-  },
-  {
-    page: ACCESS,
-    command: 'tailcast recorder --alerts alerts.yaml …',
-    runner: BY_ALERTS("search: 'false', alerts: file"),
-  },
-  {
-    page: 'docs/operator.md',
-    command:
-      'kubectl -n tailcast exec deploy/tailcast-operator -- node /app/scripts/tailcast.mjs doctor operator',
-    runner: {
+  }),
+  ...on(ACCESS, {
+    'kubectl apply --server-side -k deploy/access': BY_REAL(
+      'access/${file}.yaml',
+      'test/real/support/access-cluster.ts',
+    ),
+    'kubectl --as=me --as-group=sre delete pod web-1': BY_REAL("'--as=me', '--as-group=sre'"),
+    "kubectl tailcast request --group sre --reason 'disk of web-1 is full' --for 1h --wait": BY_CLI(
+      "'request', '--group', 'sre'",
+    ),
+    'kubectl tailcast requests': BY_CLI("cli('requests'"),
+    'kubectl tailcast approve k7m2p9xq4t': BY_CLI("'approve'"),
+    "kubectl tailcast deny k7m2p9xq4t --reason 'not during the freeze'": BY_CLI("'deny'"),
+    "kubectl tailcast revoke k7m2p9xq4t --reason 'incident is over'": BY_CLI("'revoke'"),
+    'tailcast report --since 30d --context prod': BY_CLI("'report', '--since', '30d'"),
+    'tailcast report --since 30d --format csv --recorder http://127.0.0.1:8080 > access.csv':
+      BY_CLI("'--format', 'csv'"),
+    'tailcast alerts test alerts.yaml --no-search --deliver': BY_ALERTS(
+      "await run('alerts', 'test', file, '--no-search', '--deliver')",
+    ),
+    'tailcast recorder --alerts alerts.yaml …': BY_ALERTS("search: 'false', alerts: file"),
+  }),
+  ...on('docs/operator.md', {
+    'kubectl -n tailcast exec deploy/tailcast-operator -- node /app/scripts/tailcast.mjs doctor operator': {
       path: 'test/real/operator/installation.ts',
       contains: "'doctor', 'operator', '--json'",
       why:
         'the same command under the operator’s account, because the operator of that suite runs outside of ' +
         'the cluster',
     },
-  },
-  {
-    page: 'docs/operator.md',
-    command: 'kubectl -n tailcast set env deployment/tailcast-operator TAILCAST_CLEANUP=true',
-    runner: CLEANUP,
-  },
-  {
-    page: 'docs/operator.md',
-    command: 'kubectl -n tailcast logs -f deployment/tailcast-operator',
-    runner: CLEANUP,
-  },
-  {
-    page: 'docs/record.md',
-    command: 'umask 077; openssl rand -base64 32 > seal-keys',
-    runner: SEALED("bytes.toString('base64')"),
-  },
-  {
-    page: 'docs/record.md',
-    command:
-      'tailcast recorder --store s3://recordings --spool /var/spool/tailcast --archive sealed --seal-keys seal-keys',
-    runner: SEALED("archive: 'sealed'"),
-  },
-  {
-    page: 'docs/record.md',
-    command: 'TAILCAST_SEAL_KEYS=seal-keys tailcast verify s3://recordings --key recorder.pub',
-    runner: SEALED("['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]"),
-  },
-  { page: INSTALL, command: 'npm run release -- --dry-run', runner: RELEASE },
-  { page: 'README.md', command: 'npm start', runner: DEMO },
-  { page: 'README.md', command: 'npm test', runner: SELF },
-  { page: 'README.md', command: 'npx tailcast ls', runner: 'tools' },
-  { page: 'README.md', command: 'npx tailcast play latest --speed 2 --idle-limit 1', runner: 'tools' },
-  { page: 'README.md', command: `tailcast recorder ${RECORDER}`, runner: 'host' },
-  {
-    page: INSTALL,
-    command: 'tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale',
-    runner: 'host',
-  },
-  { page: 'README.md', command: SERVE, runner: 'host' },
-  { page: 'README.md', command: `tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
-  { page: INSTALL, command: 'npm start', runner: DEMO },
-  { page: INSTALL, command: 'kubectl create namespace tailcast', runner: 'chart' },
-  {
-    page: INSTALL,
-    command: 'kubectl -n tailcast create secret generic tailscale-auth --from-literal=authkey=tskey-auth-...',
-    runner: 'chart',
-  },
-  {
-    page: INSTALL,
-    command:
-      'helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set ' +
-      'tailscale.domain=tail1234.ts.net',
-    runner: 'chart',
-  },
-  {
-    page: INSTALL,
-    command:
-      'kubectl -n tailcast exec tailcast-gateway-0 -c gateway -- node /app/scripts/tailcast.mjs doctor gateway',
-    runner: POD,
-  },
-  { page: INSTALL, command: 'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1', runner: 'tools' },
-  { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/gateway-auth', runner: 'chart' },
-  ...MIGRATION,
-  { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/recorder', runner: 'chart' },
-  { page: INSTALL, command: 'kubectl apply --server-side -k deploy/kustomize/operator', runner: 'chart' },
-  { page: INSTALL, command: SERVE, runner: 'host' },
-  { page: INSTALL, command: `tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
-  { page: INSTALL, command: `tailcast doctor gateway ${BEHIND_SERVE}`, runner: 'host' },
-  { page: INSTALL, command: 'tailcast gateway --listen 100.64.0.9:443 --tls tailscale', runner: 'host' },
-  { page: INSTALL, command: `tailcast recorder ${RECORDER} --uploaders tag:k8s-gateway`, runner: 'host' },
-  {
-    page: INSTALL,
-    command: `tailcast doctor recorder ${RECORDER} --uploaders tag:k8s-gateway`,
-    runner: 'host',
-  },
-  {
-    page: 'docs/record.md',
-    command:
-      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen ' +
-      '127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem',
-    runner: {
+    'kubectl -n tailcast set env deployment/tailcast-operator TAILCAST_CLEANUP=true': CLEANUP,
+    'kubectl -n tailcast logs -f deployment/tailcast-operator': CLEANUP,
+  }),
+  ...on('docs/record.md', {
+    'umask 077; openssl rand -base64 32 > seal-keys': SEALED("bytes.toString('base64')"),
+    'tailcast recorder --store s3://recordings --spool /var/spool/tailcast --archive sealed --seal-keys seal-keys':
+      SEALED("archive: 'sealed'"),
+    'TAILCAST_SEAL_KEYS=seal-keys tailcast verify s3://recordings --key recorder.pub': SEALED(
+      "['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]",
+    ),
+    ['tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen ' +
+    '127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem']: {
       path: 'test/e2e/site.ts',
       contains: 'spool: join(directory, `spool-${name}`)',
       why: 'two of them on one store, with folders and ports of their own, in rolling-restart.test.ts',
     },
-  },
-  { page: 'docs/operate.md', command: 'tailcast doctor gateway --json', runner: 'host' },
-  {
-    page: 'docs/k3s.md',
-    command: 'sudo tailcast gateway --k3s',
-    runner: { path: 'test/real/suites/k3s.test.ts', contains: 'k3s: true', why: 'it needs a k3s server' },
-  },
-  {
-    page: 'docs/operate.md',
-    command: 'tailcast doctor recorder --json --store /var/lib/tailcast/recordings',
-    runner: 'host',
-  },
-  {
-    page: WATCH,
-    command: 'tailcast ls --recorder http://recorder.tail1234.ts.net --user alice@example.com --limit 20',
-    runner: 'tools',
-  },
-  {
-    page: WATCH,
-    command: 'tailcast play latest --recorder http://recorder.tail1234.ts.net --speed 2 --idle-limit 1',
-    runner: 'tools',
-  },
-  { page: WATCH, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
-  {
-    page: WATCH,
-    command: 'tailcast ls --since 7d --text deploy --sort -size',
-    runner: 'tools',
-  },
-  {
-    page: WATCH,
-    command: 'tailcast alerts test alerts.yaml --recorder http://127.0.0.1:8080',
-    runner: {
+  }),
+  ...on('README.md', {
+    'npm start': DEMO,
+    'npm test': SELF,
+    'npx tailcast ls': 'tools',
+    'npx tailcast play latest --speed 2 --idle-limit 1': 'tools',
+    [`tailcast recorder ${RECORDER}`]: 'host',
+  }),
+  ...on(INSTALL, {
+    'npm run release -- --dry-run': RELEASE,
+    'tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale': 'host',
+    'npm start': DEMO,
+  }),
+  ...on('README.md', {
+    [SERVE]: 'host',
+    [`tailcast gateway ${BEHIND_SERVE}`]: 'host',
+  }),
+  ...on(INSTALL, {
+    'kubectl create namespace tailcast': 'chart',
+    'kubectl -n tailcast create secret generic tailscale-auth --from-literal=authkey=tskey-auth-...': 'chart',
+    ['helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set ' +
+    'tailscale.domain=tail1234.ts.net']: 'chart',
+    'kubectl -n tailcast exec tailcast-gateway-0 -c gateway -- node /app/scripts/tailcast.mjs doctor gateway':
+      POD,
+    'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1': 'tools',
+    'kubectl apply -k deploy/kustomize/gateway-auth': 'chart',
+  }),
+  ...on('docs/migration.md', {
+    'tailcast migrate check --policy policy.json': BY_REHEARSAL("'--policy',"),
+    ['tailcast recorder --listen 127.0.0.1:80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
+    '--uploaders tag:k8s,tag:k8s-gateway']: BY_REHEARSAL('startSiteRecorder(rig'),
+    'tailcast ls --recorder http://127.0.0.1:80': BY_REHEARSAL("runCommand('ls', '--recorder'"),
+    'tailcast kubeconfig tailcast-gateway': BY_REHEARSAL('kubeconfigAt(tailnet.node'),
+    'kubectl -n tailscale scale deployment operator --replicas=0': 'chart',
+    [TAKE_OVER]: 'chart',
+    'kubectl -n tailscale delete secret -l owner=helm,name=tailscale-operator': 'chart',
+    'kubectl -n tailscale delete deployment operator': 'chart',
+  }),
+  ...on(INSTALL, {
+    'kubectl apply -k deploy/kustomize/recorder': 'chart',
+    'kubectl apply --server-side -k deploy/kustomize/operator': 'chart',
+    [SERVE]: 'host',
+    [`tailcast gateway ${BEHIND_SERVE}`]: 'host',
+    [`tailcast doctor gateway ${BEHIND_SERVE}`]: 'host',
+    'tailcast gateway --listen 100.64.0.9:443 --tls tailscale': 'host',
+    [`tailcast recorder ${RECORDER} --uploaders tag:k8s-gateway`]: 'host',
+    [`tailcast doctor recorder ${RECORDER} --uploaders tag:k8s-gateway`]: 'host',
+  }),
+  ...on('docs/operate.md', {
+    'tailcast doctor gateway --json': 'host',
+    'tailcast doctor recorder --json --store /var/lib/tailcast/recordings': 'host',
+  }),
+  ...on('docs/k3s.md', {
+    'sudo tailcast gateway --k3s': {
+      path: 'test/real/suites/k3s.test.ts',
+      contains: 'k3s: true',
+      why: 'it needs a k3s server',
+    },
+  }),
+  ...on(WATCH, {
+    'tailcast ls --recorder http://recorder.tail1234.ts.net --user alice@example.com --limit 20': 'tools',
+    'tailcast play latest --recorder http://recorder.tail1234.ts.net --speed 2 --idle-limit 1': 'tools',
+    'tailcast ls --store /var/lib/tailcast/recordings --json': 'tools',
+    'tailcast ls --since 7d --text deploy --sort -size': 'tools',
+    'tailcast alerts test alerts.yaml --recorder http://127.0.0.1:8080': {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "await run('alerts', 'test', file, ...recorder)",
       why: 'the same with a recorder and a file of its own',
     },
-  },
-  {
-    page: WATCH,
-    command: 'tailcast alerts test alerts.yaml --no-search --deliver',
-    runner: {
+    'tailcast alerts test alerts.yaml --no-search --deliver': {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "await run('alerts', 'test', file, 'found', '--no-search', '--deliver')",
       why: 'the same with one rule of a file of its own',
     },
-  },
-  {
-    page: WATCH,
-    command: 'tailcast recorder --search true --alerts alerts.yaml …',
-    runner: {
+    'tailcast recorder --search true --alerts alerts.yaml …': {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "search: 'true', alerts: file",
       why: 'the same settings with a store and ports of its own',
     },
-  },
-  { page: WATCH, command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
-  { page: WATCH, command: 'tailcast sessions --context prod', runner: BY_ORDERS("run('sessions'") },
-  { page: WATCH, command: 'tailcast watch latest --context prod', runner: BY_ORDERS("run('watch'") },
-  {
-    page: WATCH,
-    command: "tailcast end latest --context prod --reason 'change freeze'",
-    runner: BY_ORDERS("run('end'"),
-  },
-  {
-    page: WATCH,
-    command: 'tailcast play latest --from 0:10 --speed 2 --fit',
-    runner: 'tools',
-  },
-  {
-    page: WATCH,
-    command: 'tailcast clip latest --from 1:30 --to 1:45',
-    runner: {
+    'tailcast ls --columns id,started,who,problem': 'tools',
+    'tailcast sessions --context prod': BY_ORDERS("run('sessions'"),
+    'tailcast watch latest --context prod': BY_ORDERS("run('watch'"),
+    "tailcast end latest --context prod --reason 'change freeze'": BY_ORDERS("run('end'"),
+    'tailcast play latest --from 0:10 --speed 2 --fit': 'tools',
+    'tailcast clip latest --from 1:30 --to 1:45': {
       path: 'test/cli/clip.test.ts',
       contains: "'latest', '--from', '1:30', '--to', '1:45'",
       why: 'the same with a store and an output file of its own',
     },
-  },
-  {
-    page: WATCH,
-    command: 'tailcast export latest',
-    runner: {
+    'tailcast export latest': {
       path: 'test/bundle/bundle.test.ts',
       contains: "await run(id, ...place, '--output', target)",
       why: 'the same with the id, and into a folder of its own',
     },
-  },
-  {
-    page: WATCH,
-    command: 'tailcast export <id> --format txt --output -',
-    runner: {
+    'tailcast export <id> --format txt --output -': {
       path: 'test/bundle/bundle.test.ts',
       contains: "await run('latest', ...place, '--format', 'txt', '--output', '-')",
       why: 'the same with the newest one',
     },
-  },
-  {
-    page: WATCH,
-    command: 'tailcast export <id> --format stdout',
-    runner: {
+    'tailcast export <id> --format stdout': {
       path: 'test/tsrecorder/exact-output.test.ts',
       contains: "await exported(id, 'stdout')",
       why: 'the same to standard output, of sessions made for it',
     },
-  },
-  {
-    page: WATCH,
-    command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
-    runner: {
+    "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'": {
       path: 'test/tsrecorder/events/recorder-events.test.ts',
       contains: '/api/v1/events?type=tailcast-recording-access&user=alice@example.com',
       why: 'the same query without curl',
     },
-  },
-  {
-    page: WATCH,
-    command: "curl 'http://recorder/api/v1/events?resource=secrets&verb=delete&namespace=prod&name=db'",
-    runner: {
+    "curl 'http://recorder/api/v1/events?resource=secrets&verb=delete&namespace=prod&name=db'": {
       path: 'test/tsrecorder/events/recorder-events.test.ts',
       contains: '&verb=delete&resource=pods&text=WEB-4',
       why: 'the same filters with another resource, without curl',
     },
-  },
-  {
-    page: WATCH,
-    command:
-      'tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways ' +
-      "tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'",
-    runner: {
+    ['tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways ' +
+    "tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'"]: {
       path: 'test/e2e/portal.test.ts',
       contains: "'trusted-gateways': 'tag:k8s-gateway',",
       why: 'the same flags with a port, a folder and rules of its own',
     },
-  },
+  }),
 ];
 
 /** Different commands of one runner, in the order of the pages. */
