@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';
-import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
+import { openRecorded } from '../support/recorded-rig.ts';
 import { type RecorderDouble } from '../support/recorder-double.ts';
 import {
   clientMessage,
@@ -15,28 +15,9 @@ import {
   utf8,
 } from '../support/stream-peers.ts';
 import { hex } from '../support/tapped-session.ts';
-import {
-  askUpgrade,
-  EXEC_TTY,
-  SPDY_V4,
-  type startRig,
-  switching,
-  WEBSOCKET_V5,
-  type Rig,
-  type UpgradeScript,
-} from '../support/upgrade-rig.ts';
+import { askUpgrade, EXEC_TTY, SPDY_V4, switching, WEBSOCKET_V5 } from '../support/upgrade-rig.ts';
 
 const MIB = 1024 * 1024;
-
-async function recordedRig(
-  script: UpgradeScript,
-  limits: Parameters<typeof startRig>[0]['recorderLimits'] = {},
-): Promise<{ readonly rig: Rig; readonly recorder: RecorderDouble }> {
-  const recorder = await openRecorder();
-  const recording = recordingPolicy('failClosed', [recorder.address]);
-  const { rig } = await openRig(script, recording, { recorderLimits: limits });
-  return { rig, recorder };
-}
 
 /** Reproducible random numbers, so that a failing segmentation can be repeated. */
 function createRandom(seed: number): (below: number) => number {
@@ -113,7 +94,7 @@ describe('bulk through a recorded session', () => {
       frames.push(clientMessage(255, Uint8Array.of(0)));
       frames.push(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8'), mask: MASK }));
       const wire = Buffer.concat(frames);
-      const { rig } = await recordedRig((request, socket, head) => {
+      const { rig } = await openRecorded((request, socket, head) => {
         socket.write(switching(request, 'v5.channel.k8s.io'));
         const take = (chunk: Buffer): void => {
           arrived.update(chunk);
@@ -147,7 +128,7 @@ describe('bulk through a recorded session', () => {
     }
     frames.push(serverEnd(STATUS_SUCCESS));
     const wire = Buffer.concat(frames);
-    const { rig, recorder } = await recordedRig((request, socket) => {
+    const { rig, recorder } = await openRecorded((request, socket) => {
       socket.write(switching(request, 'v5.channel.k8s.io'));
       socket.resume();
       void writeSegments(socket, wire, 20_000, 5).then(() => socket.end());
@@ -183,7 +164,7 @@ describe('bulk through a recorded session', () => {
     const arrived = sha256();
     let size = 0;
     const all = Promise.withResolvers<void>();
-    const { rig, recorder } = await recordedRig((request, socket) => {
+    const { rig, recorder } = await openRecorded((request, socket) => {
       socket.write(switching(request, 'v4.channel.k8s.io'));
       socket.once('data', () => {
         void writeSegments(socket, downward, 9_000, 11).then(async () => {
@@ -212,7 +193,7 @@ describe('bulk through a recorded session', () => {
     const frame = serverMessage(1, new Uint8Array(32 * 1024).fill(0x61));
     let written = 0;
     let server: Duplex | undefined;
-    const { rig, recorder } = await recordedRig(
+    const { rig, recorder } = await openRecorded(
       (request, socket) => {
         server = socket;
         socket.on('error', () => {});
@@ -227,7 +208,7 @@ describe('bulk through a recorded session', () => {
           socket.end(serverEnd(STATUS_SUCCESS));
         })();
       },
-      { maxPendingBytes: limit },
+      { recorderLimits: { maxPendingBytes: limit } },
     );
     recorder.set({ acks: 'alive' });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
@@ -251,14 +232,14 @@ describe('bulk through a recorded session', () => {
 
   it('without a window nothing is shown before it is acknowledged, from the 101 on', async () => {
     const opened = Promise.withResolvers<Duplex>();
-    const { rig, recorder } = await recordedRig(
+    const { rig, recorder } = await openRecorded(
       (request, socket) => {
         socket.on('error', () => {});
         socket.resume();
         socket.write(switching(request, 'v5.channel.k8s.io'));
         opened.resolve(socket);
       },
-      { maxPendingBytes: 0 },
+      { recorderLimits: { maxPendingBytes: 0 } },
     );
     recorder.set({ acks: 'alive' });
     let answered = false;
@@ -295,7 +276,7 @@ describe('bulk through a recorded session', () => {
     const total = 24 * MIB;
     const frame = serverMessage(1, new Uint8Array(32 * 1024).fill(0x62));
     let written = 0;
-    const { rig, recorder } = await recordedRig((request, socket) => {
+    const { rig, recorder } = await openRecorded((request, socket) => {
       socket.write(switching(request, 'v5.channel.k8s.io'));
       socket.resume();
       void (async () => {

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
-import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
+import { openRecorded } from '../support/recorded-rig.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -98,7 +98,6 @@ const SPDY: Protocol = {
 /** An API server that floods after the client's first bytes, and stores the client's later bytes. */
 async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; shown: () => Buffer }> {
   const shown: Buffer[] = [];
-  const recorder = await openRecorder();
   const script: UpgradeScript = (request, socket) => {
     socket.write(switching(request, subprotocol));
     socket.on('data', (chunk: Buffer) => {
@@ -107,7 +106,7 @@ async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig:
       if (before < hello.length && before + chunk.length >= hello.length) socket.end(flood);
     });
   };
-  const { rig } = await openRig(script, recordingPolicy('failClosed', [recorder.address]), {
+  const { rig } = await openRecorded(script, {
     deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
   });
   return { rig, shown: () => Buffer.concat(shown) };

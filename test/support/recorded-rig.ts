@@ -47,6 +47,27 @@ export async function openRig(
   return { apiServer, rig };
 }
 
+/** Starts a recorder too, and a gateway that records there. Default mode: `failClosed`. */
+export async function openRecorded(
+  script: UpgradeScript,
+  {
+    mode = 'failClosed',
+    behaviour,
+    ...more
+  }: Partial<Parameters<typeof startRig>[0]> & {
+    readonly mode?: 'failOpen' | 'failClosed';
+    readonly behaviour?: RecorderBehaviour;
+  } = {},
+): Promise<{ readonly recorder: RecorderDouble; readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
+  const recorder = await openRecorder(behaviour);
+  return { recorder, ...(await openRig(script, recordingPolicy(mode, [recorder.address]), more)) };
+}
+
+/** The events of a recorder's first upload. */
+export function linesOf(recorder: RecorderDouble): unknown[] {
+  return recorder.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
+}
+
 /** A WebSocket exec that sends `output` and the exit status, and closes. */
 export function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
   return (request, socket) => {

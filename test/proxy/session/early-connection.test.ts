@@ -11,37 +11,35 @@ const switchAndEnd: UpgradeScript = (request, socket) => {
   socket.resume();
 };
 
+/** Asks for an exec of a gateway that still looks for its recorder, and has connected to the API server. */
+async function askEarly() {
+  const { address } = await openRecorder();
+  const found = Promise.withResolvers<readonly string[]>();
+  const { apiServer, rig } = await openRig(
+    switchAndEnd,
+    { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+    { deps: { findRecorders: () => found.promise } },
+  );
+  const asked = askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+  await expect.poll(() => apiServer.connections).toBe(1);
+  return { apiServer, rig, asked, find: () => found.resolve([address]) };
+}
+
 describe('a recorded exec', () => {
   it('opens the connection to the API server while the recorder is opened, and sends nothing on it', async () => {
-    const recorderDouble = await openRecorder();
-    const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await openRig(
-      switchAndEnd,
-      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { findRecorders: () => found.promise } },
-    );
-    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await expect.poll(() => apiServer.connections).toBe(1);
+    const { apiServer, asked, find } = await askEarly();
     expect(apiServer.requests).toHaveLength(0);
-    found.resolve([recorderDouble.address]);
+    find();
     expect((await asked).status).toBe(101);
     expect(apiServer.requests).toHaveLength(1);
     expect(apiServer.connections).toBe(1);
   });
 
   it('opens another connection if the API server closed the early one', async () => {
-    const recorderDouble = await openRecorder();
-    const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await openRig(
-      switchAndEnd,
-      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { findRecorders: () => found.promise } },
-    );
-    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await expect.poll(() => apiServer.connections).toBe(1);
+    const { apiServer, rig, asked, find } = await askEarly();
     apiServer.cut();
-    await expect.poll(() => gateway.upstreams.size).toBe(0);
-    found.resolve([recorderDouble.address]);
+    await expect.poll(() => rig.upstreams.size).toBe(0);
+    find();
     expect((await asked).status).toBe(101);
     expect(apiServer.connections).toBe(2);
   });

@@ -8,7 +8,7 @@ import type { RequestInfo } from '../../../src/kube/request-info.ts';
 import { translateToSpdy } from '../../../src/proxy/session/exec-upstream.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import { parseExecOptions } from '../../../src/kube/exec-options.ts';
-import { openRecorder, openRig, recordingPolicy } from '../../support/recorded-rig.ts';
+import { openRecorded, openRig } from '../../support/recorded-rig.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -29,13 +29,11 @@ import {
 } from '../../support/upgrade-rig.ts';
 import { createServerFrameReceiver } from '../../support/ws-receiver.ts';
 
-async function setUp(
+function setUp(
   script: UpgradeScript,
   deps: Parameters<typeof startRig>[0]['deps'] = { translateExec: translateToSpdy },
 ) {
-  const recorder = await openRecorder();
-  const recording = recordingPolicy('failClosed', [recorder.address]);
-  return { recorder, ...(await openRig(script, recording, { deps })) };
+  return openRecorded(script, { deps });
 }
 
 type Program = (streams: RemoteStreams) => Promise<void> | void;

@@ -3,6 +3,8 @@ import { holdSession } from '../../../src/proxy/session/moderated.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
   deadAddress,
+  linesOf,
+  openRecorded,
   openRecorder,
   openRig,
   recordingPolicy,
@@ -11,10 +13,6 @@ import {
 import { type RecorderDouble } from '../../support/recorder-double.ts';
 import { createSpdyPeer, serverMessage, STATUS_SUCCESS, utf8 } from '../../support/stream-peers.ts';
 import { askUpgrade, EXEC, EXEC_TTY, SPDY_V4, switching, WEBSOCKET_V5 } from '../../support/upgrade-rig.ts';
-
-function linesOf(double: RecorderDouble): unknown[] {
-  return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
-}
 
 /** The recorded output. */
 function outputOf(double: RecorderDouble): string {
@@ -27,8 +25,7 @@ describe('a recorded session', () => {
   it.each(['v5.channel.k8s.io', 'base64.channel.k8s.io'])(
     'begins with the notice on a WebSocket terminal: %s',
     async (subprotocol) => {
-      const recorderDouble = await openRecorder();
-      const { rig: gateway } = await openRig(
+      const { recorder, rig } = await openRecorded(
         (request, socket) => {
           socket.write(switching(request, subprotocol));
           const prompt = subprotocol.startsWith('base64')
@@ -37,13 +34,12 @@ describe('a recorded session', () => {
           socket.end(prompt);
           socket.resume();
         },
-        recordingPolicy('failClosed', [recorderDouble.address]),
         { deps: { notice: 'This session is recorded.' } },
       );
       const headers = WEBSOCKET_V5.map((line) => line.replace('v5.channel.k8s.io', subprotocol));
-      const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers });
+      const client = await askUpgrade(rig.port, { target: EXEC_TTY, headers });
       await client.reader.untilClosed();
-      await gateway.until('sessionEnded');
+      await rig.until('sessionEnded');
       const line = 'This session is recorded.\r\n';
       const data = subprotocol.startsWith('base64')
         ? `1${Buffer.from(line).toString('base64')}`
@@ -51,15 +47,14 @@ describe('a recorded session', () => {
       expect(client.reader.bytes.toString('latin1', 2)).toMatch(
         new RegExp(`^${data.replaceAll('.', '\\.')}`),
       );
-      expect(outputOf(recorderDouble)).toBe(`${line}# `);
+      expect(outputOf(recorder)).toBe(`${line}# `);
     },
   );
 
   it.each([1, 7, 65_536])(
     'begins with the notice on a SPDY terminal, in pieces of %d bytes',
     async (size) => {
-      const recorderDouble = await openRecorder();
-      const { rig: gateway } = await openRig(
+      const { recorder, rig } = await openRecorded(
         (request, socket) => {
           const server = createSpdyPeer();
           socket.write(switching(request, 'v4.channel.k8s.io'));
@@ -75,10 +70,9 @@ describe('a recorded session', () => {
             socket.end();
           });
         },
-        recordingPolicy('failClosed', [recorderDouble.address]),
         { deps: { notice: 'This session is recorded.' } },
       );
-      const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
+      const client = await askUpgrade(rig.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
       const peer = createSpdyPeer();
       client.socket.write(
         Buffer.concat([
@@ -87,8 +81,8 @@ describe('a recorded session', () => {
         ]),
       );
       await client.reader.untilClosed();
-      expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
-      expect(outputOf(recorderDouble)).toBe('This session is recorded.\r\n# ');
+      expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+      expect(outputOf(recorder)).toBe('This session is recorded.\r\n# ');
       const shown = client.reader.bytes.toString('latin1');
       const replied = shown.indexOf(Buffer.from([0x80, 3, 0, 2, 0, 0, 0]).toString('latin1'));
       expect(shown.indexOf('This session is recorded.')).toBeGreaterThan(replied);
@@ -100,13 +94,13 @@ describe('a recorded session', () => {
     ['a program reads the output', EXEC, 'failClosed' as const],
     ['no recorder is there', EXEC_TTY, 'failOpen' as const],
   ])('begins without a notice and a question if %s', async (_name, target, mode) => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
+    const recorder = await openRecorder();
+    const { rig } = await openRig(
       webSocketExec([serverMessage(1, utf8('out\n'))]),
-      recordingPolicy(mode, [mode === 'failOpen' ? await deadAddress() : recorderDouble.address]),
+      recordingPolicy(mode, [mode === 'failOpen' ? await deadAddress() : recorder.address]),
       { deps: { notice: 'This session is recorded.', asksReason: true, holdSession } },
     );
-    const client = await askUpgrade(gateway.port, { target, headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { target, headers: WEBSOCKET_V5 });
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('out\n');
     expect(client.reader.bytes.toString('latin1')).not.toContain('recorded');

@@ -1,14 +1,17 @@
+import type { Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
 import { RECORDER_CLIENT_LIMITS } from '../../../src/recording/recorder-client.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
   deadAddress,
+  linesOf,
+  openRecorded,
   openRecorder,
   openRig,
   recordingPolicy,
   webSocketExec,
 } from '../../support/recorded-rig.ts';
-import { type RecorderDouble } from '../../support/recorder-double.ts';
 import {
   clientMessage,
   createSpdyPeer,
@@ -31,41 +34,40 @@ import {
 } from '../../support/upgrade-rig.ts';
 
 /** A WebSocket exec with only the handshake; the test sends the messages. */
-function openEnded(): {
-  readonly script: UpgradeScript;
-  readonly peer: Promise<NodeJS.WritableStream & { destroy(): void }>;
-} {
-  const opened = Promise.withResolvers<NodeJS.WritableStream & { destroy(): void }>();
+function openEnded(): { readonly script: UpgradeScript; readonly peer: Promise<Socket> } {
+  const opened = Promise.withResolvers<Socket>();
   return {
     script: (request, socket) => {
       socket.on('error', () => {});
       socket.once('end', () => socket.end());
       socket.resume();
       socket.write(switching(request, 'v5.channel.k8s.io'));
-      opened.resolve(socket);
+      opened.resolve(socket as Socket);
     },
     peer: opened.promise,
   };
 }
 
-function linesOf(double: RecorderDouble): unknown[] {
-  return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
+/** Opens a recorded exec. `server` is the end of the API server. */
+async function beginExec(options?: Parameters<typeof openRecorded>[1]) {
+  const { script, peer } = openEnded();
+  const opened = await openRecorded(script, options);
+  const client = await askUpgrade(opened.rig.port, { headers: WEBSOCKET_V5 });
+  return { ...opened, client, server: await peer };
 }
 
 describe('a recorded exec', () => {
   it('is delivered and recorded over WebSocket, with who, what, exit and end', async () => {
-    const recorderDouble = await openRecorder();
-    const { apiServer, rig: gateway } = await openRig(
+    const { recorder, apiServer, rig } = await openRecorded(
       webSocketExec([serverMessage(1, utf8('out\n')), serverMessage(2, utf8('err\n'))], statusExit(7)),
-      recordingPolicy('failClosed', [recorderDouble.address]),
     );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
     expect(client.head).toContain('Sec-WebSocket-Protocol: v5.channel.k8s.io');
     expect(client.head).toContain('Sec-WebSocket-Accept: x');
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('out\n');
-    const ended = await gateway.until('sessionEnded');
+    const ended = await rig.until('sessionEnded');
     expect(ended).toMatchObject({
       outcome: 'completed',
       exitCode: 7,
@@ -73,8 +75,8 @@ describe('a recorded exec', () => {
       kind: 'exec',
       pod: 'web',
     });
-    expect(recorderDouble.uploads[0]!.ended).toBe(true);
-    const lines = linesOf(recorderDouble);
+    expect(recorder.uploads[0]!.ended).toBe(true);
+    const lines = linesOf(recorder);
     expect(lines[0]).toMatchObject({
       version: 2,
       width: 0,
@@ -88,7 +90,7 @@ describe('a recorded exec', () => {
       connectionID: 'session-1',
       kubernetes: { PodName: 'web', Namespace: 'default', Container: 'main', SessionType: 'exec' },
     });
-    expect(recorderDouble.uploads[0]!.lines()[0]).toContain('"srcNodeUserID":16793133573424020');
+    expect(recorder.uploads[0]!.lines()[0]).toContain('"srcNodeUserID":16793133573424020');
     expect(lines[1]).toEqual({
       kind: 'session',
       id: 'session-1',
@@ -112,22 +114,18 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded over SPDY with the terminal size of the client', async () => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
-      (request, socket) => {
-        const server = createSpdyPeer();
-        socket.write(switching(request, 'v4.channel.k8s.io'));
-        socket.once('data', () => {
-          socket.resume();
-          for (const id of [1, 3, 5, 7]) socket.write(server.reply(id));
-          socket.write(server.data(5, utf8('# ')));
-          socket.write(server.data(5, new Uint8Array(0), true));
-          socket.end(server.data(1, STATUS_SUCCESS, true));
-        });
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
-    const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
+    const { recorder, rig } = await openRecorded((request, socket) => {
+      const server = createSpdyPeer();
+      socket.write(switching(request, 'v4.channel.k8s.io'));
+      socket.once('data', () => {
+        socket.resume();
+        for (const id of [1, 3, 5, 7]) socket.write(server.reply(id));
+        socket.write(server.data(5, utf8('# ')));
+        socket.write(server.data(5, new Uint8Array(0), true));
+        socket.end(server.data(1, STATUS_SUCCESS, true));
+      });
+    });
+    const client = await askUpgrade(rig.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
     expect(client.status).toBe(101);
     const peer = createSpdyPeer();
     client.socket.write(
@@ -137,69 +135,57 @@ describe('a recorded exec', () => {
       ]),
     );
     await client.reader.untilClosed();
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
-    const lines = linesOf(recorderDouble);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+    const lines = linesOf(recorder);
     expect(lines[0]).toMatchObject({ width: 120, height: 40 });
     expect(lines).toContainEqual([expect.any(Number), 'o', '# ']);
   });
 
   it('has the recorder before the API server hears of it', async () => {
-    const recorderDouble = await openRecorder();
     let uploadsAtDial = -1;
-    const { rig: gateway } = await openRig(
-      (request, socket, head) => {
-        uploadsAtDial = recorderDouble.uploads.length;
-        webSocketExec([])(request, socket, head);
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
-    await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
+    const { recorder, rig } = await openRecorded((request, socket, head) => {
+      uploadsAtDial = recorder.uploads.length;
+      webSocketExec([])(request, socket, head);
+    });
+    await (await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
     expect(uploadsAtDial).toBe(1);
   });
 
   it('keeps bytes that come with the heads of both sides, and records them', async () => {
-    const recorderDouble = await openRecorder();
     const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));
     let arrived: Buffer = Buffer.alloc(0);
-    const { rig: gateway } = await openRig(
-      (request, socket, head) => {
-        arrived = head;
-        socket.on('data', (chunk: Buffer) => {
-          arrived = Buffer.concat([arrived, chunk]);
-          // the gateway delays a terminal size until the server has been silent for a while
-          if (arrived.length >= early.length) socket.end(serverEnd(STATUS_SUCCESS));
-        });
-        socket.write(
-          Buffer.concat([
-            Buffer.from(switching(request, 'v5.channel.k8s.io')),
-            serverMessage(1, utf8('early')),
-          ]),
-        );
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
-    const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5, early });
+    const { recorder, rig } = await openRecorded((request, socket, head) => {
+      arrived = head;
+      socket.on('data', (chunk: Buffer) => {
+        arrived = Buffer.concat([arrived, chunk]);
+        // the gateway delays a terminal size until the server has been silent for a while
+        if (arrived.length >= early.length) socket.end(serverEnd(STATUS_SUCCESS));
+      });
+      socket.write(
+        Buffer.concat([
+          Buffer.from(switching(request, 'v5.channel.k8s.io')),
+          serverMessage(1, utf8('early')),
+        ]),
+      );
+    });
+    const client = await askUpgrade(rig.port, { target: EXEC_TTY, headers: WEBSOCKET_V5, early });
     await client.reader.untilClosed();
-    await gateway.until('sessionEnded');
+    await rig.until('sessionEnded');
     expect(client.reader.bytes.subarray(0, 8)).toEqual(Buffer.from(serverMessage(1, utf8('early'))));
     expect(arrived.equals(early)).toBe(true);
-    expect(linesOf(recorderDouble)[0]).toMatchObject({ width: 9, height: 8 });
-    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'early']);
+    expect(linesOf(recorder)[0]).toMatchObject({ width: 9, height: 8 });
+    expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'early']);
   });
 
   it('offers the API server nothing that cannot be recorded', async () => {
-    const recorderDouble = await openRecorder();
-    const { apiServer, rig: gateway } = await openRig(
-      webSocketExec([]),
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
+    const { apiServer, rig } = await openRecorded(webSocketExec([]));
     const headers = [
       ...WEBSOCKET_V5.slice(0, 4),
       'Sec-WebSocket-Protocol: mystery.k8s.io, v5.channel.k8s.io',
       'Sec-WebSocket-Protocol: v4.channel.k8s.io',
       'Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits',
     ];
-    const client = await askUpgrade(gateway.port, { headers });
+    const client = await askUpgrade(rig.port, { headers });
     expect(client.status).toBe(101);
     expect(apiServer.requests[0]!.headers['sec-websocket-protocol']).toBe(
       'v5.channel.k8s.io, v4.channel.k8s.io',
@@ -208,63 +194,49 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded when the client offers no subprotocol', async () => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
-      (request, socket) => {
-        socket.write(switching(request, ''));
-        socket.end(serverMessage(1, utf8('plain')));
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5.slice(0, 4) });
+    const { recorder, rig } = await openRecorded((request, socket) => {
+      socket.write(switching(request, ''));
+      socket.end(serverMessage(1, utf8('plain')));
+    });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5.slice(0, 4) });
     await client.reader.untilClosed();
-    await gateway.until('sessionEnded');
-    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'plain']);
+    await rig.until('sessionEnded');
+    expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'plain']);
   });
 
   it('is recorded at a recorder of the reference kind: plain asciicast, nothing else', async () => {
     for (const behaviour of [{ upgradeOffered: false }, { v2: false }]) {
-      const recorderDouble = await openRecorder(behaviour);
-      const { rig: gateway } = await openRig(
-        webSocketExec([serverMessage(2, utf8('err\n'))]),
-        recordingPolicy('failClosed', [recorderDouble.address]),
-      );
-      await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
-      await gateway.until('sessionEnded');
-      const lines = linesOf(recorderDouble);
+      const { recorder, rig } = await openRecorded(webSocketExec([serverMessage(2, utf8('err\n'))]), {
+        behaviour,
+      });
+      await (await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
+      await rig.until('sessionEnded');
+      const lines = linesOf(recorder);
       expect(lines).toEqual([expect.objectContaining({ version: 2 }), [expect.any(Number), 'o', 'err\n']]);
     }
   });
 
   it.each(['WebSocket', 'WEBSOCKET', 'websocket, foo'])('is recognised as "%s"', async (spelling) => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
-      webSocketExec([serverMessage(1, utf8('x'))]),
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
+    const { recorder, rig } = await openRecorded(webSocketExec([serverMessage(1, utf8('x'))]));
     const headers = ['Connection: keep-alive, Upgrade', `Upgrade: ${spelling}`, ...WEBSOCKET_V5.slice(2)];
-    const client = await askUpgrade(gateway.port, { headers });
+    const client = await askUpgrade(rig.port, { headers });
     expect(client.status).toBe(101);
     await client.reader.untilClosed();
-    await gateway.until('sessionEnded');
-    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'x']);
+    await rig.until('sessionEnded');
+    expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'x']);
   });
 
   it('is recorded over SPDY asked for by GET, in lower case', async () => {
-    const recorderDouble = await openRecorder();
-    const { apiServer, rig: gateway } = await openRig(
-      (request, socket) => {
-        socket.end(switching(request, 'v4.channel.k8s.io'));
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
+    const { recorder, apiServer, rig } = await openRecorded((request, socket) => {
+      socket.end(switching(request, 'v4.channel.k8s.io'));
+    });
     const headers = ['Connection: upgrade', 'Upgrade: spdy/3.1', ...SPDY_V4.slice(2)];
-    const client = await askUpgrade(gateway.port, { headers });
+    const client = await askUpgrade(rig.port, { headers });
     expect(client.status).toBe(101);
     expect(apiServer.requests[0]!.headers.upgrade).toBe('SPDY/3.1');
     await client.reader.untilClosed();
-    await gateway.until('sessionEnded');
-    expect(recorderDouble.uploads).toHaveLength(1);
+    await rig.until('sessionEnded');
+    expect(recorder.uploads).toHaveLength(1);
   });
 });
 
@@ -290,23 +262,20 @@ describe('what is not understood on a recorded path', () => {
   };
 
   it.each(Object.entries(odd))('is refused, whatever the policy: %s', async (_name, request) => {
-    const recorderDouble = await openRecorder();
+    const recorder = await openRecorder();
     for (const mode of ['failClosed', 'failOpen'] as const) {
-      const { apiServer, rig: gateway } = await openRig(
-        webSocketExec([]),
-        recordingPolicy(mode, [recorderDouble.address]),
-      );
-      const client = await askUpgrade(gateway.port, request);
+      const { apiServer, rig } = await openRig(webSocketExec([]), recordingPolicy(mode, [recorder.address]));
+      const client = await askUpgrade(rig.port, request);
       expect(client.status).toBe(400);
       expect(await statusBody(client)).toMatchObject({ code: 400 });
       expect(apiServer.connections).toBe(0);
-      expect(gateway.named('requestRefused')).toMatchObject([{ code: 'UPGRADE_REFUSED' }]);
+      expect(rig.named('requestRefused')).toMatchObject([{ code: 'UPGRADE_REFUSED' }]);
     }
-    expect(recorderDouble.uploads).toHaveLength(0);
+    expect(recorder.uploads).toHaveLength(0);
   });
 
   it('is refused when the API server chooses what was not offered, or uses an extension', async () => {
-    const recorderDouble = await openRecorder();
+    const recorder = await openRecorder();
     const answers: UpgradeScript[] = [
       (request, socket) => socket.write(switching(request, 'v4.channel.k8s.io')),
       (request, socket) =>
@@ -315,13 +284,13 @@ describe('what is not understood on a recorded path', () => {
         socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n'),
     ];
     for (const answer of answers) {
-      const { rig: gateway } = await openRig(answer, recordingPolicy('failClosed', [recorderDouble.address]));
-      const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+      const { rig } = await openRig(answer, recordingPolicy('failClosed', [recorder.address]));
+      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
       expect(client.status).toBe(502);
       expect((await statusBody(client)).details).toMatchObject({ causes: [{ message: 'UPSTREAM_BROKEN' }] });
     }
-    await recorderDouble.until(() => recorderDouble.uploads.every(({ aborted }) => aborted));
-    expect(recorderDouble.uploads.every(({ body }) => body.length === 0)).toBe(true);
+    await recorder.until(() => recorder.uploads.every(({ aborted }) => aborted));
+    expect(recorder.uploads.every(({ body }) => body.length === 0)).toBe(true);
   });
 });
 
@@ -329,29 +298,25 @@ describe('a refusal of the API server', () => {
   const refusal = '{"kind":"Status","message":"pods \\"web\\" is forbidden","code":403}';
 
   it('reaches the client verbatim, and leaves no recording', async () => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
-      (_request, socket) => {
-        socket.end(
-          'HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: ' +
-            `s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
-        );
-      },
-      recordingPolicy('failClosed', [recorderDouble.address]),
-    );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const { recorder, rig } = await openRecorded((_request, socket) => {
+      socket.end(
+        'HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: ' +
+          `s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
+      );
+    });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.head).toMatch(/^HTTP\/1\.1 403 Not You\r\n/);
     expect(client.head).toContain('X-Odd: a\r\nX-Odd: b\r\n');
     expect(client.head).not.toContain('Set-Cookie');
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString()).toBe(refusal);
-    await recorderDouble.until(() => recorderDouble.uploads[0]!.aborted);
-    expect(recorderDouble.uploads[0]!.body).toHaveLength(0);
-    expect(gateway.named('sessionStarted')).toEqual([]);
+    await recorder.until(() => recorder.uploads[0]!.aborted);
+    expect(recorder.uploads[0]!.body).toHaveLength(0);
+    expect(rig.named('sessionStarted')).toEqual([]);
   });
 
   it('may be chunked and long', async () => {
-    const { rig: gateway } = await openRig(
+    const { rig } = await openRig(
       (_request, socket) => {
         const chunk = 'x'.repeat(0x8000);
         socket.write('HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n');
@@ -360,7 +325,7 @@ describe('a refusal of the API server', () => {
       },
       { mode: 'off' },
     );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.head).toContain('Transfer-Encoding: chunked\r\n');
     await client.reader.untilClosed();
     const body = client.reader.bytes.toString('latin1');
@@ -372,90 +337,89 @@ describe('a refusal of the API server', () => {
     ['failClosed', 502],
     ['failOpen', 200],
   ] as const)('is a success without an upgrade: %s sends the client %i', async (mode, status) => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
+    const { recorder, rig } = await openRecorded(
       (_request, socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret'),
-      recordingPolicy(mode, [recorderDouble.address]),
+      { mode },
     );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     await client.reader.untilClosed();
     expect(client.status).toBe(status);
     expect(client.reader.bytes.includes('secret')).toBe(mode === 'failOpen');
-    await recorderDouble.until(() => recorderDouble.uploads[0]!.aborted);
+    await recorder.until(() => recorder.uploads[0]!.aborted);
     if (mode === 'failOpen') return;
-    expect(gateway.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_BROKEN' }]);
-    expect(gateway.upstreams.size).toBe(0);
+    expect(rig.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_BROKEN' }]);
+    expect(rig.upstreams.size).toBe(0);
   });
 
   it('does not come at all: the client gets a Status', async () => {
-    const { apiServer, rig: gateway } = await openRig((_request, socket) => socket.destroy(), {
+    const { apiServer, rig } = await openRig((_request, socket) => socket.destroy(), {
       mode: 'off',
     });
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(502);
-    expect(gateway.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_UNAVAILABLE' }]);
+    expect(rig.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_UNAVAILABLE' }]);
     expect(apiServer.connections).toBe(1);
   });
 });
 
 describe('fail modes', () => {
   it('enforced, no recorder: 403 with the reason, no request to the API server, before any time limit', async () => {
-    const { apiServer, rig: gateway } = await openRig(
+    const { apiServer, rig } = await openRig(
       webSocketExec([]),
       recordingPolicy('failClosed', [await deadAddress()]),
     );
     const started = performance.now();
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(403);
     const body = await statusBody(client);
     expect(body.message).toContain('must be recorded');
     expect(body.message).toContain('connection refused');
     expect(performance.now() - started).toBeLessThan(RECORDER_CLIENT_LIMITS.dialTimeoutMs);
     expect(apiServer.requests).toHaveLength(0);
-    await expect.poll(() => gateway.upstreams.size).toBe(0);
-    expect(gateway.named('requestRefused')).toMatchObject([
+    await expect.poll(() => rig.upstreams.size).toBe(0);
+    expect(rig.named('requestRefused')).toMatchObject([
       { code: 'RECORDING_REQUIRED', user: 'alice@example.com' },
     ]);
   });
 
   it('enforced, nobody named: 403', async () => {
-    const { apiServer, rig: gateway } = await openRig(webSocketExec([]), recordingPolicy('failClosed', []));
-    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
+    const { apiServer, rig } = await openRig(webSocketExec([]), recordingPolicy('failClosed', []));
+    expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
     expect(apiServer.requests).toHaveLength(0);
   });
 
   it('enforced, tags instead of addresses: the resolver is asked', async () => {
-    const recorderDouble = await openRecorder();
-    const { rig: gateway } = await openRig(
+    const recorder = await openRecorder();
+    const { rig } = await openRig(
       webSocketExec([]),
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
       {
         deps: {
           findRecorders: async ({ recorderTags }) =>
-            recorderTags.includes('tag:rec') ? [recorderDouble.address] : [],
+            recorderTags.includes('tag:rec') ? [recorder.address] : [],
         },
       },
     );
-    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(101);
-    expect(recorderDouble.uploads).toHaveLength(1);
+    expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(101);
+    expect(recorder.uploads).toHaveLength(1);
   });
 
   it('if possible, no recorder: the session runs, and says that it is not recorded', async () => {
-    const { rig: gateway } = await openRig(
+    const { rig } = await openRig(
       webSocketExec([serverMessage(1, utf8('hello'))]),
       recordingPolicy('failOpen', [await deadAddress()]),
     );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
     expect(client.head).toMatch(/Warning: 299 - "this session is not recorded/);
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('hello');
-    await gateway.until('sessionEnded');
-    expect(gateway.named('sessionUnrecorded')).toHaveLength(1);
+    await rig.until('sessionEnded');
+    expect(rig.named('sessionUnrecorded')).toHaveLength(1);
   });
 
   it('off: a plain tunnel to an app, whatever the protocol', async () => {
-    const { apiServer, rig: gateway } = await openRig(
+    const { apiServer, rig } = await openRig(
       (request, socket) => {
         socket.write(switching(request, undefined));
         socket.pipe(socket);
@@ -463,14 +427,14 @@ describe('fail modes', () => {
       { mode: 'off' },
     );
     const headers = ['Connection: Upgrade', 'Upgrade: mystery/7'];
-    expect((await askUpgrade(gateway.port, { headers })).status).toBe(400);
+    expect((await askUpgrade(rig.port, { headers })).status).toBe(400);
     const target = '/api/v1/namespaces/default/pods/web/proxy/app';
-    const client = await askUpgrade(gateway.port, { headers, target });
+    const client = await askUpgrade(rig.port, { headers, target });
     expect(client.status).toBe(101);
     client.socket.end('anything at all');
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString()).toBe('anything at all');
-    expect(await gateway.until('sessionEnded')).toMatchObject({
+    expect(await rig.until('sessionEnded')).toMatchObject({
       outcome: 'completed',
       inputBytes: 15,
       outputBytes: 15,
@@ -479,55 +443,45 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost: the session ends with a reason the user sees', async () => {
-    const recorderDouble = await openRecorder({ upgradeOffered: false });
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    const server = await peer;
+    const { recorder, rig, client, server } = await beginExec({ behaviour: { upgradeOffered: false } });
     server.write(serverMessage(1, utf8('before')));
     await client.reader.take(serverMessage(1, utf8('before')).length);
-    recorderDouble.uploads[0]!.fail('no space left on device');
+    recorder.uploads[0]!.fail('no space left on device');
     await client.reader.untilClosed();
     const shown = client.reader.bytes.toString('latin1');
     expect(shown).toContain('tailcast: the session recorder was lost');
     expect(shown).toContain('no space left on device');
     expect(client.reader.bytes.subarray(-4).toString('hex')).toBe('880203e8');
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
-    expect(gateway.named('recorderLost')).toMatchObject([{ mode: 'failClosed', resumed: false }]);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+    expect(rig.named('recorderLost')).toMatchObject([{ mode: 'failClosed', resumed: false }]);
   });
 
   it('enforced, recorder lost in the middle of a frame: the connection is cut', async () => {
-    const recorderDouble = await openRecorder({ upgradeOffered: false });
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    (await peer).write(serverMessage(1, utf8('half a frame')).subarray(0, 7));
+    const { recorder, rig, client, server } = await beginExec({ behaviour: { upgradeOffered: false } });
+    server.write(serverMessage(1, utf8('half a frame')).subarray(0, 7));
     await client.reader.take(7);
-    recorderDouble.uploads[0]!.cut();
+    recorder.uploads[0]!.cut();
     await client.reader.untilClosed();
     expect(client.reader.size).toBe(0);
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
   });
 
   it('enforced, recorder lost, another one named: the session goes on without losing a byte', async () => {
     const first = await openRecorder({ acks: 'alive' });
     const second = await openRecorder();
     const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(
-      script,
-      recordingPolicy('failClosed', [first.address, second.address]),
-    );
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const { rig } = await openRig(script, recordingPolicy('failClosed', [first.address, second.address]));
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const server = await peer;
     server.write(serverMessage(1, utf8('one')));
     await first.until(() => first.uploads[0]!.lines().length === 3);
     await first.close();
     server.write(serverMessage(1, utf8('two')));
     server.write(serverEnd(STATUS_SUCCESS));
-    (server as unknown as { end(): void }).end();
+    server.end();
     await client.reader.untilClosed();
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
-    expect(gateway.named('recorderLost')).toMatchObject([{ resumed: true, recorder: second.address }]);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+    expect(rig.named('recorderLost')).toMatchObject([{ resumed: true, recorder: second.address }]);
     const outputs = linesOf(second)
       .filter(Array.isArray)
       .map((line) => line[2] as string);
@@ -536,54 +490,47 @@ describe('fail modes', () => {
   });
 
   it('if possible, recorder lost: the session runs on, and the gap is told', async () => {
-    const recorderDouble = await openRecorder({ upgradeOffered: false });
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failOpen', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    const server = await peer;
+    const { recorder, rig, client, server } = await beginExec({
+      behaviour: { upgradeOffered: false },
+      mode: 'failOpen',
+    });
     server.write(serverMessage(1, utf8('before')));
-    await recorderDouble.until(() => recorderDouble.uploads[0]!.lines().length === 2);
-    recorderDouble.uploads[0]!.cut();
-    expect(await gateway.until('recorderLost')).toMatchObject({ mode: 'failOpen', resumed: false });
+    await recorder.until(() => recorder.uploads[0]!.lines().length === 2);
+    recorder.uploads[0]!.cut();
+    expect(await rig.until('recorderLost')).toMatchObject({ mode: 'failOpen', resumed: false });
     server.write(serverMessage(1, utf8('after')));
     server.write(serverEnd(STATUS_SUCCESS));
-    (server as unknown as { end(): void }).end();
+    server.end();
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('after');
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
-    expect(gateway.named('recordingGap')).toMatchObject([{ bytes: 5 }]);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+    expect(rig.named('recordingGap')).toMatchObject([{ bytes: 5 }]);
   });
 
   it.each(['failClosed', 'failOpen'] as const)(
     'a client that speaks strangely in mid-session is ended, and the recording up to there is kept (%s)',
     async (mode) => {
-      const recorderDouble = await openRecorder();
-      const { script, peer } = openEnded();
-      const { rig: gateway } = await openRig(script, recordingPolicy(mode, [recorderDouble.address]));
-      const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-      (await peer).write(serverMessage(1, utf8('kept')));
+      const { recorder, rig, client, server } = await beginExec({ mode });
+      server.write(serverMessage(1, utf8('kept')));
       await client.reader.take(serverMessage(1, utf8('kept')).length);
       client.socket.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('0text'), mask: MASK }));
       await client.reader.untilClosed();
       expect(client.reader.bytes.toString('latin1')).toContain('its stream is invalid');
-      expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'violated' });
-      expect(gateway.named('sessionViolated')).toHaveLength(1);
-      const lines = linesOf(recorderDouble);
+      expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'violated' });
+      expect(rig.named('sessionViolated')).toHaveLength(1);
+      const lines = linesOf(recorder);
       expect(lines).toContainEqual([expect.any(Number), 'o', 'kept']);
       expect(lines.at(-1)).toMatchObject({ kind: 'end', outcome: 'violated' });
-      expect(recorderDouble.uploads[0]!.ended).toBe(true);
+      expect(recorder.uploads[0]!.ended).toBe(true);
     },
   );
 
   it('never delivers a server frame that it cannot read', async () => {
-    const recorderDouble = await openRecorder();
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    (await peer).write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
+    const { rig, client, server } = await beginExec();
+    server.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).not.toContain('secret');
-    await gateway.until('sessionEnded');
+    await rig.until('sessionEnded');
   });
 });
 
@@ -595,9 +542,9 @@ describe('other upgrades', () => {
   };
 
   it('port-forward passes under enforcement, bytes as they are', async () => {
-    const { rig: gateway } = await openRig(echo, recordingPolicy('failClosed', []));
+    const { rig } = await openRig(echo, recordingPolicy('failClosed', []));
     const headers = [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'];
-    const client = await askUpgrade(gateway.port, { target: portForward, headers });
+    const client = await askUpgrade(rig.port, { target: portForward, headers });
     expect(client.status).toBe(101);
     client.socket.end(Buffer.from([0, 1, 2, 255]));
     await client.reader.untilClosed();
@@ -605,8 +552,8 @@ describe('other upgrades', () => {
   });
 
   it('a watch over WebSocket passes under enforcement', async () => {
-    const { rig: gateway } = await openRig(echo, recordingPolicy('failClosed', []));
-    const client = await askUpgrade(gateway.port, { target: '/api/v1/pods?watch=1', headers: WEBSOCKET_V5 });
+    const { rig } = await openRig(echo, recordingPolicy('failClosed', []));
+    const client = await askUpgrade(rig.port, { target: '/api/v1/pods?watch=1', headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
   });
 
@@ -628,14 +575,13 @@ describe('other upgrades', () => {
 
   it('are evented before the API server is asked, and refused when that must be and cannot', async () => {
     const recorded: string[] = [];
-    const recorderDouble = await openRecorder();
-    const open = await openRig(echo, recordingPolicy('failOpen', [recorderDouble.address], true), {
+    const recorder = await openRecorder();
+    const open = await openRig(echo, recordingPolicy('failOpen', [recorder.address], true), {
       deps: { recordApiRequest: async ({ admission }) => void recorded.push(admission.target.raw) },
     });
     await askUpgrade(open.rig.port, { target: portForward, headers: WEBSOCKET_V5 });
     expect(recorded).toEqual([portForward]);
-    const { TailcastError } = await import('../../../src/errors.ts');
-    const closed = await openRig(echo, recordingPolicy('failClosed', [recorderDouble.address], true), {
+    const closed = await openRig(echo, recordingPolicy('failClosed', [recorder.address], true), {
       deps: {
         recordApiRequest: async () => {
           throw new TailcastError('RECORDING_REQUIRED', 'nobody took it');
@@ -648,33 +594,26 @@ describe('other upgrades', () => {
   });
 
   it('of HTTP/1.0 are refused', async () => {
-    const { rig: gateway } = await openRig(echo, { mode: 'off' });
-    const client = await askUpgrade(gateway.port, { target: EXEC, version: '1.0', headers: WEBSOCKET_V5 });
+    const { rig } = await openRig(echo, { mode: 'off' });
+    const client = await askUpgrade(rig.port, { target: EXEC, version: '1.0', headers: WEBSOCKET_V5 });
     expect(client.status).toBe(400);
   });
 });
 
 describe('the end of sessions', () => {
   it('is told to every recorded session at a shutdown, and no new one begins', async () => {
-    const recorderDouble = await openRecorder();
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await peer;
-    expect(gateway.sessions.size).toBe(1);
-    await gateway.sessions.endAll('maintenance');
+    const { recorder, rig, client } = await beginExec();
+    expect(rig.sessions.size).toBe(1);
+    await rig.sessions.endAll('maintenance');
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('maintenance');
-    expect(gateway.sessions.size).toBe(0);
-    expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
-    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(503);
+    expect(rig.sessions.size).toBe(0);
+    expect(linesOf(recorder).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
+    expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(503);
   });
 
   it('comes when the caller may no longer be here', async () => {
-    const recorderDouble = await openRecorder();
-    const { script, peer } = openEnded();
-    const { TailcastError } = await import('../../../src/errors.ts');
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]), {
+    const { rig, client } = await beginExec({
       deps: {
         rechecks: {
           watch: (_admission, _peer, end) => {
@@ -687,21 +626,16 @@ describe('the end of sessions', () => {
         },
       },
     });
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await peer;
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('the node key has expired');
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
   it('comes when the API server breaks: the recording says interrupted', async () => {
-    const recorderDouble = await openRecorder();
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    ((await peer) as unknown as { resetAndDestroy(): void }).resetAndDestroy();
+    const { recorder, rig, client, server } = await beginExec();
+    server.resetAndDestroy();
     await client.reader.untilClosed();
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
-    expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+    expect(linesOf(recorder).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
   });
 });
