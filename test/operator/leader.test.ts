@@ -5,8 +5,6 @@ import type { KubeObject } from '../../src/operator/kube-object.ts';
 import { runWhileLeading } from '../../src/operator/leader.ts';
 import { createFakeClock, settle, type FakeClock } from './fake-clock.ts';
 
-const TIMING = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
-
 type LeaseClient = Pick<KubeClient, 'get' | 'create' | 'patch'>;
 
 /** A Lease in memory. As at the API server, a write must contain the newest resource version. */
@@ -111,7 +109,7 @@ function join(identity: string, client: LeaseClient = store): Candidate {
     }).finally(() => (candidate.leading = false));
   };
   const names = { namespace: 'tailcast', name: 'operator', identity };
-  const options = { client, ...names, clock, log: createSilentLogger(), timing: TIMING };
+  const options = { client, ...names, clock, log: createSilentLogger() };
   candidate.done = runWhileLeading(options, lead, abort.signal);
   open.push(candidate);
   return candidate;

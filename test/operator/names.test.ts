@@ -103,7 +103,7 @@ describe('the name of a Tailscale Service', () => {
     });
   });
 
-  it.each<[string, object[], string]>([
+  it.each<[string, object[] | undefined, string]>([
     [
       'a Service of another cluster',
       [{ operatorID: 'tailcast-g', resource: { kind: 'Service', name: 'prod/web', uid: 'of-there' } }],
@@ -116,13 +116,14 @@ describe('the name of a Tailscale Service', () => {
       'belongs to ProxyGroup prod (uid u, operator tailcast-operator)',
     ],
     ['a person', [], 'belongs to a user without an operator'],
+    ['a person who says nothing', undefined, 'belongs to a user without an operator'],
   ])('stays with %s, whose name the condition says', async (_whose, ownerRefs, message) => {
     const foreign: TailnetService = {
       name: 'svc:prod-web',
       tags: ['tag:x'],
       ports: ['tcp:1'],
       comment: '',
-      annotations: { [OWNERS]: JSON.stringify({ ownerRefs }) },
+      annotations: ownerRefs === undefined ? {} : { [OWNERS]: JSON.stringify({ ownerRefs }) },
       addrs: ['100.100.0.5'],
     };
     bench.control.known.set('svc:prod-web', foreign);
@@ -131,26 +132,10 @@ describe('the name of a Tailscale Service', () => {
     await runGroup('in');
     expect(bench.control.known.get('svc:prod-web')).toEqual(foreign);
     expect(said(KINDS.service, { namespace: 'prod', name: 'web' })).toContain(message);
-  });
-
-  it('of gateways says who has it, too', async () => {
-    bench.control.known.set('svc:prod', {
-      name: 'svc:prod',
-      tags: [],
-      ports: [],
-      comment: '',
-      annotations: {
-        [OWNERS]: '{"ownerRefs":[{"operatorID":"o","resource":{"kind":"ProxyGroup","name":"a","uid":"b"}}]}',
-      },
-      addrs: [],
-    });
-    bench.put(
-      KINDS.proxyGroup,
-      { name: 'prod' },
-      { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } },
-    );
-    await createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile('prod', bench.signal);
-    expect(said(KINDS.proxyGroup, { name: 'prod' })).toContain('belongs to ProxyGroup a (uid b, operator o)');
+    bench.control.known.delete('svc:prod-web');
+    await runGroup('in');
+    const path = pathOf(KINDS.service, { namespace: 'prod', name: 'web' });
+    expect(bench.condition(path, 'TailscaleIngressSvcValid')).toMatchObject({ status: 'True' });
   });
 
   it('goes over to a Service that was made again under the same name', async () => {

@@ -494,36 +494,6 @@ describe('a group where the control server has Tailscale Services', () => {
     expect(bench.control.known.size).toBe(0);
   });
 
-  it.each<[string, Record<string, string>]>([
-    ['nobody', {}],
-    [
-      'one resource',
-      {
-        'tailscale.com/owner-references':
-          '{"ownerRefs":[{"operatorID":"x","resource":{"kind":"ProxyGroup","uid":"y"}}]}',
-      },
-    ],
-  ])('takes none that belongs to %s', async (_whom, annotations) => {
-    const foreign = {
-      name: 'svc:prod-web',
-      tags: ['tag:x'],
-      ports: ['tcp:1'],
-      comment: '',
-      annotations,
-      addrs: ['100.100.0.5'],
-    };
-    bench.control.known.set('svc:prod-web', foreign);
-    await run();
-    expect(bench.control.known.get('svc:prod-web')).toEqual(foreign);
-    expect(condition(servicePath('web'), 'TailscaleIngressSvcValid')).toMatchObject({
-      status: 'False',
-      message: expect.stringContaining('Tailscale Service svc:prod-web belongs to '),
-    });
-    bench.control.known.delete('svc:prod-web');
-    await run();
-    expect(condition(servicePath('web'), 'TailscaleIngressSvcValid')).toMatchObject({ status: 'True' });
-  });
-
   it('keeps what it serves while the control server does not answer', async () => {
     await up();
     const before = [rules(), offer(), granted()];
