@@ -10,8 +10,9 @@ import { leftoverChecks } from '../../src/doctor/operator/leftovers.ts';
 import { parentChecks } from '../../src/doctor/operator/parents.ts';
 import { resourcesCheck } from '../../src/doctor/operator/resources.ts';
 import { rightsCheck, rightsFor, type OperatorUses } from '../../src/doctor/operator/rights.ts';
+import { KINDS } from '../../src/operator/kube-object.ts';
 import { parentLabels } from '../../src/operator/workload/workload.ts';
-import { CORE, MACHINE, OWN, TAILSCALE, createBench, type Bench } from '../operator/bench.ts';
+import { MACHINE, OWN, createBench, type Bench } from '../operator/bench.ts';
 import { startApiServerDouble, type Access, type ApiServerDouble } from '../support/api-server-double.ts';
 
 const ALL: OperatorUses = {
@@ -54,11 +55,10 @@ afterEach(async () => {
 });
 
 function lease(spec: object): void {
-  bench.api.put(LEASE, {
-    apiVersion: 'coordination.k8s.io/v1',
-    kind: 'Lease',
-    metadata: { name: 'tailcast-operator', namespace: NAMESPACE },
-    spec: {
+  bench.put(
+    KINDS.lease,
+    { name: 'tailcast-operator', namespace: NAMESPACE },
+    {
       holderIdentity: 'operator-7d-x_a-b-c',
       leaseDurationSeconds: 15,
       renewTime: ago(3),
@@ -66,7 +66,7 @@ function lease(spec: object): void {
       leaseTransitions: 4,
       ...spec,
     },
-  });
+  );
 }
 
 async function examine(
@@ -105,10 +105,9 @@ const condition = (type: string, status: string, reason: string, message = reaso
 });
 
 function service(name: string, conditions: readonly object[], metadata: object = {}): void {
-  bench.api.put(`${CORE}/prod/services/${name}`, {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: {
+  bench.put(
+    KINDS.service,
+    {
       name,
       namespace: 'prod',
       annotations: { 'tailscale.com/expose': 'true' },
@@ -116,9 +115,9 @@ function service(name: string, conditions: readonly object[], metadata: object =
       creationTimestamp: ago(7200),
       ...metadata,
     },
-    spec: { ports: [{ port: 80 }] },
-    status: { conditions },
-  });
+    { ports: [{ port: 80 }] },
+    { conditions },
+  );
 }
 
 function secret(name: string, parent: string, data: Readonly<Record<string, string>> = {}): void {
@@ -270,7 +269,6 @@ describe('the doctor of an operator', () => {
   });
 
   describe('of Gateways', () => {
-    const API = '/apis/gateway.networking.k8s.io/v1';
     const uses = { ...ALL, gateways: true };
     function gateway(
       name: string,
@@ -278,22 +276,16 @@ describe('the doctor of an operator', () => {
       spec: object = {},
       metadata: object = {},
     ): void {
-      bench.api.put(`${API}/namespaces/prod/gateways/${name}`, {
-        apiVersion: 'gateway.networking.k8s.io/v1',
-        kind: 'Gateway',
-        metadata: { name, namespace: 'prod', creationTimestamp: ago(7200), ...metadata },
-        spec: { gatewayClassName: 'tailscale', listeners: [], ...spec },
-        status: { conditions },
-      });
+      bench.put(
+        KINDS.gateway,
+        { name, namespace: 'prod', creationTimestamp: ago(7200), ...metadata },
+        { gatewayClassName: 'tailscale', listeners: [], ...spec },
+        { conditions },
+      );
     }
     beforeEach(() => {
       reviews.gatewayResources = ['gatewayclasses', 'gateways', 'httproutes'];
-      bench.api.put(`${API}/gatewayclasses/tailscale`, {
-        apiVersion: 'gateway.networking.k8s.io/v1',
-        kind: 'GatewayClass',
-        metadata: { name: 'tailscale' },
-        spec: { controllerName: 'tailcast.dev/gateway' },
-      });
+      bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
     });
 
     it('says which of ours are not programmed, and why', async () => {
@@ -411,26 +403,14 @@ describe('the doctor of an operator', () => {
 
     it('sees a change that nobody has looked at', async () => {
       const conditions = [condition('ConnectorReady', 'True', 'ConnectorCreated')];
-      const connector = (spec: object): object => ({
-        apiVersion: 'tailscale.com/v1alpha1',
-        kind: 'Connector',
-        metadata: { name: 'lab' },
-        spec,
-        status: { conditions },
-      });
-      bench.api.put(`${TAILSCALE}/connectors/lab`, connector({ exitNode: true }));
+      bench.put(KINDS.connector, { name: 'lab' }, { exitNode: true }, { conditions });
       expect((await examine())['connectors']?.status).toBe('ok');
-      bench.api.put(`${TAILSCALE}/connectors/lab`, connector({ exitNode: false }));
+      bench.put(KINDS.connector, { name: 'lab' }, { exitNode: false });
       expect((await examine())['connectors']?.summary).toBe('lab: changed, and not reconciled since');
     });
 
     it('sees an Ingress that is shown nowhere', async () => {
-      bench.api.put('/apis/networking.k8s.io/v1/namespaces/prod/ingresses/shop', {
-        apiVersion: 'networking.k8s.io/v1',
-        kind: 'Ingress',
-        metadata: { name: 'shop', namespace: 'prod', creationTimestamp: ago(3600) },
-        spec: { ingressClassName: 'tailscale' },
-      });
+      bench.put(KINDS.ingress, { name: 'shop', namespace: 'prod' }, { ingressClassName: 'tailscale' });
       expect((await examine())['ingresses']).toMatchObject({
         status: 'failed',
         remedy: 'kubectl -n prod describe ingress shop shows the reason',
@@ -438,12 +418,7 @@ describe('the doctor of an operator', () => {
     });
 
     it('says what is wrong with a class, and that the default one is missing', async () => {
-      bench.api.put(`${TAILSCALE}/proxyclasses/edge`, {
-        apiVersion: 'tailscale.com/v1alpha1',
-        kind: 'ProxyClass',
-        metadata: { name: 'edge' },
-        spec: { metrics: { serviceMonitor: { enable: true } } },
-      });
+      bench.put(KINDS.proxyClass, { name: 'edge' }, { metrics: { serviceMonitor: { enable: true } } });
       expect((await examine())['proxy-classes']).toMatchObject({
         status: 'failed',
         summary: 'edge: spec.metrics.serviceMonitor.enable: needs spec.metrics.enable: true',

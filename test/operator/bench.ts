@@ -52,8 +52,10 @@ export interface Bench {
   /**
    * Creates or replaces a resource, as a user does: its finalizers and its status stay. Returns its path. The default
    * creation time is the start of 2026.
+   *
+   * @param status replaces the status, as an operator does
    */
-  put(kind: ResourceKind, metadata: WrittenMetadata, spec: object): string;
+  put(kind: ResourceKind, metadata: WrittenMetadata, spec: object, status?: object): string;
   /** Creates or replaces a ProxyClass that the operator has validated. */
   putClass(name: string, spec: object, annotations?: Readonly<Record<string, string>>): void;
   /** Conditions in the status of a resource. */
