@@ -6,7 +6,7 @@
  * A Kubernetes server never ends the error stream. Before it closes the connection, it resets all streams,
  * after all other frames. A stream therefore counts as finished if it was ended or reset.
  */
-import { createHeaderInflater } from '../wire/spdy/headers.ts';
+import { createHeaderInflater, EXEC_HEADER_LIMITS } from '../wire/spdy/headers.ts';
 import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/spdy/frame.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import type { Conclusion } from './conclusion.ts';
@@ -94,7 +94,7 @@ export function createSpdyServerReader(
   version: ChannelVersion,
   conclusion?: Conclusion,
 ): SpdyServerReader {
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
   const status = createStatusCollector(version);
   let closing = false;
   let exited = false;

@@ -49,13 +49,18 @@ export function createPortForwardInput(
 
 /** Maximum number of ports in the log. All ports are checked, even those that are not logged. */
 const MAX_PORTS = 100;
+/** Maximum number of HEADERS frames. kubectl sends none: it names the port in SYN_STREAM frames. */
+const MAX_EXTRA_HEADERS = 64;
 
 function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
+  let extra = 0;
   return (chunk) => {
     for (const event of parser.push(chunk)) {
       if (event.kind !== 'synStream' && event.kind !== 'headers') continue;
+      if (event.kind === 'headers') extra += 1;
+      if (extra > MAX_EXTRA_HEADERS) throw violation('a SPDY client sends too many HEADERS frames');
       const values = headers.decode(event.block).get('port');
       if (event.kind === 'synStream' && values !== undefined) openFirst(values, open);
     }

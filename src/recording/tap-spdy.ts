@@ -12,7 +12,7 @@
  * must not end with a successful exit status.
  */
 import { createClientHeartbeats, ProbeLedger, type ClientHeartbeats } from './client-heartbeats.ts';
-import { createHeaderInflater } from '../wire/spdy/headers.ts';
+import { createHeaderInflater, EXEC_HEADER_LIMITS } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
   encodeSpdyFrame,
@@ -70,7 +70,7 @@ function probeOf(id: number): number {
 
 function createClientSide(session: TappedSession, streams: SpdyStreams, probes: ProbeLedger): ClientSide {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
   const readSize = createSizeReader((size) => session.resize(size));
   const isSizeBegun = (bytes: Uint8Array): boolean => {
     const id = streams.idOf('resize');

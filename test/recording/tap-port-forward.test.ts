@@ -85,6 +85,17 @@ describe('port-forward tap', () => {
     expect(tap.ports).toEqual(ports.slice(0, 100));
   });
 
+  it('takes 64 HEADERS frames at most, because each costs an inflate', () => {
+    const deflater = deflaters();
+    const tap = createPortForwardInput('spdy', refuse);
+    const headers = (): Uint8Array =>
+      encodeSpdyFrame({ kind: 'headers', streamId: 1, fin: false, block: deflater.encode([]) });
+    for (let count = 0; count < 64; count += 1) tap.input(headers(), NO_BYTES);
+    expect(() => tap.input(headers(), NO_BYTES)).toThrow(
+      expect.objectContaining({ code: 'SESSION_VIOLATED' }),
+    );
+  });
+
   it('takes what is no port for what it is: nothing', () => {
     const tap = createPortForwardInput('spdy', refuse);
     tap.input(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'), NO_BYTES);

@@ -396,6 +396,18 @@ describe('SPDY tap, client to server', () => {
     expect(session.seen).toEqual(['stdout 78']);
   });
 
+  it('ends the session after 64 header blocks of a direction, because each costs an inflate', () => {
+    const { up, down } = opened();
+    for (const send of [up, down]) {
+      const compress = createCompressor();
+      const headers = (): Uint8Array =>
+        encodeSpdyFrame({ kind: 'headers', streamId: 1, fin: false, block: compress('a', 'b') });
+      expect(() => {
+        for (let count = 0; count < 65; count += 1) send(headers());
+      }).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
+    }
+  });
+
   it('ends the session on a header block that is not one, and stays dead', () => {
     const { up } = taps();
     const broken = hex('8003000100000010000000010000000000000102030405060708'.slice(0, 48));

@@ -21,7 +21,7 @@ import type { StreamProtocol } from '../../recording/stream-plan.ts';
 import { NO_BYTES } from '../../recording/tap.ts';
 import { CHANNEL, encodeServerMessage, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../wire/spdy/frame.ts';
-import { createHeaderDeflater, createHeaderInflater } from '../../wire/spdy/headers.ts';
+import { createHeaderDeflater, createHeaderInflater, EXEC_HEADER_LIMITS } from '../../wire/spdy/headers.ts';
 import {
   createWebSocketScanner,
   encodeWebSocketFrame,
@@ -274,7 +274,7 @@ const NO_MASK = new Uint8Array(4);
 
 function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 'version'>): Side {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
   const expected = rolesOf({ ...exec, version });

@@ -165,7 +165,7 @@ describe('SPDY header inflater and zlib', () => {
   it('keeps exactly the last 32 KiB as history', () => {
     for (const deflate of DEFLATES) {
       const peer = createZlibPeer(deflate);
-      const context = inflater();
+      const context = inflater({ maxInflatedBytes: 64 * 1024 });
       for (let round = 0; round < 24; round += 1) {
         const noise = Array.from({ length: 3000 }, (_, index) =>
           String.fromCharCode(33 + ((index * index + round) % 90)),
@@ -183,7 +183,7 @@ describe('SPDY header inflater and zlib', () => {
 describe('SPDY header history', () => {
   it('reaches back as far as zlib does', () => {
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
-    const context = inflater();
+    const context = inflater({ maxInflatedBytes: 64 * 1024 });
     const marker = createHash('sha512').update('marker').digest('base64');
     // text without matches, so that the test determines the distance to the marker
     const noise = (bytes: number): string =>
@@ -265,6 +265,14 @@ describe('SPDY header limits', () => {
     expect(thrownBy(() => inflater().decode(many(65))).code).toBe('limit');
   });
 
+  it('takes as many blocks as the limit says and refuses the next one', () => {
+    const context = inflater({ maxBlocks: 2 });
+    const deflater = createHeaderDeflater();
+    context.decode(deflater.encode([]));
+    context.decode(deflater.encode([]));
+    expect(thrownBy(() => context.decode(deflater.encode([]))).code).toBe('limit');
+  });
+
   it('refuses a count of 2^32-1 without making room for it', () => {
     expect(thrownBy(() => inflater().decode(stored(uint32(0xffff_ffff)))).code).toBe('limit');
   });
@@ -274,9 +282,9 @@ describe('SPDY header limits', () => {
     expect(inflater({ maxInflatedBytes: 100 }).decode(sized(100)).size).toBe(1);
     expect(thrownBy(() => inflater({ maxInflatedBytes: 100 }).decode(sized(101))).code).toBe('limit');
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
-    expect(inflater().decode(peer.write(headerText([['n', 'v'.repeat(65_536 - 13)]]))).size).toBe(1);
+    expect(inflater().decode(peer.write(headerText([['n', 'v'.repeat(8192 - 13)]]))).size).toBe(1);
     const other = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
-    const over = other.write(headerText([['n', 'v'.repeat(65_536 - 12)]]));
+    const over = other.write(headerText([['n', 'v'.repeat(8192 - 12)]]));
     expect(thrownBy(() => inflater().decode(over)).code).toBe('limit');
   });
 
