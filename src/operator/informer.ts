@@ -29,8 +29,6 @@ export interface InformerOptions {
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Logger;
-  /** Maximum lifetime of a watch at the server, in seconds. The client closes it 30 s later. Default 300. */
-  readonly watchSeconds?: number;
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
 
@@ -42,12 +40,14 @@ export interface Informer {
   run(signal: AbortSignal): Promise<void>;
 }
 
+/** Maximum lifetime of a watch at the server. The client closes it 30 s later. */
+const WATCH_SECONDS = 300;
 const CUT_AFTER_MS = 30_000;
 const UNKNOWN_KIND = 'the API server does not know this kind; the operator retries';
 
 /** Creates an informer. The informer starts with `run`. */
 export function createInformer(options: InformerOptions): Informer {
-  const { source, clock, log, watchSeconds = 300 } = options;
+  const { source, clock, log } = options;
   const copy = createCopy(options.onChange);
   const { promise: synced, resolve } = Promise.withResolvers<void>();
   let isSynced = false;
@@ -60,13 +60,13 @@ export function createInformer(options: InformerOptions): Informer {
   /** Runs one watch. @returns the last known resource version; undefined if the server no longer has that version */
   async function follow(from: string, signal: AbortSignal): Promise<string | undefined> {
     const cut = new AbortController();
-    const cancel = clock.schedule(watchSeconds * 1000 + CUT_AFTER_MS, () =>
+    const cancel = clock.schedule(WATCH_SECONDS * 1000 + CUT_AFTER_MS, () =>
       cut.abort(new Error('the watch outlived its time')),
     );
     let place = from;
     try {
       const both = AbortSignal.any([signal, cut.signal]);
-      for await (const event of source.watch(place, watchSeconds, both)) {
+      for await (const event of source.watch(place, WATCH_SECONDS, both)) {
         if (event.kind === 'error') {
           if (event.status === 410) return undefined;
           throw new KubeRefusal(`watch of ${source.name}`, event.status, '', event.message);

@@ -70,17 +70,17 @@ function fault(
   return stored.tags !== undefined && stored.tags.join(',') !== tags.join(',') ? 'tags' : undefined;
 }
 
+const REISSUE_INTERVAL_MS = 30_000;
+
 /** Limits reissues to one per 30 s. A burst may contain one reissue for each replica. */
 export class ReissueLimiter {
   readonly #burst: number;
-  readonly #intervalMs: number;
   readonly #nowMs: () => number;
   #tokens: number;
   #countedAtMs: number;
 
-  constructor(burst: number, nowMs: () => number, intervalMs = 30_000) {
+  constructor(burst: number, nowMs: () => number) {
     this.#burst = Math.max(1, burst);
-    this.#intervalMs = intervalMs;
     this.#nowMs = nowMs;
     this.#tokens = this.#burst;
     this.#countedAtMs = nowMs();
@@ -89,7 +89,7 @@ export class ReissueLimiter {
   /** Takes one token from the limiter. @returns false if no token is available */
   take(): boolean {
     const now = this.#nowMs();
-    const gained = Math.max(0, now - this.#countedAtMs) / this.#intervalMs;
+    const gained = Math.max(0, now - this.#countedAtMs) / REISSUE_INTERVAL_MS;
     this.#tokens = Math.min(this.#burst, this.#tokens + gained);
     this.#countedAtMs = now;
     if (this.#tokens < 1) return false;
