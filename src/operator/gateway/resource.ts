@@ -1,7 +1,7 @@
 /** Schemas of GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1`. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { conditionSchema, listOf, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
@@ -9,13 +9,6 @@ import { ANNOTATIONS } from '../service/predicates.ts';
 export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';
 /** API group of the Gateway API. */
 export const GATEWAY_GROUP = 'gateway.networking.k8s.io';
-
-function listOf<Item extends z.ZodType>(item: Item) {
-  return z
-    .array(item)
-    .nullish()
-    .transform((items) => items ?? []);
-}
 
 const conditions = z.array(conditionSchema).default([]);
 

@@ -3,6 +3,7 @@ import { createPrivateKey, createPublicKey } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
+import { listOf } from './schema.ts';
 
 export interface NodeState {
   /** Stable node ID; undefined until the node has joined. */
@@ -22,17 +23,9 @@ export interface NodeState {
   readonly brokenKey: string | undefined;
 }
 
-/** Go writes empty lists as null. */
-function textsOrNull(): z.ZodType<readonly string[]> {
-  return z
-    .array(z.string())
-    .nullish()
-    .transform((texts) => texts ?? []);
-}
-
 const profileSchema = z.object({
-  AdvertiseServices: textsOrNull(),
-  AdvertiseRoutes: textsOrNull(),
+  AdvertiseServices: listOf(z.string()),
+  AdvertiseRoutes: listOf(z.string()),
   Config: z
     .object({
       NodeID: z.string().optional(),

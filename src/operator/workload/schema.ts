@@ -4,6 +4,14 @@ import { z } from 'zod';
 
 export const textMap = z.record(z.string(), z.string()).default({});
 
+/** Go writes empty lists as null. */
+export function listOf<Item extends z.ZodType>(item: Item) {
+  return z
+    .array(item)
+    .nullish()
+    .transform((items) => items ?? []);
+}
+
 export const metadataSchema = z.object({
   name: z.string(),
   namespace: z.string().optional(),
