@@ -1,7 +1,7 @@
 /** Schemas of GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1`. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { conditionSchema, listOf, metadataSchema } from '../workload/schema.ts';
+import { conditionSchema, nullableList, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
@@ -29,7 +29,7 @@ const listenerSchema = z.looseObject({
   tls: z
     .looseObject({
       mode: z.string().default('Terminate'),
-      certificateRefs: listOf(
+      certificateRefs: nullableList(
         z.object({
           group: z.string().default(''),
           kind: z.string().default('Secret'),
@@ -42,7 +42,7 @@ const listenerSchema = z.looseObject({
   allowedRoutes: z
     .object({
       namespaces: z.object({ from: z.string().default('Same') }).prefault({}),
-      kinds: listOf(z.object({ group: z.string().default(GATEWAY_GROUP), kind: z.string() })),
+      kinds: nullableList(z.object({ group: z.string().default(GATEWAY_GROUP), kind: z.string() })),
     })
     .prefault({}),
 });
@@ -53,8 +53,8 @@ const gatewaySchema = z.object({
   metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
   spec: z.looseObject({
     gatewayClassName: z.string().default(''),
-    listeners: listOf(listenerSchema),
-    addresses: listOf(z.unknown()),
+    listeners: nullableList(listenerSchema),
+    addresses: nullableList(z.unknown()),
   }),
   status: z
     .object({
@@ -93,24 +93,24 @@ const backendRefSchema = z.looseObject({
 });
 
 const ruleSchema = z.looseObject({
-  matches: listOf(
+  matches: nullableList(
     z.looseObject({
       path: z.object({ type: z.string().default('PathPrefix'), value: z.string().default('/') }).prefault({}),
     }),
   ),
-  filters: listOf(
+  filters: nullableList(
     z.looseObject({ type: z.string(), requestRedirect: z.record(z.string(), z.unknown()).optional() }),
   ),
-  backendRefs: listOf(backendRefSchema),
+  backendRefs: nullableList(backendRefSchema),
 });
 
 const routeSchema = z.object({
   metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
   spec: z
     .object({
-      parentRefs: listOf(parentRefSchema),
-      hostnames: listOf(z.string()),
-      rules: listOf(ruleSchema),
+      parentRefs: nullableList(parentRefSchema),
+      hostnames: nullableList(z.string()),
+      rules: nullableList(ruleSchema),
     })
     .prefault({}),
   // Entries of other controllers are written back unchanged.

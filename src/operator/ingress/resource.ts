@@ -1,7 +1,7 @@
 /** Schema of the core Ingress, and selection of the operator's Ingresses. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { listOf, metadataSchema } from '../workload/schema.ts';
+import { nullableList, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { groupIn } from '../service/predicates.ts';
 
@@ -39,13 +39,13 @@ const ingressSchema = z.object({
     .object({
       ingressClassName: z.string().default(''),
       defaultBackend: backendSchema.optional(),
-      rules: listOf(
+      rules: nullableList(
         z.object({
           host: z.string().default(''),
           http: z.object({ paths: z.array(pathSchema).default([]) }).optional(),
         }),
       ),
-      tls: listOf(z.object({ hosts: listOf(z.string()), secretName: z.string().default('') })),
+      tls: nullableList(z.object({ hosts: nullableList(z.string()), secretName: z.string().default('') })),
     })
     .prefault({}),
   status: z

@@ -3,7 +3,7 @@ import { createPrivateKey, createPublicKey } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { listOf } from './schema.ts';
+import { nullableList } from './schema.ts';
 
 export interface NodeState {
   /** Stable node ID; undefined until the node has joined. */
@@ -24,8 +24,8 @@ export interface NodeState {
 }
 
 const profileSchema = z.object({
-  AdvertiseServices: listOf(z.string()),
-  AdvertiseRoutes: listOf(z.string()),
+  AdvertiseServices: nullableList(z.string()),
+  AdvertiseRoutes: nullableList(z.string()),
   Config: z
     .object({
       NodeID: z.string().optional(),

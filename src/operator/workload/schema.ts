@@ -5,7 +5,7 @@ import { z } from 'zod';
 export const textMap = z.record(z.string(), z.string()).default({});
 
 /** Go writes empty lists as null. */
-export function listOf<Item extends z.ZodType>(item: Item) {
+export function nullableList<Item extends z.ZodType>(item: Item) {
   return z
     .array(item)
     .nullish()
