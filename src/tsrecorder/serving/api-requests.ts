@@ -16,8 +16,8 @@ export function viewerNameOf(request: FastifyRequest): string | undefined {
 }
 
 /**
- * Identifies the viewer. Confirm the viewer in the response. A gateway forwards the response only with this
- * confirmation.
+ * Identifies the viewer, and counts the request until its response ends. Names the viewer in the response, because a
+ * gateway forwards only responses that name the viewer of its request.
  */
 export async function viewerOf(
   access: ViewerAccess,
@@ -25,9 +25,23 @@ export async function viewerOf(
   reply: FastifyReply,
 ): Promise<Viewer> {
   const viewer = await access.viewer(request.raw);
+  untilAnswered(request, reply, access.admit(viewer));
   viewers.set(request.raw, viewer);
   if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
   return viewer;
+}
+
+/** Calls `leave` when the response ends or the connection closes. */
+function untilAnswered({ raw: { socket } }: FastifyRequest, { raw }: FastifyReply, leave: () => void): void {
+  const end = (): void => {
+    leave();
+    raw.off('close', end);
+    socket.off('close', end);
+  };
+  if (socket.destroyed) return leave();
+  raw.once('close', end);
+  // A pipelined response that is still queued gets no event when its connection closes.
+  socket.once('close', end);
 }
 
 /** Checks parameters. @throws TailcastError `USAGE` */

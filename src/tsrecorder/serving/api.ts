@@ -31,8 +31,7 @@
  * ```
  */
 import { Readable } from 'node:stream';
-import { promisify } from 'node:util';
-import { gunzip } from 'node:zlib';
+import { createGunzip } from 'node:zlib';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -77,8 +76,6 @@ export interface ApiOptions extends ListsApiOptions {
   /** Directory of the built player; undefined if there is none. */
   readonly playerDirectory: string | undefined;
 }
-
-const gunzipped = promisify(gunzip);
 
 /** Security headers: the page loads no content of other origins and no inline scripts. */
 export const SECURITY_HEADERS = {
@@ -202,8 +199,11 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     const found = await options.playIndexes.transcript(entry);
     if ('progress' in found) return reply.code(202).send(found);
     const isCompressed = acceptsGzip(request.headers['accept-encoding']);
-    if (isCompressed) reply.header('content-encoding', 'gzip');
-    return reply.header('vary', 'accept-encoding').send(isCompressed ? found : await gunzipped(found));
+    reply.header('vary', 'accept-encoding');
+    if (isCompressed) return reply.header('content-encoding', 'gzip').send(found);
+    const text = createGunzip();
+    text.end(found);
+    return reply.send(text);
   });
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),

@@ -4,7 +4,12 @@
  * servers.
  */
 import { createDeadline } from '../../async/deadline.ts';
-import { createServer as createHttp1Server, type IncomingMessage, type RequestListener } from 'node:http';
+import {
+  createServer as createHttp1Server,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -135,8 +140,30 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
   socket.on('close', stop);
 }
 
+/**
+ * Maximum number of requests in progress on a HTTP/1.1 connection. Clients that wait for each response have one, or two
+ * for a moment.
+ */
+const MAX_PIPELINED = 4;
+
+/** Creates a function that closes a connection with too many requests in progress, and then returns true. */
+function createPipelineCheck(): (request: IncomingMessage, response: ServerResponse) => boolean {
+  const running = new WeakMap<Socket, number>();
+  return ({ socket }, response) => {
+    const count = (running.get(socket) ?? 0) + 1;
+    if (count > MAX_PIPELINED) {
+      socket.destroy();
+      return true;
+    }
+    running.set(socket, count);
+    response.once('close', () => running.set(socket, (running.get(socket) ?? 1) - 1));
+    return false;
+  };
+}
+
 function createApplication(options: ServerOptions): FastifyInstance {
   const { uploads } = options;
+  const isFlooded = createPipelineCheck();
   return fastify({
     // Disable the log of Fastify, which has two lines per request. The recorder logs important events itself.
     logger: false,
@@ -160,12 +187,12 @@ function createApplication(options: ServerOptions): FastifyInstance {
           noDelay: true,
         },
         (request, response) => {
-          if (uploads.request(request, response, false)) return;
+          if (isFlooded(request, response) || uploads.request(request, response, false)) return;
           handler(limitBody(request, options.headTimeoutMs), response);
         },
       );
       server.on('checkContinue', (request, response) => {
-        if (uploads.request(request, response, true)) return;
+        if (isFlooded(request, response) || uploads.request(request, response, true)) return;
         response.writeContinue();
         handler(limitBody(request, options.headTimeoutMs), response);
       });

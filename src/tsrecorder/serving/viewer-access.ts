@@ -5,6 +5,7 @@
  * portal. If any other peer sends headers that name a viewer, the recorder ignores these headers.
  */
 import { TailcastError, errorText } from '../../errors.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Scope } from '../library/scope.ts';
@@ -12,7 +13,15 @@ import type { OrderAction } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewChange } from '../../wire/recorder-api/review.ts';
 import type { SearchChange } from '../../wire/recorder-api/saved-search.ts';
 import { createViewings } from './viewings.ts';
-import { mayEnd, mayNameViewers, mayReview, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
+import {
+  mayEnd,
+  mayNameViewers,
+  mayReview,
+  ownerOf,
+  scopeOf,
+  type ViewRule,
+  type Viewer,
+} from './viewing.ts';
 
 /** Kind of access. */
 export type AccessAction =
@@ -66,6 +75,11 @@ export interface ViewerAccess {
   /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
   viewer(request: ViewerRequest): Promise<Viewer>;
   /**
+   * Counts a request in progress. The returned function ends it.
+   * @throws TailcastError `RECORDER_BUSY` if the viewer has too many requests in progress
+   */
+  admit(viewer: Viewer): () => void;
+  /**
    * Returns the recordings that the viewer may see. Data without a recording, such as events, requires the scope
    * `everything`.
    */
@@ -87,10 +101,17 @@ export interface ViewerAccess {
  */
 const MAX_IDENTITY_AGE_MS = 10_000;
 
+/**
+ * Maximum number of requests in progress. Each may hold an open file and a buffer. One viewer may have at most half of
+ * the requests that other viewers leave free.
+ */
+const MAX_REQUESTS = 512;
+
 /** Creates the access control of a recorder. */
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const { rules, nowMs, monotonicMs = () => performance.now() } = options;
   const viewings = createViewings(nowMs);
+  const running = createKeyedCounter();
   /** Identities by connection. */
   const known = new WeakMap<ViewerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
   async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
@@ -121,6 +142,14 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
         throw new TailcastError('VIEW_REFUSED', 'the gateway sent an invalid identity');
       }
       return named === undefined ? caller : throughGateway(named, caller);
+    },
+    admit(viewer) {
+      const leave = running.takeShare(ownerOf(viewer), MAX_REQUESTS);
+      if (leave !== undefined) return leave;
+      throw new TailcastError(
+        'RECORDER_BUSY',
+        'you have too many requests in progress; try again in a moment',
+      );
     },
     scope: (viewer) => scopeOf(rules, viewer),
     mayReview: (viewer) => mayReview(rules, viewer),

@@ -90,6 +90,29 @@ describe('one port', () => {
     }
   });
 
+  it('closes a connection with five requests in progress, and forgets those that it has answered', async () => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder);
+    upload.write(HEADER);
+    await upload.ack(({ ack = 0 }) => ack > 0);
+    const [found] = await rig.list();
+    const request = (target: string): string => `GET ${target} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+    const following = request(`/api/v1/recordings/${encodeURIComponent(found!.id)}/cast?follow=1`);
+    const allowed = await dial(rig);
+    for (let count = 0; count < 10; count += 1) {
+      allowed.write(request('/healthz'));
+      await once(allowed, 'data');
+    }
+    allowed.write(following.repeat(4));
+    expect(String(await receive(allowed, (bytes) => bytes.includes('"version"')))).toContain(' 200 OK');
+    const refused = await dial(rig);
+    refused.write(following.repeat(5));
+    await receive(refused, () => false);
+    expect(refused.destroyed).toBe(true);
+    upload.end();
+    await upload.over;
+  });
+
   it('survives connections that are reset at any moment', async () => {
     await using rig = await createRig();
     for (const start of [

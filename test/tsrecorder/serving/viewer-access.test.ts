@@ -44,6 +44,25 @@ it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
   expect(await recordedOf(action, paths, entry)).toBe(times);
 });
 
+it('a viewer has at most half of the requests that others leave free', () => {
+  const access = createViewerAccess({
+    identify: async () => undefined,
+    rules: [],
+    trustedGateways: [],
+    record: async () => undefined,
+    nowMs: () => 1_000_000,
+    timeoutMs: 1_000,
+  });
+  const greedy = { node: 'a', nodeId: 'nA', user: 'mallory@example.com' };
+  const leave = Array.from({ length: 256 }, () => access.admit(greedy));
+  expect(() => access.admit(greedy)).toThrow(expect.objectContaining({ code: 'RECORDER_BUSY' }));
+  // the same user on another device
+  expect(() => access.admit({ ...greedy, nodeId: 'nB' })).toThrow('you have too many requests');
+  access.admit({ node: 'c', nodeId: 'nC', user: 'carol@example.com' })();
+  leave[0]!();
+  access.admit(greedy);
+});
+
 it('a viewer is identified again after some seconds, also on the same connection', async () => {
   let viewer: Viewer | undefined = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
   let nowMs = 0;
