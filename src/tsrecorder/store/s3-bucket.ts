@@ -17,9 +17,17 @@ import { S3Uploader, type ObjectHead } from './s3-upload.ts';
 import type { ByteRange } from '../files/file-range.ts';
 import type { ObjectStat } from './store.ts';
 
+/** Maximum number of sockets for reads: twice the requests that viewers may have in progress. */
+const MAX_READ_SOCKETS = 1024;
+
 export class S3Bucket implements Bucket {
   readonly #settings: S3Settings;
   readonly #connection: S3Connection;
+  /**
+   * Connection for reads of objects. A slow viewer holds a socket of it, so writes, lists and deletions have other
+   * sockets.
+   */
+  readonly #reads: S3Connection;
   readonly #nowMs: () => number;
   readonly #uploader: S3Uploader;
 
@@ -28,6 +36,7 @@ export class S3Bucket implements Bucket {
     this.#settings = settings;
     this.#nowMs = nowMs;
     this.#connection = connectS3(settings);
+    this.#reads = connectS3(settings, undefined, MAX_READ_SOCKETS);
     this.#uploader = new S3Uploader({
       settings,
       connection: this.#connection,
@@ -39,6 +48,7 @@ export class S3Bucket implements Bucket {
 
   close(): void {
     this.#connection.close();
+    this.#reads.close();
   }
 
   /** Writes and deletes an object to check access. @throws Error of the SDK */
@@ -70,7 +80,7 @@ export class S3Bucket implements Bucket {
     const bounds = range === undefined ? {} : { Range: `bytes=${range.start}-${range.end - 1}` };
     const request = new GetObjectCommand({ ...this.#target(name), ...bounds });
     try {
-      const { Body } = await this.#connection.run((client) => client.send(request));
+      const { Body } = await this.#reads.run((client) => client.send(request));
       if (!(Body instanceof Readable)) return;
       for await (const chunk of Body) if (chunk instanceof Uint8Array) yield chunk;
     } catch (error) {

@@ -62,8 +62,12 @@ export interface S3Connection {
   close(): void;
 }
 
-export function connectS3(settings: S3Settings, nowMs: () => number = () => performance.now()): S3Connection {
-  const config = clientConfig(settings);
+export function connectS3(
+  settings: S3Settings,
+  nowMs: () => number = () => performance.now(),
+  maxSockets: number = MAX_SOCKETS,
+): S3Connection {
+  const config = clientConfig(settings, maxSockets);
   let client = new S3Client(config);
   let renewedAt = nowMs();
   return {
@@ -83,7 +87,7 @@ export function connectS3(settings: S3Settings, nowMs: () => number = () => perf
   };
 }
 
-function clientConfig(settings: S3Settings): S3ClientConfig {
+function clientConfig(settings: S3Settings, maxSockets: number): S3ClientConfig {
   const { endpoint, region, pathStyle, checksums, connectTimeoutMs, requestTimeoutMs } = settings;
   const demand = checksums === 'crc32' ? 'WHEN_SUPPORTED' : 'WHEN_REQUIRED';
   return {
@@ -98,8 +102,8 @@ function clientConfig(settings: S3Settings): S3ClientConfig {
       requestTimeout: requestTimeoutMs,
       throwOnRequestTimeout: true,
       socketTimeout: requestTimeoutMs,
-      httpAgent: { maxSockets: MAX_SOCKETS, keepAlive: true },
-      httpsAgent: { maxSockets: MAX_SOCKETS, keepAlive: true },
+      httpAgent: { maxSockets, keepAlive: true },
+      httpsAgent: { maxSockets, keepAlive: true },
     },
   };
 }

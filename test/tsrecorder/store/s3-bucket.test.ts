@@ -178,3 +178,12 @@ function endWithChecksum(prefix: Buffer, wanted: number): Buffer {
     }),
   );
 }
+
+it('stores objects while many readers wait in the middle of an object', async () => {
+  objects.set('long', Buffer.alloc(4 * 1024 ** 2));
+  const readers = Array.from({ length: 80 }, () => bucket.get('long')[Symbol.asyncIterator]());
+  for (const reader of readers) expect((await reader.next()).done).toBe(false);
+  await bucket.put('new', Buffer.from('content'));
+  expect(objects.get('new')?.toString()).toBe('content');
+  for (const reader of readers) await reader.return?.();
+});
