@@ -12,6 +12,7 @@ import type { Events } from '../observe/events.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { lateEvents } from '../proxy/session/upgrade-recorder.ts';
+import { findRecorders } from '../recording/find-recorders.ts';
 import { loadJournalKey } from '../recording/journal/journal-key.ts';
 import { Journals } from '../recording/journal/journals.ts';
 import { openSettingDirectory } from './setting-directory.ts';
@@ -84,7 +85,7 @@ export async function openJournals(parts: {
         metrics.journalsLeft.set(left);
         metrics.journalsUnreadable.set(unreadable);
       },
-      resolveRecorderTags: tailnet.resolveRecorderTags,
+      findRecorders: (named, signal) => findRecorders(named, tailnet, signal),
       eventsOf: ({ sessionId, about }) => {
         const { user = '', node = '', kind = '' } = about;
         return lateEvents(events, { ...about, user, node, kind, sessionId });

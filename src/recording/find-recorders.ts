@@ -11,6 +11,8 @@ export interface RecorderDirectory {
 }
 
 type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
+/** Recorders that grants name. */
+export type NamedRecorders = Pick<Recorded, 'recorders' | 'recorderTags' | 'tagsOf'>;
 
 /**
  * Returns the recorders in the order of the grants, without duplicates. An address is used only if its node
@@ -19,7 +21,7 @@ type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[]
  * @throws TailcastError `RECORDER_UNAVAILABLE` if no address passes this check
  */
 export async function findRecorders(
-  { recorders, recorderTags, tagsOf = {} }: Pick<Recorded, 'recorders' | 'recorderTags' | 'tagsOf'>,
+  { recorders, recorderTags, tagsOf = {} }: NamedRecorders,
   { resolveRecorderTags, carriesTag }: RecorderDirectory,
   signal: AbortSignal,
 ): Promise<readonly string[]> {
@@ -37,4 +39,20 @@ export async function findRecorders(
   if (all.length === 0 && refused.length > 0)
     throw new TailcastError('RECORDER_UNAVAILABLE', refused.join('; '));
   return all;
+}
+
+/**
+ * Adds addresses that were found by tag. `findRecorders` then checks whether their nodes still have a tag. A recorder
+ * that is offline for a moment therefore stays a candidate.
+ */
+export function withFound(
+  { recorders, recorderTags, tagsOf = {} }: NamedRecorders,
+  found: readonly string[],
+): NamedRecorders {
+  const byTag = found.filter((address) => !recorders.includes(address));
+  return {
+    recorders: [...recorders, ...byTag],
+    recorderTags,
+    tagsOf: { ...tagsOf, ...Object.fromEntries(byTag.map((address) => [address, recorderTags])) },
+  };
 }

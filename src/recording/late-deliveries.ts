@@ -263,8 +263,9 @@ export class LateDeliveries {
    * all bytes
    */
   async #send(waiting: Waiting): Promise<string> {
-    const { sessionId, recorders, rest } = waiting;
+    const { sessionId, rest } = waiting;
     const { signal } = this.#closing;
+    const recorders = (await waiting.find?.(signal)) ?? waiting.recorders;
     const offset = waiting.lineBytes;
     const intent = {
       sessionId,

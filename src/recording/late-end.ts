@@ -54,6 +54,8 @@ export interface LateEnd {
   readonly sessionId: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
+  /** Returns the current addresses. Called before each delivery. Default: `recorders`. */
+  readonly find?: ((signal: AbortSignal) => Promise<readonly string[]>) | undefined;
   readonly rest: UploadRest;
   readonly events: LateEvents;
   /** Journal files of the tail, if any. */

@@ -6,6 +6,7 @@
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
+import type { NamedRecorders } from './find-recorders.ts';
 import type { Logger } from '../observe/logger.ts';
 import { withTimeout } from '../async/with-timeout.ts';
 import type { Journals } from './journal/journals.ts';
@@ -80,9 +81,14 @@ export interface RecorderClientDeps {
 export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
+  /** Recorders that a later process may use for the journal. Default: `recorders`, without tags. */
+  readonly named?: NamedRecorders;
+  /**
+   * Returns the current addresses, because an address may belong to another node later. Called before each attempt to
+   * continue the session, and before each late delivery. Default: `recorders`.
+   */
+  readonly find?: (signal: AbortSignal) => Promise<readonly string[]>;
   readonly sessionId: string;
-  /** Tags of recorders. Tags of recorders. A later process uses them to find a recorder for the journal. */
-  readonly recorderTags?: readonly string[];
   /** Log fields of the session. */
   readonly about?: Readonly<Record<string, string>>;
   /** Called when the upload continues after a lost connection, at the same recorder or at another one. */
@@ -163,11 +169,12 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
-      const { moved, late: events, recorderTags = [], about = {} } = request;
+      const { moved, late: events, find, about = {} } = request;
+      const named = request.named ?? { recorders, recorderTags: [] };
       const journal =
         events === undefined || !connection.resumable
           ? undefined
-          : journals?.begin({ sessionId, recorders, recorderTags, about }, connection.frames);
+          : journals?.begin({ sessionId, ...named, about }, connection.frames);
       return createUpload(connection, limits, {
         move: (intended, from) => moveSession(context, request, intended, from),
         ...(moved === undefined ? {} : { moved }),
@@ -176,7 +183,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
           : {
               left: (rest) => {
                 const end = journal === undefined ? undefined : journals?.leave(journal, events);
-                return late.take({ sessionId, recorders, rest, events, journal: end });
+                return late.take({ sessionId, recorders, find, rest, events, journal: end });
               },
             }),
         burstBudget,
@@ -258,8 +265,8 @@ async function moveSession(
   from: RecorderConnection,
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
-  const { sessionId, recorders } = request;
-  const intent = { sessionId, ...moved, recorders, before: from.address, orders: true };
+  const { sessionId } = request;
+  const intent = { sessionId, ...moved, before: from.address, orders: true };
   context.log.warn(
     { sessionId, recorder: from.address },
     'recorder lost; looking for another one that continues the session',
@@ -270,7 +277,8 @@ async function moveSession(
   return withTimeout(limits.moveTimeoutMs, 'finding another recorder', context.closing, async (signal) => {
     for (;;) {
       try {
-        return await tryInOrder(context, candidates.order(request.recorders), intent, signal, []);
+        const recorders = (await request.find?.(signal)) ?? request.recorders;
+        return await tryInOrder(context, candidates.order(recorders), { ...intent, recorders }, signal, []);
       } catch (error) {
         signal.throwIfAborted();
         context.log.debug({ reason: errorText(error) }, 'no recorder took the session over yet');

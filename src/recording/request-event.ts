@@ -14,7 +14,7 @@ import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
 import { withTimeout } from '../async/with-timeout.ts';
 import type { EventPoster } from './event-poster.ts';
-import { findRecorders, type RecorderDirectory } from './find-recorders.ts';
+import { findRecorders, type NamedRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
 import { keptParameters } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
@@ -137,8 +137,6 @@ function valuesByName(query: Target['query']): ReadonlyMap<string, readonly stri
   const pairs = Map.groupBy(query, ([name]) => name);
   return new Map([...pairs].map(([name, of]) => [name, of.map(([, value]) => value)]));
 }
-
-type NamedRecorders = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
 
 async function deliver(
   deps: RequestEventsDeps,

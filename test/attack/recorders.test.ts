@@ -1,5 +1,12 @@
 /** Attack corpus: grants with the address of a node that is not a recorder, or is no longer a recorder. */
+import { once } from 'node:events';
+import type { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';
+import { findRecorders } from '../../src/recording/find-recorders.ts';
+import { openRecorder, openRig, recordingPolicy } from '../support/recorded-rig.ts';
+import { startRecorderDouble } from '../support/recorder-double.ts';
+import { clientMessage, serverMessage, utf8 } from '../support/stream-peers.ts';
+import { askUpgrade, EXEC_TTY, switching, WEBSOCKET_V5, type UpgradeScript } from '../support/upgrade-rig.ts';
 import { introduce, openArena, type Caller } from './arena.ts';
 import { honest, send } from './transports.ts';
 import { expectDenied, expectForwarded, observe } from './verdict.ts';
@@ -63,4 +70,34 @@ describe('the address of a grant that names a tag', () => {
       await arena.close();
     }
   });
+});
+
+it('the address of a lost recorder is checked again before the session moves to it', async () => {
+  const recorder = await startRecorderDouble();
+  const { port, address } = recorder;
+  let hasTag = true;
+  const shell = Promise.withResolvers<Duplex>();
+  const script: UpgradeScript = (asked, socket) => {
+    socket.write(switching(asked, 'v5.channel.k8s.io'));
+    socket.resume();
+    shell.resolve(socket);
+  };
+  const tagsOf = { [address]: ['tag:recorder'] };
+  const policy = { ...recordingPolicy('failClosed', [address]), tagsOf };
+  const carriesTag = async (): Promise<boolean> => hasTag;
+  const { rig } = await openRig(script, policy, {
+    deps: { findRecorders: (named, signal) => findRecorders(named, { carriesTag }, signal) },
+    recorderLimits: { moveTimeoutMs: 1_000 },
+  });
+  const client = await askUpgrade(rig.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
+  client.socket.write(clientMessage(4, utf8('{"Width":80,"Height":24}\n')));
+  const output = await shell.promise;
+  output.write(serverMessage(1, utf8('one\r\n')));
+  await recorder.until(() => recorder.uploads[0]?.lines().join('').includes('one') === true);
+  hasTag = false;
+  await recorder.close();
+  const other = await openRecorder({}, port);
+  output.write(serverMessage(1, utf8('password: hunter2\r\n')));
+  await once(client.socket, 'close');
+  expect(other.uploads).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { findRecorders } from '../../src/recording/find-recorders.ts';
+import { findRecorders, withFound } from '../../src/recording/find-recorders.ts';
 
 const [GOOD, OTHER, PLAIN, TAGGED] = ['100.64.0.7:80', '100.64.0.8:80', '100.64.0.9:80', '100.64.0.10:80'];
 const never = new AbortController().signal;
@@ -27,6 +27,16 @@ describe('the recorders that grants mean', () => {
       code: 'RECORDER_UNAVAILABLE',
       detail: `${OTHER} is no node with tag:rec`,
     });
+  });
+
+  it('are checked again for their tags, also those that were found by tag', async () => {
+    const named = withFound({ recorders: [GOOD], recorderTags: ['tag:rec'], tagsOf }, [GOOD, TAGGED]);
+    const later = (tagged: string) => ({
+      resolveRecorderTags: async () => [],
+      carriesTag: async (address: string) => address === tagged,
+    });
+    expect(await findRecorders(named, later(TAGGED), never)).toEqual([TAGGED]);
+    expect(await findRecorders(named, later(GOOD), never)).toEqual([GOOD]);
   });
 
   it('are not dialled when the tailnet does not answer', async () => {

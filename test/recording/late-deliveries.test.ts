@@ -331,6 +331,31 @@ describe('late deliveries', () => {
     late.close();
   });
 
+  it('find their recorders again before each attempt', async () => {
+    const asked: (readonly string[])[] = [];
+    const { late, goOn, untilPaused } = setUp(async (_intent, recorders) => {
+      asked.push(recorders);
+      return connectionTo((events) => {
+        events.acknowledged(150);
+        events.finished();
+      });
+    });
+    const { events, until } = listener();
+    let hasTag = false;
+    const find = async () => {
+      if (!hasTag) throw new Error('no node with the tag');
+      return ['192.0.2.2:80'];
+    };
+    late.take({ ...end(events), find });
+    await goOn();
+    await untilPaused();
+    expect(asked).toEqual([]);
+    hasTag = true;
+    await goOn();
+    await until('delivered');
+    expect(asked).toEqual([['192.0.2.2:80']]);
+  });
+
   it('go on from what is acknowledged, each time as a further part', async () => {
     const offsets: unknown[] = [];
     const { late, goOn, untilPaused } = setUp(async ({ offset, part }) => {

@@ -5,6 +5,7 @@
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
+import { withFound, type NamedRecorders } from '../../recording/find-recorders.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import { headerLines } from '../../kube/headers.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
@@ -20,12 +21,10 @@ import type { SessionRecording } from './upgrade-session.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
-type Recorded = Exclude<Admission['recording'], { readonly mode: 'off' }>;
-
 export interface RecorderDeps {
   readonly recorders: RecorderClient;
   /** Returns the addresses of the recorders for a session. Default: the addresses in the grants. */
-  readonly findRecorders?: (recording: Recorded, signal: AbortSignal) => Promise<readonly string[]>;
+  readonly findRecorders?: (recording: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
@@ -43,14 +42,17 @@ export async function openRecorder(
   if (recording.mode === 'off') throw new TailcastError('INTERNAL', 'there is nothing to record');
   const { mode } = recording;
   try {
+    const recorders = (await deps.findRecorders?.(recording, signal)) ?? recording.recorders;
+    const named = withFound(recording, recorders);
     const upload = await deps.recorders.open(
       {
-        recorders: (await deps.findRecorders?.(recording, signal)) ?? recording.recorders,
+        recorders,
+        named,
+        find: async (during) => (await deps.findRecorders?.(named, during)) ?? recorders,
         sessionId: id,
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
         late: lateEvents(deps.events, fields),
-        recorderTags: recording.recorderTags,
         about: { ...fields },
       },
       signal,

@@ -22,6 +22,7 @@
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
+import type { NamedRecorders } from '../find-recorders.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
@@ -62,13 +63,12 @@ export interface JournalFormat {
   readonly frames: boolean;
 }
 
-/** Data of a session that another process needs to deliver the recording. */
-export interface JournalHead {
+/**
+ * Data of a session that another process needs to deliver the recording. That process finds the recorders again. Heads
+ * of older versions have no `tagsOf`.
+ */
+export interface JournalHead extends NamedRecorders {
   readonly sessionId: string;
-  /** `ip:port` in order of preference. */
-  readonly recorders: readonly string[];
-  /** Tags of recorders. The delivering process resolves them again. */
-  readonly recorderTags: readonly string[];
   /** Log fields of the session. */
   readonly about: Readonly<Record<string, string>>;
 }
@@ -270,10 +270,13 @@ function isHead(value: unknown): value is JournalHead {
   if (typeof value !== 'object' || value === null) return false;
   const members = new Map<string, unknown>(Object.entries(value));
   const about = members.get('about');
+  const tagsOf = members.get('tagsOf') ?? {};
   return (
     typeof members.get('sessionId') === 'string' &&
     areTexts(members.get('recorders')) &&
     areTexts(members.get('recorderTags')) &&
+    typeof tagsOf === 'object' &&
+    Object.values(tagsOf).every(areTexts) &&
     typeof about === 'object' &&
     about !== null &&
     areTexts(Object.values(about))

@@ -14,6 +14,7 @@ import { randomUUID } from 'node:crypto';
 import { rename, stat, unlink } from 'node:fs/promises';
 import { errorReason, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import type { NamedRecorders } from '../find-recorders.ts';
 import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
 import { JournalError, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
@@ -32,10 +33,8 @@ export interface JournalOptions {
   readonly refused?: (reason: 'room' | 'disk') => void;
   /** Called periodically with the current counts, see {@link Journals.bytes}. */
   readonly measured?: (journals: Pick<Journals, 'bytes' | 'left' | 'unreadable'>) => void;
-  /** Returns the current addresses of recorders with these tags. */
-  readonly resolveRecorderTags?:
-    | ((tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>)
-    | undefined;
+  /** Returns the current addresses of recorders. Default: the addresses in the head of the journal. */
+  readonly findRecorders?: (named: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>;
   /** Returns the callbacks for a session of a stopped process. */
   readonly eventsOf: (head: JournalHead) => LateEvents;
   readonly noteMs?: number;
@@ -60,7 +59,6 @@ interface Left extends EndJournal {
 
 const NOTE_MS = 1_000;
 const WARN_EVERY_MS = 60_000;
-const RESOLVE_MS = 5_000;
 
 export class Journals {
   readonly #options: JournalOptions;
@@ -221,26 +219,17 @@ export class Journals {
     const { head, rest } = content;
     left.state = 'offered';
     const events = left.events ?? this.#options.eventsOf(head);
+    const { sessionId, recorders } = head;
     this.#deliverer.take({
-      sessionId: head.sessionId,
-      recorders: await this.#recordersOf(head),
+      sessionId,
+      recorders,
+      find: async (signal) => (await this.#options.findRecorders?.(head, signal)) ?? recorders,
       rest,
       events,
       journal: left,
       waitedMs: Math.max(0, this.#options.unixMs() - left.sinceUnixMs),
       announced: left.events !== undefined,
     });
-  }
-
-  /**
-   * Returns the recorders that the head of the journal names, and the current recorders with the tags in the
-   * head.
-   */
-  async #recordersOf({ recorders, recorderTags }: JournalHead): Promise<readonly string[]> {
-    if (recorderTags.length === 0) return recorders;
-    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RESOLVE_MS)]);
-    const found = await this.#options.resolveRecorderTags?.(recorderTags, signal).catch(() => []);
-    return [...new Set([...recorders, ...(found ?? [])])];
   }
 
   /** Does not rename these files, so that a process of a newer version can read them. */

@@ -11,7 +11,8 @@ import {
   loadJournalKey,
   type JournalKey,
 } from '../../../src/recording/journal/journal-key.ts';
-import { Journals, type Deliverer } from '../../../src/recording/journal/journals.ts';
+import { Journals, type Deliverer, type JournalOptions } from '../../../src/recording/journal/journals.ts';
+import { findRecorders } from '../../../src/recording/find-recorders.ts';
 import type { LateEnd, LateEvents } from '../../../src/recording/late-end.ts';
 import { SEGMENT_BYTES } from '../../../src/recording/journal/session-journal.ts';
 import { Preamble } from '../../../src/recording/preamble.ts';
@@ -44,7 +45,11 @@ const silent: LateEvents = {
 };
 
 /** Opens the journals of one process. All intervals are so long that no timer runs during a test. */
-async function open(with_: JournalKey = key, log = createSilentLogger()): Promise<Journals> {
+async function open(
+  with_: JournalKey = key,
+  log = createSilentLogger(),
+  findRecorders?: JournalOptions['findRecorders'],
+): Promise<Journals> {
   reported.length = 0;
   const journals = await Journals.open({
     directory,
@@ -55,6 +60,7 @@ async function open(with_: JournalKey = key, log = createSilentLogger()): Promis
     eventsOf: () => silent,
     signMs: MANY,
     noteMs: MANY,
+    ...(findRecorders === undefined ? {} : { findRecorders }),
   });
   closers.push(() => journals.close());
   return journals;
@@ -279,6 +285,33 @@ describe('journals that a process left', () => {
       expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
     },
   );
+
+  it('are delivered only to recorders that still have their tag', async () => {
+    const [address, tagsOf] = ['192.0.2.1:80', { '192.0.2.1:80': ['tag:recorder'] }];
+    const first = await open();
+    const journal = first.begin({
+      sessionId: 's1',
+      recorders: [address],
+      recorderTags: [],
+      tagsOf,
+      about: {},
+    });
+    journal.append(0, utf8(HEADER), new Preamble());
+    await first.close();
+    let tags: readonly string[] = ['tag:recorder'];
+    const carriesTag = async (_address: string, wanted: readonly string[]): Promise<boolean> =>
+      wanted.some((tag) => tags.includes(tag));
+    const next = await open(key, createSilentLogger(), (named, signal) =>
+      findRecorders(named, { carriesTag }, signal),
+    );
+    const deliverer = createDeliverer();
+    next.start(deliverer);
+    await next.look();
+    const find = deliverer.ends[0]!.find!;
+    expect(await find(new AbortController().signal)).toEqual([address]);
+    tags = ['tag:laptop'];
+    await expect(find(new AbortController().signal)).rejects.toThrow('is no node with tag:recorder');
+  });
 
   it('wait on disk until there is room in memory', async () => {
     await leaveSession();
