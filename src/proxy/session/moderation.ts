@@ -75,18 +75,20 @@ export class Moderation {
     return true;
   }
 
+  /** True if the watcher of an order is a moderator, and there are not too many watchers. */
+  accepts({ watcher }: SessionOrder): boolean {
+    return watcher !== undefined && this.#refusalOf(watcher) === undefined;
+  }
+
   /** Handles the first order of a watcher. Starts the session if every rule has a moderator who watches. */
   watch(order: SessionOrder): void {
     const { watcher } = order;
     if (this.#state === 'over' || watcher === undefined) return;
+    const { session } = this.#options;
+    const refusal = this.#refusalOf(watcher);
+    if (refusal !== undefined) return session.order({ ...order, action: 'leave', reason: refusal });
     const key = keyOf(watcher);
-    const known = this.#watching.get(key);
-    const { rules, owner, session } = this.#options;
-    if (!rules.some((rule) => isModerator(rule, owner, watcher)))
-      return session.order({ ...order, action: 'leave', reason: 'you are no moderator of this session' });
-    if (known === undefined && this.#watching.size >= MAX_WATCHERS)
-      return session.order({ ...order, action: 'leave', reason: `${MAX_WATCHERS} viewers watch it already` });
-    clearTimeout(known?.lease);
+    clearTimeout(this.#watching.get(key)?.lease);
     const lease = setTimeout(() => this.#left(key), this.#limits.leaseMs);
     this.#watching.set(key, { order, watcher, lease });
     session.order(order);
@@ -108,6 +110,14 @@ export class Moderation {
     const { rules, owner } = this.#options;
     const watchers = [...this.#watching.values()];
     return rules.every((rule) => watchers.some(({ watcher }) => isModerator(rule, owner, watcher)));
+  }
+
+  #refusalOf(watcher: SessionWatcher): string | undefined {
+    const { rules, owner } = this.#options;
+    if (!rules.some((rule) => isModerator(rule, owner, watcher)))
+      return 'you are no moderator of this session';
+    const isFull = this.#watching.size >= MAX_WATCHERS && !this.#watching.has(keyOf(watcher));
+    return isFull ? `${MAX_WATCHERS} viewers watch it already` : undefined;
   }
 
   #left(key: string): void {

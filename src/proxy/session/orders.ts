@@ -16,7 +16,7 @@ import type { Relay } from './relay.ts';
 const MAX_PAUSE_MS = 5 * 60_000;
 /**
  * Maximum number of orders of one session. Each confirmation stays in memory until the recorder has
- * acknowledged it.
+ * acknowledged it. Refused watchers count separately, because any viewer can cause them.
  */
 const MAX_ORDERS = 256;
 
@@ -24,7 +24,7 @@ export interface OrderedSession {
   readonly session: Pick<RecordingSession, 'order'>;
   readonly upload: Pick<RecorderUpload, 'onOrder' | 'lost'>;
   /** Undefined if the session is not moderated. */
-  readonly moderation?: Pick<Moderation, 'watch' | 'repeat'> | undefined;
+  readonly moderation?: Pick<Moderation, 'watch' | 'repeat' | 'accepts'> | undefined;
 }
 
 /**
@@ -38,7 +38,7 @@ export function followOrders(
   maxPauseMs: number = MAX_PAUSE_MS,
 ): () => void {
   let isStopped = false;
-  let count = 0;
+  const isWithinLimit = limitOrders(moderation);
   let pause: NodeJS.Timeout | undefined;
   let hold: NodeJS.Timeout | undefined;
   const resume = (): void => {
@@ -58,8 +58,7 @@ export function followOrders(
     end(new TailcastError('SESSION_ENDED', `${by}: no viewer resumed it in time`));
   upload.onOrder((given) => {
     if (given.action === 'watch' && moderation?.repeat(given) === true) return;
-    count += 1;
-    if (isStopped || (count > MAX_ORDERS && given.action !== 'end')) return;
+    if (isStopped || !isWithinLimit(given)) return;
     // The texts are sanitized because the user sees them and the recorder may be compromised.
     const order = { ...given, by: safeLine(given.by), reason: safeLine(given.reason) };
     if (order.action === 'watch') {
@@ -91,6 +90,16 @@ export function followOrders(
     isStopped = true;
     clearTimeout(pause);
     clearTimeout(hold);
+  };
+}
+
+/** Returns a function that counts orders. The function returns false for an order to ignore. */
+function limitOrders(moderation: OrderedSession['moderation']): (order: SessionOrder) => boolean {
+  const counts = { accepted: 0, refused: 0 };
+  return (order) => {
+    const isRefused = order.action === 'watch' && moderation?.accepts(order) !== true;
+    const count = (counts[isRefused ? 'refused' : 'accepted'] += 1);
+    return count <= MAX_ORDERS || order.action === 'end';
   };
 }
 

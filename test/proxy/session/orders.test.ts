@@ -255,6 +255,21 @@ describe('a gateway', () => {
     expect(steps.at(-1)).toContain('carol@example.com');
   });
 
+  it.each([
+    ['of a session that is not moderated', undefined],
+    [
+      'by viewers who are no moderators',
+      { accepts: () => false, repeat: () => false, watch: (): undefined => undefined },
+    ],
+  ])('follows a rule after very many requests to watch, %s', (_, moderation) => {
+    const { steps, stop, give } = follow(undefined, undefined, moderation);
+    for (let order = 0; order < 1000; order += 1) give('watch');
+    expect(steps.length).toBeLessThanOrEqual(256);
+    give('hold', 'rule aws-key');
+    stop();
+    expect(steps.slice(-2)).toEqual(['hold rule aws-key', 'paused']);
+  });
+
   it('holds a session until a viewer resumes it, also after the end of a pause', async () => {
     const { steps, stop, give, resumed } = follow(50);
     give('hold', 'rule aws-key');
@@ -286,6 +301,7 @@ describe('a gateway', () => {
   it('does not count the repetitions of a watcher', () => {
     const watched: string[] = [];
     const { give, stop } = follow(undefined, undefined, {
+      accepts: () => true,
       repeat: () => watched.push('repeated') > 1,
       watch: () => void watched.push('first'),
     });
