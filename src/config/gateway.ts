@@ -73,7 +73,7 @@ export const GATEWAY_SETTINGS = {
     false,
   ),
   claimableGroups: listSetting(
-    'groups that grants may give to callers; a name may end with *; default: all groups',
+    'groups that grants may give to callers (and no users); a name may end with *; default: all',
     '<groups>',
   ),
   hostNames: listSetting(

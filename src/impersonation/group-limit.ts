@@ -14,11 +14,22 @@ export function reservedGroups(groups: readonly string[]): readonly string[] {
 }
 
 /**
- * @param claimable names, each of which may end with `*`. An empty list allows any group
- * @throws TailcastError `POLICY_REFUSED` that names the first group that is not allowed
+ * @param claimable names, each of which may end with `*`. An empty list allows any group and user
+ * @param rules rules of access on request. A user that a rule names may have any rights, so a list allows none
+ * @throws TailcastError `POLICY_REFUSED` that names the first group or user that is not allowed
  */
-export function requireClaimable(claimable: readonly string[], groups: readonly string[]): void {
+export function requireClaimable(
+  claimable: readonly string[],
+  groups: readonly string[],
+  rules: readonly { readonly users: readonly string[] }[] = [],
+): void {
   if (claimable.length === 0) return;
+  const [user] = rules.flatMap(({ users }) => users);
+  if (user !== undefined)
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      `a grant names the user ${user}, but this gateway may claim only groups (claimableGroups)`,
+    );
   const excess = groups.find((group) => !claimable.some((name) => covers(name, group)));
   if (excess !== undefined) {
     throw new TailcastError(

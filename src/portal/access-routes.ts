@@ -30,7 +30,7 @@ const VERDICTS: ReadonlyMap<string, AccessVerdict> = new Map([
 ]);
 
 export interface AccessDeps {
-  /** Source of access requests; undefined in `noauth` mode. */
+  /** Source of access requests; undefined if the gateway stores none. */
   readonly access?: AccessRequests | undefined;
   /** Returns the clusters of the gateway. Undefined if the gateway serves only one cluster. */
   readonly clusters?: (() => Iterable<GatedCluster>) | undefined;
@@ -44,7 +44,7 @@ export function registerAccess(
 ): void {
   const requests = (): AccessRequests => {
     if (access !== undefined) return access;
-    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'the gateway stores no access requests');
   };
   const answer = (reply: FastifyReply, body: object): FastifyReply =>
     reply.headers(DATA_HEADERS).header('cache-control', 'no-store').send(body);

@@ -4,8 +4,11 @@ import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
 import type { NewRequest } from '../../src/access/requests.ts';
+import { createGate, type Admission, type GateDeps } from '../../src/proxy/gate/gate.ts';
+import { createRechecks } from '../../src/proxy/gate/recheck.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
 import {
   as,
   COLLECTION,
@@ -356,6 +359,42 @@ describe('one person', () => {
   });
 });
 
+/** Sends a request to a gate with its own dependencies. */
+function admit(
+  caller: Identity,
+  deps: Partial<GateDeps>,
+  method: string,
+  target: string,
+  headers: readonly string[] = [],
+): Promise<Admission> {
+  const gate = createGate({
+    mode: 'auth',
+    identities: { whois: async () => caller },
+    upstreamHost: 'kubernetes.test',
+    authorization: async () => 'Bearer gateway',
+    nowMs: () => 0,
+    createId: () => 'id',
+    ...deps,
+  });
+  const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+  const rawHeaders = ['Host', 'gateway.ts.net', ...headers];
+  return gate.admit({ method, target, rawHeaders, peer, upgrade: target.includes('/exec') }, signal);
+}
+
+it.each([true, false])(
+  'J15 a requested user is refused if claimableGroups limits grants (request headers: %s)',
+  async (requestHeader) => {
+    const caller = user('alice', [{ request: { users: ['cluster-admin@example.com'] } }]);
+    const { access } = rig.gateway(caller);
+    const deps = { elevations: access, requestHeader };
+    const headers = ['Impersonate-User', 'cluster-admin@example.com'];
+    expect((await admit(caller, deps, 'GET', PODS, headers)).elevation).toBeDefined();
+    const limited = { ...deps, claimableGroups: ['devs'] };
+    const { code } = await refusalOf(admit(caller, limited, 'GET', PODS, headers));
+    expect(code).toBe('POLICY_REFUSED');
+  },
+);
+
 describe('a rule about writes', () => {
   const rules = [{ request: { writes: true }, approvers: RULE.approvers }, RULE];
   const agent = user('agent', rules);
@@ -377,6 +416,40 @@ describe('a rule about writes', () => {
     expect((await gateway.ask('GET', PODS, ...headers)).elevation).toBeUndefined();
     await gateway.access.decide(id, 'approved', decider(bob), signal);
     expect((await gateway.ask('DELETE', `${PODS}/p`, ...headers)).elevation?.id).toBe(id);
+  });
+
+  it.each([
+    ['its own groups and a requested group', as('devs', 'log-readers')],
+    ['a requested group', as('log-readers')],
+    ['a requested user', ['Impersonate-User', 'deployer']],
+  ])('J12 applies to a caller who names %s', async (_whom, headers) => {
+    const free = { request: { groups: ['log-readers'], users: ['deployer'] } };
+    const gateway = rig.gateway(user('agent', [...rules, free]));
+    const id = await pendingId(gateway.ask('DELETE', `${PODS}/p`, ...headers));
+    expect(await pendingId(gateway.ask('GET', `${PODS}/p/exec?command=sh&stdout=1`, ...headers))).toBe(id);
+    expect((await gateway.ask('GET', PODS, ...headers)).elevation?.writes).toBeUndefined();
+    await gateway.access.decide(id, 'approved', decider(bob), signal);
+    const admission = await gateway.ask('DELETE', `${PODS}/p`, ...headers);
+    expect(admission.elevation?.writes?.id).toBe(id);
+    const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+    await gateway.gate.confirm(admission, peer, signal);
+    const ends: string[] = [];
+    const rechecks = createRechecks({ gate: gateway.gate, elevations: gateway.access, monotonicMs: () => 0 });
+    rechecks.watch(admission, peer, ({ code }) => ends.push(code));
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    expect(ends).toEqual(['ACCESS_ENDED']);
+    expect((await refusalOf(gateway.gate.confirm(admission, peer, signal))).code).toBe('ACCESS_ENDED');
+    rechecks.close();
+  });
+
+  it.each([
+    ['a write', 'DELETE', []],
+    ['an exec', 'GET', []],
+    ['a requested group', 'GET', as('sre')],
+  ])('J12 refuses %s at a gateway that stores no access requests', async (_what, method, headers) => {
+    const { code } = await refusalOf(admit(agent, {}, method, `${PODS}/p/exec?command=sh&stdout=1`, headers));
+    expect(code).toBe('ACCESS_REQUEST_UNAVAILABLE');
+    expect((await admit(agent, {}, 'GET', PODS)).elevation).toBeUndefined();
   });
 
   it.each([

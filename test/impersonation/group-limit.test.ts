@@ -29,6 +29,13 @@ describe('the limit of a gateway', () => {
     expect(() => requireClaimable(claimable, groups)).not.toThrow();
   });
 
+  it('allows requested users only if it is empty', () => {
+    const rules = [{ users: [] }, { users: ['admin@example.com'] }];
+    expect(() => requireClaimable([], [], rules)).not.toThrow();
+    expect(() => requireClaimable(['*'], [], rules.slice(0, 1))).not.toThrow();
+    expect(() => requireClaimable(['*'], [], rules)).toThrow('names the user admin@example.com');
+  });
+
   it.each<[string[], string[], string]>([
     [['devs'], ['devs', 'system:masters'], 'system:masters'],
     [['devs'], ['devs2'], 'devs2'],

@@ -3,8 +3,8 @@
  * with this access if it is granted.
  *
  * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named groups.
- * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to requests that run
- * with the caller's own rights, also if `--as` and `--as-group` name only the caller.
+ * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to every write of the
+ * caller. A write with requested groups or a requested user therefore needs two granted accesses.
  */
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation, refuseOtherIdentity } from '../../impersonation/apply.ts';
@@ -59,6 +59,8 @@ export interface Elevation {
   readonly enforceRecorder: boolean;
   /** Text of the `Warning` header. */
   readonly warning: string;
+  /** Granted writes, if the request is a write with requested groups or a requested user. */
+  readonly writes?: Elevation;
 }
 
 /** Source of granted access. `src/access` implements it. */
@@ -113,16 +115,21 @@ export async function elevate(
   signal: AbortSignal,
 ): Promise<Elevated> {
   const asOwn = { elevation: undefined, judged: false, impersonation: own, recording };
-  if (elevations === undefined || rules === undefined || own === undefined) return asOwn;
+  if (rules === undefined || own === undefined) return asOwn;
   const wish = wishOf(asked, own, rules);
   if (wish.kind === 'own') return { ...asOwn, judged: wish.judged };
+  if (elevations === undefined)
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'the gateway stores no access requests');
   const { ask, groups } = wish;
   const { info, host } = asked;
   const { command } = parseExecOptions(asked.target);
-  const elevation = await elevations.elevate(
-    { identity, cluster, own, rules, recording, ask, groups, info, command, host },
-    signal,
-  );
+  const petition = { identity, cluster, own, rules, recording, ask, groups, info, command, host };
+  const writes =
+    wish.needsWrites && !ask.writes
+      ? await elevations.elevate({ ...petition, ask: WRITES, groups: own.groups }, signal)
+      : undefined;
+  const granted = await elevations.elevate(petition, signal);
+  const elevation = writes === undefined ? granted : { ...granted, writes };
   return {
     elevation,
     judged: true,
@@ -139,20 +146,28 @@ export async function confirmElevation(
   signal: AbortSignal,
 ): Promise<void> {
   if (own === undefined || elevations === undefined) throw new TailcastError('ACCESS_ENDED');
-  await elevations.confirm(elevation, { identity, cluster, own, rules, recording }, signal);
+  const now = { identity, cluster, own, rules, recording };
+  await elevations.confirm(elevation, now, signal);
+  if (elevation.writes !== undefined) await elevations.confirm(elevation.writes, now, signal);
 }
 
 /**
  * - `own`: the request runs with the caller's own rights; `judged` is true if its impersonation headers
  *   were already checked
- * - `petition`: the request needs this access
+ * - `petition`: the request needs this access, and granted writes if `needsWrites` is true
  */
 type Wish =
   | { readonly kind: 'own'; readonly judged: boolean }
-  | { readonly kind: 'petition'; readonly ask: Ask; readonly groups: readonly string[] };
+  | {
+      readonly kind: 'petition';
+      readonly ask: Ask;
+      readonly groups: readonly string[];
+      readonly needsWrites: boolean;
+    };
 
 const OWN: Wish = { kind: 'own', judged: false };
 const OWN_JUDGED: Wish = { kind: 'own', judged: true };
+const WRITES: Ask = { groups: [], user: undefined, writes: true };
 
 /** Value of `--as` that stands for the caller. kubectl accepts `--as-group` only together with `--as`. */
 const SELF = 'me';
@@ -178,16 +193,18 @@ function wishOf(
 ): Wish {
   const named = namedIn(rawHeaders);
   const ask = named && askOf(named, own);
+  const needsWrites = !isRead(info, requestClass) && rules.some((rule) => rule.writes);
   if (named === undefined || ask === undefined || !rules.some((rule) => covers(rule, ask))) {
-    if (isRead(info, requestClass) || !rules.some((rule) => rule.writes)) return OWN;
+    if (!needsWrites) return OWN;
     // otherwise clients could avoid a rule about writes with headers that name themselves
     refuseOtherIdentity(rawHeaders, own);
-    return { kind: 'petition', ask: { groups: [], user: undefined, writes: true }, groups: own.groups };
+    return { kind: 'petition', ask: WRITES, groups: own.groups, needsWrites };
   }
   // kubectl sends impersonation headers also with discovery requests, and would not show why they were
   // rejected
   if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
-  return { kind: 'petition', ask, groups: [...named.groups].filter((group) => group !== EVERY_USER) };
+  const groups = [...named.groups].filter((group) => group !== EVERY_USER);
+  return { kind: 'petition', ask, groups, needsWrites };
 }
 
 /** Returns the named access that the caller does not have. */
@@ -259,7 +276,11 @@ function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass
  * Returns the recording policy of a request with granted access. A recorder stores an event about the
  * request, and the rule may enforce the recording.
  */
-function recordingOf(recording: RecordingPolicy, { enforceRecorder }: Elevation): RecordingPolicy {
+function recordingOf(
+  recording: RecordingPolicy,
+  { enforceRecorder: own, writes }: Elevation,
+): RecordingPolicy {
+  const enforceRecorder = own || writes?.enforceRecorder === true;
   if (recording.mode !== 'off')
     return { ...recording, mode: enforceRecorder ? 'failClosed' : recording.mode, events: true };
   return enforceRecorder ? { mode: 'failClosed', recorders: [], recorderTags: [], events: true } : recording;

@@ -152,8 +152,8 @@ export interface GateDeps {
    */
   readonly reviews?: AccessReviews | undefined;
   /**
-   * Source of access on request; only in `auth` mode. By default, rules about access on request have no
-   * effect.
+   * Source of access on request; only in `auth` mode. By default, requests that need granted access are
+   * refused.
    */
   readonly elevations?: Elevations | undefined;
   /**
@@ -356,8 +356,8 @@ function requireToken(token: string | undefined, { rawHeaders }: InboundRequest)
 }
 
 /**
- * Evaluates the grants of each identity once. Throws like `assess`. Also throws for groups that `claimableGroups` does
- * not allow.
+ * Evaluates the grants of each identity once. Throws like `assess`. Also throws for groups and users that
+ * `claimableGroups` does not allow.
  */
 function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding {
   const standings = new WeakMap<Identity, CallerStanding>();
@@ -368,7 +368,7 @@ function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding
     const standing = assess(identity, deps.mode, deps.cluster);
     const requestable = standing.access?.flatMap((rule) => rule.groups) ?? [];
     const groups = [...(standing.impersonation?.groups ?? []), ...requestable];
-    requireClaimable(deps.claimableGroups ?? [], groups);
+    requireClaimable(deps.claimableGroups ?? [], groups, standing.access);
     for (const group of reservedGroups(groups)) {
       const isNamed = deps.claimableGroups?.includes(group) === true;
       if (!isNamed && deps.requestHeader === true) {

@@ -115,13 +115,12 @@ export function createRechecks(options: RecheckOptions): Rechecks {
       };
       entries.add(entry);
       const { elevation } = admission;
-      const unwatch =
-        elevation === undefined
-          ? undefined
-          : options.elevations?.watch(elevation.id, (error) => finish(entry, error));
+      const unwatch = [elevation, elevation?.writes].flatMap((one) =>
+        one === undefined ? [] : options.elevations?.watch(one.id, (error) => finish(entry, error)),
+      );
       return () => {
         entries.delete(entry);
-        unwatch?.();
+        for (const stop of unwatch) stop?.();
       };
     },
     close() {
