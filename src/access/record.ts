@@ -3,7 +3,7 @@
  * object that a person or program wrote to the API server has no effect. The signature covers the uid of the
  * object. A copy of an object is therefore invalid, even in another cluster.
  */
-import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
+import { createHmac, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -133,4 +133,10 @@ export function isRequester({ requester }: AccessRecord, identity: Identity): bo
     requester.userId === userId &&
     requester.name === name
   );
+}
+
+const ID_LETTERS = 'abcdefghjkmnpqrstvwxyz23456789';
+
+export function newRequestId(): string {
+  return Array.from({ length: 10 }, () => ID_LETTERS[randomInt(ID_LETTERS.length)]).join('');
 }

@@ -3,7 +3,6 @@
  *
  * If a request cannot be checked, the access counts as not granted.
  */
-import { randomInt } from 'node:crypto';
 import { errorText, TailcastError } from '../errors.ts';
 import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
 import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
@@ -14,6 +13,7 @@ import { blocked, describeRequest, ended, flagsOf, pending, accessRefused } from
 import {
   isRequester,
   mayBeSamePerson,
+  newRequestId,
   personOf,
   type AccessRecord,
   type AccessDecision,
@@ -71,7 +71,7 @@ export interface NewRequest extends Petitioner {
   readonly user: string | undefined;
   readonly writes: boolean;
   readonly reason: string;
-  /** Requested duration. Requested duration; undefined for the default. */
+  /** Requested duration; undefined for the default. */
   readonly durationMs: number | undefined;
 }
 
@@ -93,6 +93,8 @@ export class AccessRequests implements Elevations {
   readonly #deps: AccessRequestsDeps;
   readonly #store: RequestStore;
   readonly #creating = new Map<string, Promise<AccessRecord>>();
+  /** New records that the store does not contain yet. */
+  readonly #unstored = new Set<AccessRecord>();
 
   constructor(deps: AccessRequestsDeps) {
     this.#deps = deps;
@@ -336,28 +338,31 @@ export class AccessRequests implements Elevations {
   async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal): Promise<AccessRecord> {
     const record = this.#recordFor(wanted, rule);
     const step = record.state === 'granted' ? 'granted' : 'requested';
-    await this.#store.create(record, () => this.#record({ step, record, by: record.requester }), signal);
+    this.#unstored.add(record);
+    await this.#store
+      .create(record, () => this.#record({ step, record, by: record.requester }), signal)
+      .finally(() => this.#unstored.delete(record));
     return record;
   }
 
   /** Returns the record of a new request. @throws TailcastError for a request that the rule does not allow */
   #recordFor(wanted: NewRequest, rule: AccessRule): AccessRecord {
-    const { unixMs } = this.#deps;
     const { durationMs = Math.min(DEFAULT_DURATION_MS, rule.maxDurationMs) } = wanted;
-    const createdMs = unixMs();
+    const createdMs = this.#deps.unixMs();
     const reason = checkReason(wanted.reason);
     if (durationMs > rule.maxDurationMs)
       throw accessRefused(`the access may last at most ${Math.round(rule.maxDurationMs / 60_000)} minutes`);
     if (rule.requireReason && reason === '') throw accessRefused('a reason is required');
     const requester = personOf(wanted.identity);
-    const own = this.#store.all.filter((one) => mayBeSamePerson(one.requester, requester));
+    const all = [...this.#store.all, ...this.#unstored];
+    const own = all.filter((one) => mayBeSamePerson(one.requester, requester));
     if (own.filter((one) => stateAt(one, createdMs) === 'pending').length >= MAX_PENDING_PER_PERSON)
       throw accessRefused(`${MAX_PENDING_PER_PERSON} of your requests wait for a decision`);
     if (own.length >= MAX_KEPT_PER_PERSON)
       throw accessRefused(`you sent ${MAX_KEPT_PER_PERSON} requests; the oldest are removed after 7 days`);
     const isGranted = isImmediate(rule);
     return {
-      id: newId(),
+      id: newRequestId(),
       revision: 1,
       state: isGranted ? 'granted' : 'pending',
       requester,
@@ -480,10 +485,4 @@ function checkReason(reason: string): string {
   if (/[\p{C}\p{Zl}\p{Zp}]/u.test(reason))
     throw accessRefused('the reason has characters that cannot be printed');
   return reason.trim();
-}
-
-const ID_LETTERS = 'abcdefghjkmnpqrstvwxyz23456789';
-
-function newId(): string {
-  return Array.from({ length: 10 }, () => ID_LETTERS[randomInt(ID_LETTERS.length)]).join('');
 }

@@ -229,6 +229,16 @@ describe('one person', () => {
     await access.request(wish(['sre'], { identity: alice }), signal);
   });
 
+  it('J9 has at most 20 pending requests, also if all are sent at the same time', async () => {
+    const { access, steps } = rig.gateway(mallory);
+    const rules = parseAccessRules(user('mallory', [RULE]).capabilities);
+    const all = await Promise.allSettled(
+      Array.from({ length: 30 }, () => access.request(wish(['sre'], { rules }), signal)),
+    );
+    expect(all.filter(({ status }) => status === 'fulfilled')).toHaveLength(20);
+    expect([steps.length, rig.api.objects.size]).toEqual([20, 20]);
+  });
+
   it.each([
     ['for one more group', ['sre', 'dba'], mallory],
     ['at another node', ['sre'], { ...mallory, nodeId: 'nphone' }],
