@@ -341,8 +341,11 @@ const PEM_KEY = new RegExp(
 );
 /** A value that a shell replaces with the output of a command. */
 const COMMAND_OUTPUT = /^["']?(?:\$\(|`)/;
-/** Text that may run a command, because a shell may split it. */
-const MAY_BE_COMMAND = /[\s;|&`]|[$<>]\(/;
+/**
+ * Text that may run a command, because a shell may split it or an interpreter may call a function. A reference to one
+ * variable is no such text.
+ */
+const MAY_BE_COMMAND = /^(?!["']?\$(?:\w+|\{\w+\})["']?$)[^]*?[\s;|&`$(]/;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
 /** Maximum number of lines in a PEM key. A longer block does not count as a key. */
 const MAX_PEM_LINES = 200;

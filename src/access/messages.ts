@@ -2,7 +2,7 @@
 import { TailcastError } from '../errors.ts';
 import { KubeRefusal } from '../operator/kube-client.ts';
 import type { Petition } from '../proxy/gate/elevation.ts';
-import { replaceSecretWords } from '../secrets.ts';
+import { showWords } from '../secrets.ts';
 import type { AccessRecord } from './record.ts';
 import { describeDecision } from './request-object.ts';
 
@@ -10,19 +10,24 @@ const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes'
 
 const MAX_DESCRIPTION = 300;
 
-/** Returns a description of a pending request for its requester: one line, without secrets. */
+/**
+ * Returns a description of the first call of a request for its approvers: one line, without secrets. A mark shows that
+ * the text is incomplete, because a caller chooses the words.
+ */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;
   const kind = [resource, subresource].filter((part) => part !== '').join('/');
   const words = info.isResourceRequest
     ? [verb, kind, name, ...(namespace === '' ? [] : ['in', namespace])]
     : [verb, path];
-  const program = command.length === 0 ? '' : `: ${replaceSecretWords(command).join(' ')}`;
-  const text = `first request: ${words.filter((word) => word !== '').join(' ')}${program}`;
-  return text
-    .replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '\ufffd')
-    .slice(0, MAX_DESCRIPTION)
-    .toWellFormed();
+  const shown = showWords(command);
+  const program = command.length === 0 ? '' : `: ${shown.words.join(' ')}`;
+  const mark = shown.hidesCommand ? ' (a hidden part may be a command)' : '';
+  const text = `first request${mark}: ${words.filter((word) => word !== '').join(' ')}${program}`;
+  const more = text.length - MAX_DESCRIPTION;
+  const end = more > 0 ? `… (${more} more characters)` : '';
+  const line = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '\ufffd').slice(0, MAX_DESCRIPTION);
+  return `${line.toWellFormed()}${end}`;
 }
 
 /** Returns the error for a request that does not have enough approvals yet. */

@@ -453,6 +453,32 @@ describe('the body of an event', () => {
     expect(read('{"spec":{"a":[{"b":1,"b":2}]}}')).toBe('a member is repeated');
   });
 
+  const unreadOf = (...command: readonly string[]): string | undefined => {
+    const pod = { spec: { containers: [{ name: 'c', image: 'busybox', command }] } };
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    return redactBody(info, utf8(JSON.stringify(pod)), false).unread;
+  };
+
+  it.each([
+    ['a shell splits at spaces', 'sh', '-c', "env TOKEN='abcd touch /tmp/x'"],
+    ['a shell splits at a variable', 'sh', '-c', 'env TOKEN=abcd${IFS}touch${IFS}/tmp/x'],
+    ['a shell splits at a variable without braces', 'sh', '-c', 'env TOKEN=abcd$IFS"/tmp/x"'],
+    ['a shell decodes', 'sh', '-c', "eval TOKEN=abcd$'\\x3b'reboot"],
+    ['Python calls', 'python3', '-c', 'password=exec((0x70).to_bytes(1).decode())'],
+  ])('is unread if a secret may be a command that %s', (_what, ...command) => {
+    expect(unreadOf(...command)).toContain('may contain a command');
+  });
+
+  it.each([
+    ['a password', 'sh', '-c', 'env TOKEN=abcd-efgh app'],
+    ['a variable', 'sh', '-c', 'app --token ${TOKEN}'],
+    ['a variable without braces', 'sh', '-c', 'PASSWORD=$TOKEN app'],
+    ['a quoted variable', 'sh', '-c', 'app --password "$PASSWORD"'],
+    ['a variable of Kubernetes', 'app', '--password=$(PASSWORD)'],
+  ])('is read if a secret is %s', (_what, ...command) => {
+    expect(unreadOf(...command)).toBeUndefined();
+  });
+
   it.each([
     [[{ op: 'copy', from: '/metadata/annotations/x', path: '/spec/containers/0/command/2' }], false],
     [[{ op: 'move', from: '/metadata/labels/x', path: '/spec/containers/0' }], false],
