@@ -14,6 +14,10 @@ const REQUEST = z.object({
   access: z.string(),
   requester: z.string(),
   node: z.string(),
+  /** Cluster of the request; absent if the gateway serves only one cluster. */
+  cluster: z.string().exactOptional(),
+  /** Namespaces of the access; empty for all. */
+  namespaces: z.array(z.string()),
   reason: z.string(),
   durationSeconds: z.number(),
   /** End of the granted access, or of the time to decide about a pending request. */
@@ -112,12 +116,19 @@ async function report(request: Request, options: Options, { stdout }: CommandCon
 }
 
 function lineOf(request: Request): string {
-  const { id, state, access, requester, reason, decisions } = request;
-  const by = decisions.map(
-    (one) => `${one.verdict} by ${one.by}${one.reason === '' ? '' : ` (${one.reason})`}`,
-  );
-  const texts = [id, state, access, requester, timeOf(request), ...by, reason === '' ? '' : `"${reason}"`];
+  const { id, state, access, requester, cluster, namespaces, reason, decisions } = request;
+  const by = decisions.map((one) => [`${one.verdict} by ${one.by}`, quoted(one.reason)].join(' ').trim());
+  const place = [
+    ...(cluster === undefined ? [] : [`cluster ${cluster}`]),
+    ...(namespaces.length === 0 ? [] : [`namespaces ${namespaces.join(', ')}`]),
+  ];
+  const texts = [id, state, access, ...place, requester, timeOf(request), ...by, quoted(reason)];
   return plain(texts.filter((text) => text !== '').join('  '));
+}
+
+/** Returns a text in quotes, so that it cannot imitate the other parts of the line. */
+function quoted(text: string): string {
+  return text === '' ? '' : JSON.stringify(text);
 }
 
 function timeOf({ state, durationSeconds, expiresAt }: Request): string {
