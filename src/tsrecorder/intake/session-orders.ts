@@ -17,7 +17,10 @@ import {
  * viewers get a result.
  */
 const CONFIRM_MS = 5_000;
-/** Maximum number of unconfirmed orders of one session, except orders to end it. */
+/**
+ * Maximum number of unconfirmed orders of one session, except orders to end it. Orders to watch count separately,
+ * because they need no right and may not block the hold of a rule.
+ */
 const MAX_PENDING = 16;
 /** Maximum number of unconfirmed orders of one viewer. */
 const MAX_PENDING_OF_VIEWER = 4;
@@ -26,6 +29,7 @@ const MAX_WATCHERS = 64;
 
 interface Pending {
   readonly by: string;
+  readonly isWatch: boolean;
   readonly resolve: () => void;
   readonly reject: (error: TailcastError) => void;
 }
@@ -96,18 +100,18 @@ export class SessionOrders implements LiveOrders {
     const send = this.#send;
     if (send === undefined) throw this.#refusal();
     const { action, by } = wanted;
-    const own = [...this.#pending.values()].filter((pending) => pending.by === by).length;
-    if (own >= MAX_PENDING_OF_VIEWER || (this.#pending.size >= MAX_PENDING && action !== 'end'))
-      throw new TailcastError(
-        'ORDER_UNCONFIRMED',
-        `${this.#pending.size} orders wait for the gateway already`,
-      );
+    const isWatch = action === 'watch';
+    const pending = [...this.#pending.values()];
+    const own = pending.filter((one) => one.by === by).length;
+    const alike = pending.filter((one) => one.isWatch === isWatch).length;
+    if (own >= MAX_PENDING_OF_VIEWER || (alike >= MAX_PENDING && action !== 'end'))
+      throw new TailcastError('ORDER_UNCONFIRMED', `${pending.length} orders wait for the gateway already`);
     const order = { ...wanted, id: randomUUID() };
     const confirmed = Promise.withResolvers<void>();
     const deadline = createDeadline(this.#confirmMs, () =>
       confirmed.reject(new TailcastError('ORDER_UNCONFIRMED', `no answer for ${this.#confirmMs / 1000} s`)),
     );
-    this.#pending.set(order.id, { ...confirmed, by });
+    this.#pending.set(order.id, { ...confirmed, by, isWatch });
     try {
       send(order);
       await confirmed.promise;

@@ -107,6 +107,17 @@ describe('a gateway that confirms nothing', () => {
     expect(sent).toHaveLength(16);
   });
 
+  it('gets the hold of a rule although 16 orders to watch wait', async () => {
+    const orders = new SessionOrders(20);
+    const sent: SessionOrder[] = [];
+    orders.attach((order) => void sent.push(order));
+    const watch = (index: number) => orders.watch(`viewer ${index}`, { nodeId: `n${index}` });
+    const waiting = Array.from({ length: 17 }, (_, index) => watch(index));
+    const held = orders.give({ action: 'hold', by: 'rule aws-key', reason: '' });
+    expect(sent.map(({ action }) => action)).toEqual([...Array<string>(16).fill('watch'), 'hold']);
+    await Promise.allSettled([...waiting, held]);
+  });
+
   it('gets at most 4 orders of a viewer, so that another viewer can end the session', async () => {
     const orders = new SessionOrders(1_000);
     const sent: SessionOrder[] = [];
