@@ -462,6 +462,15 @@ describe('a rule about writes', () => {
     expect((await admit(agent, {}, 'GET', PODS)).elevation).toBeUndefined();
   });
 
+  it('J12 refuses writes at a gateway without impersonation', async () => {
+    const { code } = await refusalOf(admit(agent, { mode: 'noauth' }, 'DELETE', `${PODS}/p`));
+    expect(code).toBe('ACCESS_REQUEST_UNAVAILABLE');
+    const named = ['Impersonate-User', 'me', 'Impersonate-Group', 'sre'];
+    expect((await admit(agent, { mode: 'noauth' }, 'GET', PODS, named)).elevation).toBeUndefined();
+    const other = user('alice', [RULE]);
+    expect((await admit(other, { mode: 'noauth' }, 'DELETE', `${PODS}/p`)).elevation).toBeUndefined();
+  });
+
   it.each([
     ['some of its groups', ['Impersonate-User', agent.login]],
     ['a user without a rule', ['Impersonate-User', 'root', 'Impersonate-Group', 'devs']],

@@ -115,7 +115,11 @@ export async function elevate(
   signal: AbortSignal,
 ): Promise<Elevated> {
   const asOwn = { elevation: undefined, judged: false, impersonation: own, recording };
-  if (rules === undefined || own === undefined) return asOwn;
+  if (rules === undefined) return asOwn;
+  if (own === undefined) {
+    if (!needsGrantedWrites(asked, rules)) return asOwn;
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
+  }
   const wish = wishOf(asked, own, rules);
   if (wish.kind === 'own') return { ...asOwn, judged: wish.judged };
   if (elevations === undefined)
@@ -193,7 +197,7 @@ function wishOf(
 ): Wish {
   const named = namedIn(rawHeaders);
   const ask = named && askOf(named, own);
-  const needsWrites = !isRead(info, requestClass) && rules.some((rule) => rule.writes);
+  const needsWrites = needsGrantedWrites({ info, requestClass }, rules);
   if (named === undefined || ask === undefined || !rules.some((rule) => covers(rule, ask))) {
     if (!needsWrites) return OWN;
     // otherwise clients could avoid a rule about writes with headers that name themselves
@@ -205,6 +209,13 @@ function wishOf(
   if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
   const groups = [...named.groups].filter((group) => group !== EVERY_USER);
   return { kind: 'petition', ask, groups, needsWrites };
+}
+
+function needsGrantedWrites(
+  { info, requestClass }: Pick<AskedRequest, 'info' | 'requestClass'>,
+  rules: readonly AccessRule[],
+): boolean {
+  return !isRead(info, requestClass) && rules.some((rule) => rule.writes);
 }
 
 /** Returns the named access that the caller does not have. */

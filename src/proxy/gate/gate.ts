@@ -412,7 +412,8 @@ function assess(
     cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
   // at a gateway with several clusters, a caller without a rule for this cluster must not get access
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
-  const access = mode === 'auth' ? parseAccessRules(capabilities) : [];
+  // without impersonation, no access can be granted, but writes that need granted access are refused
+  const access = parseAccessRules(capabilities).filter(({ writes }) => mode === 'auth' || writes);
   const moderation = parseModerationRules(capabilities);
   return {
     ...(access.length === 0 ? {} : { access }),
