@@ -229,119 +229,62 @@ describe("RequestInfo of Kubernetes' own cases", () => {
 
 describe('list options', () => {
   const list = '/apis/group/version/resource';
-  it.each<
-    [method: string, target: string, verb: string, name: string, fieldSelector: string, labelSelector: string]
-  >([
-    ['GET', list, 'list', '', '', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=name1`, 'list', 'name1', 'metadata.name=name1', ''],
+  it.each<[query: string, verb: string, name: string, fieldSelector: string, labelSelector?: string]>([
+    ['', 'list', '', ''],
+    ['fieldSelector=metadata.name=name1', 'list', 'name1', 'metadata.name=name1'],
+    ['watch=true&fieldSelector=metadata.name=name1', 'watch', 'name1', 'metadata.name=name1'],
+    ['fieldSelector=foo=bar&labelSelector=baz=qux', 'list', '', 'foo=bar', 'baz=qux'],
+    ['fieldSelector=metadata.name=name1,foo', 'list', '', 'metadata.name=name1,foo'],
+    ['fieldSelector=metadata.name=name1,foo&watch=true', 'watch', '', 'metadata.name=name1,foo'],
+    ['fieldSelector=metadata.name=name1,foo&watch=false', 'list', '', 'metadata.name=name1,foo'],
     [
-      'GET',
-      `${list}?watch=true&fieldSelector=metadata.name=name1`,
-      'watch',
-      'name1',
-      'metadata.name=name1',
-      '',
-    ],
-    ['GET', `${list}?fieldSelector=foo=bar&labelSelector=baz=qux`, 'list', '', 'foo=bar', 'baz=qux'],
-    ['GET', `${list}?fieldSelector=metadata.name=name1,foo`, 'list', '', 'metadata.name=name1,foo', ''],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=name1,foo&watch=true`,
-      'watch',
-      '',
-      'metadata.name=name1,foo',
-      '',
-    ],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=name1,foo&watch=false`,
-      'list',
-      '',
-      'metadata.name=name1,foo',
-      '',
-    ],
-    [
-      'DELETE',
-      `${list}?fieldSelector=foo=bar&labelSelector=baz=qux`,
-      'deletecollection',
-      '',
-      'foo=bar',
-      'baz=qux',
-    ],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=foo&fieldSelector=metadata.name=bar&labelSelector=foo=bar&labelSelector=foo=baz`,
+      'fieldSelector=metadata.name=foo&fieldSelector=metadata.name=bar&labelSelector=foo=bar&labelSelector=foo=baz',
       'list',
       'foo',
       'metadata.name=foo',
       'foo=bar',
     ],
-    ['GET', `${list}/name?fieldSelector=foo=bar&labelSelector=foo=bar`, 'get', 'name', '', ''],
-    [
-      'GET',
-      '/apis/group/version/watch/resource?fieldSelector=metadata.name=foo&labelSelector=foo=bar',
-      'watch',
-      '',
-      '',
-      '',
-    ],
-    [
-      'GET',
-      '/apis/group/version/watch/resource/name?fieldSelector=metadata.name=foo',
-      'watch',
-      'name',
-      '',
-      '',
-    ],
-    ['GET', `${list}?fieldSelector=metadata.name==x`, 'list', 'x', 'metadata.name==x', ''],
-    ['GET', `${list}?fieldSelector=metadata.name!=x`, 'list', '', 'metadata.name!=x', ''],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=b,metadata.name=a`,
-      'list',
-      'a',
-      'metadata.name=b,metadata.name=a',
-      '',
-    ],
-    ['GET', `${list}?fieldSelector=metadata.name=a%5C%2Cb`, 'list', 'a,b', 'metadata.name=a\\,b', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=a%5Cb`, 'list', '', 'metadata.name=a\\b', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=a/b`, 'list', '', 'metadata.name=a/b', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=..`, 'list', '', 'metadata.name=..', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=x&limit=x`, 'list', '', 'metadata.name=x', ''],
-    ['GET', `${list}?fieldSelector=metadata.name=x&limit=`, 'list', '', 'metadata.name=x', ''],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=x&limit=9223372036854775807`,
-      'list',
-      'x',
-      'metadata.name=x',
-      '',
-    ],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=x&timeoutSeconds=9223372036854775808`,
-      'list',
-      '',
-      'metadata.name=x',
-      '',
-    ],
-    [
-      'GET',
-      `${list}?fieldSelector=metadata.name=x&labelSelector=a%20in%20(b`,
-      'list',
-      '',
-      'metadata.name=x',
-      'a in (b',
-    ],
-    ['GET', `${list}?watch&timeoutSeconds=999999999`, 'watch', '', '', ''],
-    ['GET', `${list}?watch=true&watch=false`, 'watch', '', '', ''],
-    ['GET', `${list}?watch=false&watch=true`, 'list', '', '', ''],
-    ['HEAD', `${list}?watch=`, 'watch', '', '', ''],
-    ['GET', `${list}?watch=fal%C5%BFe`, 'list', '', '', ''],
-    ['GET', `${list}?watch=fal%C5%BFe&limit=x`, 'watch', '', '', ''],
-    ['POST', `${list}?watch=1`, 'create', '', '', ''],
-  ])('%s %s', (method, target, verb, name, fieldSelector, labelSelector) => {
-    expect(infoOf(method, target)).toMatchObject({ verb, name, fieldSelector, labelSelector });
+    ['fieldSelector=metadata.name==x', 'list', 'x', 'metadata.name==x'],
+    ['fieldSelector=metadata.name!=x', 'list', '', 'metadata.name!=x'],
+    ['fieldSelector=metadata.name=b,metadata.name=a', 'list', 'a', 'metadata.name=b,metadata.name=a'],
+    ['fieldSelector=metadata.name=a%5C%2Cb', 'list', 'a,b', 'metadata.name=a\\,b'],
+    ['fieldSelector=metadata.name=a%5Cb', 'list', '', 'metadata.name=a\\b'],
+    ['fieldSelector=metadata.name=a/b', 'list', '', 'metadata.name=a/b'],
+    ['fieldSelector=metadata.name=..', 'list', '', 'metadata.name=..'],
+    ['fieldSelector=metadata.name=x&limit=x', 'list', '', 'metadata.name=x'],
+    ['fieldSelector=metadata.name=x&limit=', 'list', '', 'metadata.name=x'],
+    ['fieldSelector=metadata.name=x&limit=9223372036854775807', 'list', 'x', 'metadata.name=x'],
+    ['fieldSelector=metadata.name=x&timeoutSeconds=9223372036854775808', 'list', '', 'metadata.name=x'],
+    ['fieldSelector=metadata.name=x&labelSelector=a%20in%20(b', 'list', '', 'metadata.name=x', 'a in (b'],
+    ['watch&timeoutSeconds=999999999', 'watch', '', ''],
+    ['watch=true&watch=false', 'watch', '', ''],
+    ['watch=false&watch=true', 'list', '', ''],
+    ['watch=fal%C5%BFe', 'list', '', ''],
+    ['watch=fal%C5%BFe&limit=x', 'watch', '', ''],
+  ])('GET with %s', (options, verb, name, fieldSelector, labelSelector = '') => {
+    const target = options === '' ? list : `${list}?${options}`;
+    expect(infoOf('GET', target)).toMatchObject({ verb, name, fieldSelector, labelSelector });
+  });
+
+  it('of a collection count for a DELETE', () => {
+    expect(infoOf('DELETE', `${list}?fieldSelector=foo=bar&labelSelector=baz=qux`)).toMatchObject({
+      verb: 'deletecollection',
+      name: '',
+      fieldSelector: 'foo=bar',
+      labelSelector: 'baz=qux',
+    });
+  });
+
+  const watch = '/apis/group/version/watch/resource';
+  it.each<[method: string, target: string, verb: string, name: string]>([
+    ['GET', `${list}/name?fieldSelector=foo=bar&labelSelector=foo=bar`, 'get', 'name'],
+    ['GET', `${watch}?fieldSelector=metadata.name=foo&labelSelector=foo=bar`, 'watch', ''],
+    ['GET', `${watch}/name?fieldSelector=metadata.name=foo`, 'watch', 'name'],
+    ['HEAD', `${list}?watch=`, 'watch', ''],
+    ['POST', `${list}?watch=1`, 'create', ''],
+  ])('%s %s has no selectors', (method, target, verb, name) => {
+    const selectors = { fieldSelector: '', labelSelector: '' };
+    expect(infoOf(method, target)).toMatchObject({ verb, name, ...selectors });
   });
 });
 
