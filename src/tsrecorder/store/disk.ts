@@ -239,8 +239,12 @@ async function listFiles(
     const path = join(entry.parentPath, entry.name);
     const parts = relative(folder, path).split(sep);
     if (entry.isDirectory() || parts.some((part) => part.startsWith('.'))) continue;
-    if (entry.isFile()) names.push(relative(directory, path).split(sep).join('/'));
-    else files.report(path);
+    if (!entry.isFile()) {
+      files.report(path);
+      continue;
+    }
+    const name = relative(directory, path).split(sep).join('/');
+    if (isDocumentName(name)) names.push(name);
   }
   return names.toSorted();
 }

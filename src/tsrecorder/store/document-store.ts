@@ -25,7 +25,8 @@ export interface DocumentStore {
   /** Writes a document durably, and replaces an existing one. @throws TailcastError `STORE_FAILED` */
   replaceDocument(name: string, content: Uint8Array): Promise<void>;
   /**
-   * Lists the names that start with `prefix`, sorted. The prefix ends with `/`.
+   * Lists the names that start with `prefix`, sorted. The prefix ends with `/`. Leaves out names that no recorder
+   * writes, such as backup files of editors and folder markers in a bucket.
    * @param maximum number of names after which the listing stops. Default: all names
    */
   listDocuments(prefix: string, maximum?: number): Promise<readonly string[]>;

@@ -110,7 +110,7 @@ function createDocuments(bucket: Bucket): DocumentStore {
     async listDocuments(prefix, maximum = Infinity) {
       const names: string[] = [];
       for await (const { objects } of bucket.list({ prefix: `${checked(prefix.slice(0, -1))}/` })) {
-        names.push(...objects.map(({ name }) => name));
+        names.push(...objects.map(({ name }) => name).filter(isDocumentName));
         if (names.length >= maximum) break;
       }
       return names.toSorted().slice(0, maximum);

@@ -41,6 +41,17 @@ describe('a directory', () => {
   });
 });
 
+describe('listing documents of a directory', () => {
+  it('leaves out names that no recorder writes', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-documents-'));
+    const store = await createDiskStore(directory);
+    await store.putDocument('.holds/a.json', Buffer.from('{}'));
+    for (const name of ['a b', 'a.json~']) await writeFile(join(directory, '.holds', name), 'x');
+    expect(await store.listDocuments('.holds/')).toEqual(['.holds/a.json']);
+    await rm(directory, { recursive: true });
+  });
+});
+
 describe('listing a directory again', () => {
   const NODE = 'nGATE1CNTRL';
   const nameAt = (second: number): string => `2026-01-02T03:04:0${second}.000000000Z.cast`;

@@ -30,6 +30,17 @@ describe('a bucket', () => {
   });
 });
 
+describe('listing documents of a bucket', () => {
+  it('leaves out folder markers and names that no recorder writes', async () => {
+    const bucket = createMemoryBucket();
+    const store = createS3Store({ ...S3_LISTING, bucket, nowMs });
+    await store.putDocument('.holds/a.json', Buffer.from('{}'));
+    for (const name of ['.holds/', '.holds/a b', '.holds/a.json~', '.holds/sub/'])
+      await bucket.put(name, Buffer.from('x'));
+    expect(await store.listDocuments('.holds/')).toEqual(['.holds/a.json']);
+  });
+});
+
 describe('listing a bucket', () => {
   it('asks for new recordings each time and for old ones now and then', async () => {
     const bucket = createMemoryBucket(undefined, 2);
