@@ -21,7 +21,13 @@ const MAX_TAG = 50;
 const MAX_CHANGES = 500;
 const MAX_DOCUMENTS = 20_000;
 
-const author = { recording: z.string(), at: z.iso.datetime(), by: z.string().max(500) };
+const author = {
+  recording: z.string(),
+  /** Last part of the document name, so that a copy under another name is invalid. */
+  document: z.string().max(500),
+  at: z.iso.datetime(),
+  by: z.string().max(500),
+};
 const STATEMENT = z.discriminatedUnion('kind', [
   z.strictObject({
     ...author,
@@ -95,8 +101,9 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
     if (content === undefined) return undefined;
     const read = readStatement('review', Buffer.from(content).toString(), STATEMENT, trusted);
-    const [recording] = name.slice(FOLDER.length).split('/');
-    return 'problem' in read || read.value.recording !== recording ? undefined : read.value;
+    if ('problem' in read) return undefined;
+    const { recording, document } = read.value;
+    return `${FOLDER}${recording}/${document}` === name ? read.value : undefined;
   }
 
   return {
@@ -133,8 +140,9 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     // Later changes win. The new change must have a later time, even if the clock is slow.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
-    const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
-    const name = `${FOLDER}${recording}/${fixedName ?? `${at}-${randomBytes(4).toString('hex')}`}`;
+    const document = fixedName ?? `${at}-${randomBytes(4).toString('hex')}`;
+    const statement = STATEMENT.parse({ ...change, recording, document, at, by: by.slice(0, 500) });
+    const name = `${FOLDER}${recording}/${document}`;
     const content = Buffer.from(encodeStatement('review', statement, key));
     // If the name is fixed, replace an existing document, because a forged document may already have this name.
     if (fixedName === undefined) await store.putDocument(name, content);

@@ -39,6 +39,12 @@ async function put(name: string, text: string): Promise<void> {
   await store.putDocument(`.reviews/${name}`, Buffer.from(text));
 }
 
+/** Stores a signed change of `ID`. */
+async function putSigned(document: string, change: object, key = KEY): Promise<void> {
+  const value = { recording: ID, document, at: AT, by: 'c', ...change };
+  await put(`${ID}/${document}`, encodeStatement('review', value, key));
+}
+
 describe('a review', () => {
   it('is the sum of its changes, also for a recorder that opens the store later', async () => {
     const reviews = opened();
@@ -69,20 +75,14 @@ describe('a review', () => {
   it('has a limited number of changes', async () => {
     const reviews = opened();
     for (let count = 0; count < 500; count += 1)
-      await put(
-        `${ID}/${AT}-${count}`,
-        encodeStatement('review', { recording: ID, at: AT, by: 'c', kind: 'tag', text: `t${count}` }, KEY),
-      );
+      await putSigned(`${AT}-${count}`, { kind: 'tag', text: `t${count}` });
     await expect(reviews.change(ID, 'c', { kind: 'reviewed' })).rejects.toThrow('at most 500');
     expect((await reviews.change(OTHER_ID, 'c', { kind: 'reviewed' })).reviewed?.by).toBe('c');
   });
 
   it('has space for other authors if one author writes many changes', async () => {
     for (let count = 0; count < 250; count += 1)
-      await put(
-        `${ID}/${AT}-${count}`,
-        encodeStatement('review', { recording: ID, at: AT, by: 'c', kind: 'tag', text: `t${count}` }, KEY),
-      );
+      await putSigned(`${AT}-${count}`, { kind: 'tag', text: `t${count}` });
     const reviews = opened();
     await expect(reviews.change(ID, 'c', { kind: 'reviewed' })).rejects.toThrow('250 are yours');
     expect((await reviews.change(ID, 'd', { kind: 'reviewed' })).reviewed?.by).toBe('d');
@@ -97,7 +97,7 @@ describe('a review', () => {
 });
 
 describe('a document without a valid signature', () => {
-  const value = { recording: ID, at: AT, by: 'carol@example.com', kind: 'reviewed' };
+  const value = { recording: ID, document: `${AT}-1`, at: AT, by: 'carol@example.com', kind: 'reviewed' };
   const signed = encodeStatement('review', value, KEY);
   it.each<[string, string, string]>([
     ['of an unknown key', `${ID}/${AT}-1`, encodeStatement('review', value, STRANGER)],
@@ -105,18 +105,16 @@ describe('a document without a valid signature', () => {
     ['for another purpose', `${ID}/${AT}-1`, encodeStatement('hold' satisfies StatementPurpose, value, KEY)],
     ['with a changed author', `${ID}/${AT}-1`, signed.replace('carol', 'admin')],
     ['copied from another recording', `${OTHER_ID}/${AT}-1`, signed],
+    ['copied to another name', `${ID}/rule-shadow-tag-0123456789abcdef`, signed],
     ['that is too large', `${ID}/${AT}-1`, `${signed}${' '.repeat(1024 ** 2)}`],
     [
       'with an invalid tag',
       `${ID}/x`,
-      encodeStatement('review', { ...value, kind: 'tag', text: 'tag:ci' }, KEY),
+      encodeStatement('review', { ...value, document: 'x', kind: 'tag', text: 'tag:ci' }, KEY),
     ],
   ])('%s has no effect', async (_name, name, text) => {
     await put(name, text);
-    await put(
-      `${ID}/${AT}-valid`,
-      encodeStatement('review', { ...value, kind: 'tag', text: 'valid' }, OTHER_KEY),
-    );
+    await putSigned(`${AT}-valid`, { kind: 'tag', text: 'valid' }, OTHER_KEY);
     expect(await opened().all()).toEqual(new Map([[ID, { tags: ['valid'], comments: [] }]]));
   });
 
@@ -140,10 +138,7 @@ describe('the mark of a rule', () => {
 
   it('is written into a recording with the maximum number of changes', async () => {
     for (let count = 0; count < 500; count += 1)
-      await put(
-        `${ID}/${AT}-${count}`,
-        encodeStatement('review', { recording: ID, at: AT, by: 'c', kind: 'comment', text: 'x' }, KEY),
-      );
+      await putSigned(`${AT}-${count}`, { kind: 'comment', text: 'x' });
     const reviews = opened();
     await reviews.mark(recordingOf(ID, 'alice'), 'shadow', 5);
     expect((await reviews.all()).get(ID)?.tags).toEqual(['shadow']);
@@ -156,11 +151,10 @@ describe('the mark of a rule', () => {
     for (let count = 0; count < 5000; count += 1) {
       const recording = `nGATE1CNTRL_${count}`;
       const by = { recording, at: AT, by: 'rule shadow' };
-      for (const name of names)
-        marks.set(
-          name.replace(ID, recording),
-          Buffer.from(encodeStatement('review', { ...by, kind: 'tag', text: 'shadow' }, KEY)),
-        );
+      for (const name of names) {
+        const statement = { ...by, document: name.split('/').at(-1), kind: 'tag', text: 'shadow' };
+        marks.set(name.replace(ID, recording), Buffer.from(encodeStatement('review', statement, KEY)));
+      }
     }
     const reviews = openReviews({
       store: {
