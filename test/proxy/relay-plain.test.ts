@@ -4,13 +4,13 @@ import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
+  answering,
   createClient,
   rigWith,
   person,
   valuesOf,
   type Client,
   type Rig,
-  type RigOptions,
   type UpstreamSocket,
 } from './rig.ts';
 import { TailcastError } from '../../src/errors.ts';
@@ -19,20 +19,6 @@ function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   const client = createClient(name, rig);
   onTestFinished(() => client.close());
   return client;
-}
-
-/** An upstream that sends these bytes after the headers of each request. Requests have no body. */
-function answering(...answers: readonly string[]): RigOptions['upstream'] {
-  return (connection) => {
-    let answered = 0;
-    connection.socket.on('data', () => {
-      const heads = connection.received().split('\r\n\r\n').length - 1;
-      while (answered < heads) {
-        connection.socket.write(answers[Math.min(answered, answers.length - 1)]!, 'latin1');
-        answered += 1;
-      }
-    });
-  };
 }
 
 /** Resolves when the socket has space or is closed. */

@@ -218,6 +218,20 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   };
 }
 
+/** An upstream that sends these bytes after the headers of each request. Requests have no body. */
+export function answering(...answers: readonly string[]): RigOptions['upstream'] {
+  return (connection) => {
+    let answered = 0;
+    connection.socket.on('data', () => {
+      const heads = connection.received().split('\r\n\r\n').length - 1;
+      while (answered < heads) {
+        connection.socket.write(answers[Math.min(answered, answers.length - 1)]!, 'latin1');
+        answered += 1;
+      }
+    });
+  };
+}
+
 /** Opens a rig that closes when the test has finished. */
 export async function rigWith(
   upstream: RigOptions['upstream'],

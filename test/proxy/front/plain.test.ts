@@ -1,6 +1,14 @@
 import { once } from 'node:events';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { rigWith, person, rawClient, type Rig, type RigOptions, type UpstreamSocket } from '../rig.ts';
+import {
+  answering,
+  rigWith,
+  person,
+  rawClient,
+  type Rig,
+  type RigOptions,
+  type UpstreamSocket,
+} from '../rig.ts';
 
 async function connectTo(rig: Rig): Promise<UpstreamSocket> {
   const client = await rawClient(rig);
@@ -32,6 +40,24 @@ async function exchangeRaw(rig: Rig, bytes: string): Promise<string> {
   client.socket.write(bytes, 'latin1');
   await client.closed;
   return client.received();
+}
+
+/** Sends `GET /api` on a new connection. */
+async function askApi(rig: Rig): Promise<UpstreamSocket> {
+  const client = await connectTo(rig);
+  client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+  return client;
+}
+
+/** Expects that the gateway refuses requests with a Status, and sends none of them upstream. */
+async function expectRefused(cases: readonly (readonly [bytes: string, status: number])[]): Promise<void> {
+  const rig = await rigWith(echo);
+  for (const [bytes, status] of cases) {
+    const text = await exchangeRaw(rig, bytes);
+    expect([bytes.slice(0, 90), text.slice(0, 12)]).toEqual([bytes.slice(0, 90), `HTTP/1.1 ${status}`]);
+    expect(text).toContain('"kind":"Status"');
+  }
+  expect(rig.upstreams).toHaveLength(0);
 }
 
 describe('HTTP/1.1 connections', () => {
@@ -100,8 +126,7 @@ describe('HTTP/1.1 connections', () => {
     const rig = await rigWith((connection) => {
       connection.socket.on('data', () => connection.socket.write(head));
     });
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const client = await askApi(rig);
     await client.until((text) => text === head);
     for (const event of ['1\r\na\r\n', '1\r\nb\r\n']) {
       rig.upstreams[0]!.socket.write(event);
@@ -117,12 +142,8 @@ describe('HTTP/1.1 connections', () => {
   });
 
   it('give an HTTP/1.0 client its body without chunks and the end of the connection', async () => {
-    const rig = await rigWith((connection) =>
-      connection.socket.once('data', () =>
-        connection.socket.write(
-          'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n',
-        ),
-      ),
+    const rig = await rigWith(
+      answering('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n'),
     );
     const text = await exchangeRaw(rig, `GET /api HTTP/1.0\r\n${HOST}\r\n`);
     expect(text).toBe('HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde');
@@ -132,8 +153,7 @@ describe('HTTP/1.1 connections', () => {
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then(() => connection.socket.write('HTTP/1.1 200 OK\r\n\r\nfirst'));
     });
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const client = await askApi(rig);
     await client.until((text) => text.endsWith('5\r\nfirst\r\n'));
     rig.upstreams[0]!.socket.write('second');
     await client.until((text) => text.endsWith('6\r\nsecond\r\n'));
@@ -170,8 +190,7 @@ describe('HTTP/1.1 connections', () => {
   });
 
   it('get a Status for what is no request', async () => {
-    const rig = await rigWith(echo);
-    const cases: [string, number][] = [
+    await expectRefused([
       ['GET /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc', 400],
       ['POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd', 400],
       ['POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc', 400],
@@ -185,18 +204,11 @@ describe('HTTP/1.1 connections', () => {
       ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
       [`GET /api HTTP/1.1\r\nHost: a\r\nA: ${'x'.repeat(1_400_000)}\r\n\r\n`, 431],
       ['CONNECT kubernetes:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405],
-    ];
-    for (const [bytes, status] of cases) {
-      const text = await exchangeRaw(rig, bytes);
-      expect([bytes.slice(0, 90), text.slice(0, 12)]).toEqual([bytes.slice(0, 90), `HTTP/1.1 ${status}`]);
-      expect(text).toContain('"kind":"Status"');
-    }
-    expect(rig.upstreams).toHaveLength(0);
+    ]);
   });
 
   it('refuse at the gate what a parser lets through', async () => {
-    const rig = await rigWith(echo);
-    const cases: [string, number][] = [
+    await expectRefused([
       ['GET /api HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
       ['GET /api HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n', 400],
       ['TRACE /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 405],
@@ -213,13 +225,7 @@ describe('HTTP/1.1 connections', () => {
       [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'n'.repeat(65_536)}: v\r\n\r\n`, 431],
       ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate-Foo: x\r\n\r\n', 400],
       ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate_User: x\r\n\r\n', 400],
-    ];
-    for (const [bytes, status] of cases) {
-      const text = await exchangeRaw(rig, bytes);
-      expect([bytes.slice(0, 60), text.slice(0, 12)]).toEqual([bytes.slice(0, 60), `HTTP/1.1 ${status}`]);
-      expect(text).toContain('"kind":"Status"');
-    }
-    expect(rig.upstreams).toHaveLength(0);
+    ]);
   });
 
   it.each(['first', 'last', 'twice'])(
@@ -307,8 +313,7 @@ describe('HTTP/1.1 connections', () => {
 
   it('are closed when idle for longer than the keep-alive time', async () => {
     const rig = await rigWith(echo, { server: { limits: { keepAliveMs: 50 } } });
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const client = await askApi(rig);
     await client.until((text) => text.includes('GET /api'));
     await client.closed;
     expect(client.received()).toMatch(/^HTTP\/1\.1 200 /);
@@ -323,8 +328,7 @@ describe('HTTP/1.1 connections', () => {
         ),
       ),
     );
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const client = await askApi(rig);
     const text = await client.until((received) => received.endsWith('0\r\n\r\n'));
     expect(text).toBe(
       'HTTP/1.1 200 Fine\r\nX-Open: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
@@ -332,15 +336,10 @@ describe('HTTP/1.1 connections', () => {
   });
 
   it('relay redirects and never follow them', async () => {
-    const rig = await rigWith((connection) =>
-      connection.socket.once('data', () =>
-        connection.socket.write(
-          'HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n',
-        ),
-      ),
+    const rig = await rigWith(
+      answering('HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n'),
     );
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const client = await askApi(rig);
     expect(await client.until(headEnd)).toContain('Location: http://elsewhere/');
     expect(rig.upstreams).toHaveLength(1);
   });
@@ -354,11 +353,8 @@ describe('HTTP/1.1 connections', () => {
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok'],
     ['another protocol', 'SSH-2.0-OpenSSH_9.2p1 Debian\r\n'],
   ])('answer 502 when the API server sends %s', async (_, bytes) => {
-    const rig = await rigWith((connection) =>
-      connection.socket.once('data', () => connection.socket.write(bytes)),
-    );
-    const client = await connectTo(rig);
-    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const rig = await rigWith(answering(bytes));
+    const client = await askApi(rig);
     expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 502 /);
     await rig.upstreams[0]!.closed;
     // the client's connection stays open and serves the next request
@@ -367,11 +363,9 @@ describe('HTTP/1.1 connections', () => {
   });
 
   it('use no API server connection again that sent more than its answer', async () => {
-    const rig = await rigWith((connection) =>
-      connection.socket.once('data', () =>
-        connection.socket.write(
-          'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong',
-        ),
+    const rig = await rigWith(
+      answering(
+        'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong',
       ),
     );
     const client = await connectTo(rig);

@@ -34,10 +34,22 @@ describe('a tap that gathers', () => {
     return { state, options: { tap: gathering, mayReadAhead: () => state.gathers } };
   }
 
+  /** A relay with such a tap. */
+  async function gatheringRelay({ state, options } = gatheringTap()) {
+    const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
+    /** Passes output of the server to the relay, and waits until the tap has received each part. */
+    const show = async (...texts: readonly string[]): Promise<void> => {
+      for (const text of texts) {
+        session.inner.upstream.emit('data', Buffer.from(text));
+        await until(() => state.seen.includes(text));
+      }
+    };
+    return { ...session, state, show };
+  }
+
   /** A relay with a client that does not read, and a tap that collects data. */
   async function relayedSlowly() {
-    const { state, options } = gatheringTap();
-    const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
+    const { state, ...session } = await gatheringRelay();
     session.client.pause();
     /** Passes output of the server to the relay. @returns true if the tap has received it */
     const push = async (): Promise<boolean> => {
@@ -50,15 +62,8 @@ describe('a tap that gathers', () => {
   }
 
   it('shows a tap that takes more what comes while it waits, and delivers what it has answered for', async () => {
-    const { state, options } = gatheringTap();
-    const { upstream, fromUpstream, inner } = await relayed({
-      ...options,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    for (const text of ['one', '2', 'three']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
+    const { state, show, upstream, fromUpstream, inner } = await gatheringRelay();
+    await show('one', '2', 'three');
     expect(state.answers).toHaveLength(2);
     await new Promise((resolve) => setImmediate(resolve));
     expect(inner.client.bytesWritten).toBe(0);
@@ -111,15 +116,8 @@ describe('a tap that gathers', () => {
   });
 
   it('delivers what comes before with a later answer, and once', async () => {
-    const { state, options } = gatheringTap();
-    const { fromUpstream, inner } = await relayed({
-      ...options,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    for (const text of ['one', 'two', 'three']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
+    const { state, show, fromUpstream } = await gatheringRelay();
+    await show('one', 'two', 'three');
     state.answers[1]!.resolve();
     expect((await fromUpstream.take(6)).toString()).toBe('onetwo');
     state.answers[0]!.resolve();
@@ -128,22 +126,17 @@ describe('a tap that gathers', () => {
   });
 
   it('tells a tap that has seen more how far that was, and keeps back what it said then', async () => {
-    const { state, options } = gatheringTap();
+    const tapped = gatheringTap();
+    const { state } = tapped;
     const deliveries: unknown[] = [];
     const markOf = (seen: number): OutputMark => ({
       heldBytes: seen % 2,
       heldBytesBackpressured: seen % 2,
       delivered: (heldBytes) => deliveries.push([seen, heldBytes]) > 0,
     });
-    options.tap.mark = () => markOf(state.seen.length);
-    const { fromUpstream, inner } = await relayed({
-      ...options,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    for (const text of ['one', 'two']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
+    tapped.options.tap.mark = () => markOf(state.seen.length);
+    const { show, fromUpstream } = await gatheringRelay(tapped);
+    await show('one', 'two');
     state.answers[0]!.resolve();
     expect((await fromUpstream.take(2)).toString()).toBe('on');
     state.answers[1]!.resolve();
@@ -155,15 +148,8 @@ describe('a tap that gathers', () => {
   });
 
   it('delivers nothing from what the tap refuses on', async () => {
-    const { state, options } = gatheringTap();
-    const { relay, inner, fromUpstream } = await relayed({
-      ...options,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    for (const text of ['one', 'two', 'three']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
+    const { state, show, relay, inner, fromUpstream } = await gatheringRelay();
+    await show('one', 'two', 'three');
     state.answers[0]!.resolve();
     expect((await fromUpstream.take(3)).toString()).toBe('one');
     state.answers[1]!.reject(new Error('lost'));

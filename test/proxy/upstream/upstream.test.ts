@@ -11,6 +11,7 @@ import {
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
 import { socketPair } from '../../support/socket-pair.ts';
 import {
+  answering,
   createClient,
   issuePki,
   rigWith as openClosingRig,
@@ -31,6 +32,13 @@ async function rigWith(
 }
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
+const POST: UpstreamRequest = {
+  method: 'POST',
+  target: '/api',
+  headers: ['Host', 'a'],
+  framing: { kind: 'length', bytes: 5 },
+  repeatable: false,
+};
 const requestsIn = (text: string): number => text.match(/^[A-Z]+ \S+ HTTP\/1\.1\r$/gm)?.length ?? 0;
 
 /**
@@ -157,13 +165,7 @@ describe('a body that is not as long as it was said to be', () => {
       throw new Error('not to be called');
     };
     const exchange = startExchange(
-      {
-        method: 'POST',
-        target: '/api',
-        headers: ['Host', 'a'],
-        framing: { kind: 'length', bytes: 5 },
-        repeatable: false,
-      },
+      POST,
       {
         needsPayload: false,
         informational: unused,
@@ -221,13 +223,7 @@ describe('an exchange', () => {
     const failed = Promise.withResolvers<void>();
     const nothing = (): void => {};
     const exchange = startExchange(
-      {
-        method: 'POST',
-        target: '/api',
-        headers: ['Host', 'a'],
-        framing: { kind: 'length', bytes: 5 },
-        repeatable: false,
-      },
+      POST,
       {
         needsPayload: false,
         informational: nothing,
@@ -327,9 +323,7 @@ describe('exchanges with the API server', () => {
   });
 
   it('do not use a connection that was closed while it was idle', async () => {
-    const [rig, client] = await rigWith((connection) =>
-      connection.socket.on('data', () => connection.socket.write(OK)),
-    );
+    const [rig, client] = await rigWith(answering(OK));
     await client.ask({ path: '/one' });
     rig.upstreams[0]!.socket.end();
     await expect.poll(() => rig.pool.size.total).toBe(0);
@@ -344,9 +338,7 @@ describe('exchanges with the API server', () => {
   });
 
   it('do not use a connection that spoke while it was idle', async () => {
-    const [rig, client] = await rigWith((connection) =>
-      connection.socket.on('data', () => connection.socket.write(OK)),
-    );
+    const [rig, client] = await rigWith(answering(OK));
     await client.ask({ path: '/one' });
     rig.upstreams[0]!.socket.write('HTTP/1.1 408 Request Timeout\r\n\r\n');
     await rig.upstreams[0]!.closed;
@@ -381,12 +373,9 @@ describe('exchanges with the API server', () => {
   });
 
   it('close a connection after its idle time', async () => {
-    const [rig, client] = await rigWith(
-      (connection) => connection.socket.on('data', () => connection.socket.write(OK)),
-      {
-        pool: { idleMs: 40 },
-      },
-    );
+    const [rig, client] = await rigWith(answering(OK), {
+      pool: { idleMs: 40 },
+    });
     await client.ask({ path: '/one' });
     await rig.upstreams[0]!.closed;
     expect(rig.pool.size).toEqual({ total: 0, idle: 0 });
@@ -407,9 +396,7 @@ describe('exchanges with the API server', () => {
   });
 
   it('resume TLS sessions and share connections over a thousand requests', async () => {
-    const [rig, client] = await rigWith((connection) =>
-      connection.socket.on('data', () => connection.socket.write(OK)),
-    );
+    const [rig, client] = await rigWith(answering(OK));
     for (let round = 0; round < 100; round++) {
       await Promise.all(
         Array.from({ length: 10 }, (_, index) => client.ask({ path: `/r${round}/${index}` })),
