@@ -3,7 +3,7 @@
  * casts.
  */
 import { randomBytes } from 'node:crypto';
-import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { readFile, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
@@ -14,8 +14,9 @@ import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
 import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { parseViewRule } from '../../src/tsrecorder/serving/viewing.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { createRig, HEADER, STORED_HEADER, uploadWhole, type Rig } from './recorder-rig.ts';
+import { createRig, HEADER, STORED_HEADER, until, uploadWhole, type Rig } from './recorder-rig.ts';
 import { createMemoryBucket, type MemoryBucket } from './store/memory-bucket.ts';
 
 let rig: Rig | undefined;
@@ -170,3 +171,34 @@ it('archives are read by the tools that open a directory', async () => {
   expect(code).toBe(0);
   expect(found!.state).toBe('completed');
 });
+
+it.each([
+  ['without an index', undefined],
+  ['with an index', 'off'],
+] as const)(
+  'a changed sidecar shows a sealed recording to no further viewer (%s)',
+  async (_index, searchText) => {
+    let user = 'carol@example.com';
+    await using rig = await createRig({
+      archive: 'sealed',
+      sealKeys: createSealKeys([randomBytes(32)]),
+      identifyViewer: async () => ({ node: 'desk.tail1.ts.net', nodeId: `n ${user}`, user }),
+      viewers: ['carol@example.com', 'mallory@example.com=namespace:test'].map(parseViewRule),
+      ...(searchText === undefined ? {} : { searchText }),
+    });
+    await uploadWhole(rig.recorder, `${HEADER}[0.5,"o","the launch code is 0000\\r\\n"]\n`);
+    const [found] = await rig.list();
+    const castFile = join(rig.directory, found!.key);
+    const sidecarFile = castFile.replace(/\.cast$/, '.json');
+    const sidecar = await readFile(sidecarFile, 'utf8');
+    await writeFile(sidecarFile, sidecar.replace('"namespace":"prod"', '"namespace":"test"'));
+    // the recorder reads a recording again if the time of its cast is different
+    const later = new Date(Date.now() + 5000);
+    await utimes(castFile, later, later);
+    await until(async () => ((await rig.list())[0]?.trust === 'failed' ? true : undefined));
+    expect((await rig.list())[0]?.kubernetes?.namespace).toBe('prod');
+    user = 'mallory@example.com';
+    expect((await rig.get(`/api/v1/recordings/${encodeURIComponent(found!.id)}/cast`)).status).toBe(404);
+    expect(await rig.list()).toEqual([]);
+  },
+);

@@ -168,7 +168,9 @@ async function describeStored(
   const trust = trustOf?.(text, recordingKey(key), stat.bytes);
   const sidecar = text === undefined ? undefined : parseSidecar(text);
   if (sidecar !== undefined) {
-    const recording = { ...describeFromSidecar(sidecar, key, stat.bytes), ...trust };
+    const stated = { ...describeFromSidecar(sidecar, key, stat.bytes), ...trust };
+    const isProven = trust === undefined || trust.trust === 'verified';
+    const recording = isProven ? stated : await withFactsOfHeader(store, stated, key);
     const described = describeSingle(store, key, version, recording, sidecar.cast.resizeOrder);
     return {
       ...described,
@@ -246,6 +248,27 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
     key: recordingKey(key),
     bytes,
     ...(changed ? { problem: 'the length of the cast differs from the stored length' } : {}),
+  };
+}
+
+/**
+ * Returns the recording with the source, pod and cluster that its cast names. These facts decide who may see the
+ * recording, and every writer of the store can change a sidecar without a valid signature.
+ */
+async function withFactsOfHeader(
+  store: ReadableStore,
+  { kubernetes: _pod, cluster: _cluster, ...stated }: Recording,
+  key: RecordingKey,
+): Promise<Recording> {
+  const head = parseHead(await readFirstLine(store, key, stated.bytes));
+  if (head === undefined)
+    return { ...stated, ...describeDamaged(key, stated.bytes, 'the header line cannot be read') };
+  const { source, kubernetes, cluster } = head;
+  return {
+    ...stated,
+    source,
+    ...(kubernetes === undefined ? {} : { kubernetes }),
+    ...(cluster === undefined ? {} : { cluster }),
   };
 }
 
