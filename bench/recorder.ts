@@ -96,10 +96,10 @@ export async function benchRecorder({
 }
 
 /** Runs one round of floods between two runs of `dd`. */
-export async function measureFlood(seconds: number, start = startRecorder): Promise<RecorderSample> {
+async function measureFlood(seconds: number): Promise<RecorderSample> {
   return inFolder(async (folder) => {
     const ddBefore = await dd(folder);
-    await using recorder = await start(folder);
+    await using recorder = await startRecorder(folder);
     const before = cpuSeconds(recorder.pid);
     const memory = watchMemory(recorder.pid);
     const load = await runLoad({ url: recorder.url, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
@@ -121,9 +121,9 @@ export async function measureFlood(seconds: number, start = startRecorder): Prom
 }
 
 /** Quiet sessions only. */
-export async function measureIdle(seconds: number, start = startRecorder): Promise<IdleSample> {
+async function measureIdle(seconds: number): Promise<IdleSample> {
   return inFolder(async (folder) => {
-    await using recorder = await start(folder);
+    await using recorder = await startRecorder(folder);
     const before = cpuSeconds(recorder.pid);
     const memory = watchMemory(recorder.pid);
     const load = await runLoad({ url: recorder.url, mode: 'idle', sessions: IDLE_SESSIONS, seconds });

@@ -19,9 +19,6 @@ export interface Product {
   readonly directory: string;
   /** Path of a kubeconfig that uses the gateway. */
   readonly kubeconfig: string;
-  readonly gatewayUrl: string;
-  readonly gatewayCa: string;
-  readonly recorderUrl: string;
   /** Path of a kubeconfig that uses the cluster directly. */
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
@@ -136,9 +133,6 @@ export async function startProduct(
   return {
     directory,
     kubeconfig,
-    gatewayUrl: url,
-    gatewayCa: gateway.caPem ?? '',
-    recorderUrl: recorder.url,
     directKubeconfig,
     recordings,
     async recorded(session, work) {

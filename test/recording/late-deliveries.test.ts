@@ -86,9 +86,9 @@ describe('an upload whose recorder is lost for good', () => {
     client: RecorderClient,
     acknowledged: number,
     events: LateEvents,
-    lines = '[1,"o","a"]\n',
   ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: Buffer }> {
     const { first, upload } = await openUpload(client, events);
+    const lines = '[1,"o","a"]\n';
     const body = framed(HEADER + SESSION, lines);
     void upload.write(HEADER + SESSION);
     void upload.write(lines);

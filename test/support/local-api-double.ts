@@ -48,7 +48,6 @@ export interface LocalApiDouble {
   readonly peak: number;
   /** Sends one line to all IPN bus watchers. */
   notify(message: unknown): void;
-  readonly watchers: number;
   /** Resolves when the next watcher connects. */
   nextWatcher(): Promise<void>;
   /** Closes the connections of all watchers. */
@@ -119,9 +118,6 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     },
     notify(message) {
       for (const response of watching) response.write(`${JSON.stringify(message)}\n`);
-    },
-    get watchers() {
-      return watching.size;
     },
     nextWatcher: () => new Promise((resolve) => arrivals.push(resolve)),
     dropWatchers() {

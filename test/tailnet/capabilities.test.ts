@@ -157,10 +157,11 @@ describe('Kubernetes grants', () => {
 });
 
 describe('rules of one cluster', () => {
-  const groupsOn = (name: string, rules: readonly unknown[], isDefault = false): readonly string[] =>
-    parseClusterRules(new Map([[KUBERNETES_CAPABILITY, rules]]), { name, isDefault }).impersonation.flatMap(
-      ({ groups }) => groups,
-    );
+  const groupsOn = (name: string, rules: readonly unknown[]): readonly string[] =>
+    parseClusterRules(new Map([[KUBERNETES_CAPABILITY, rules]]), {
+      name,
+      isDefault: false,
+    }).impersonation.flatMap(({ groups }) => groups);
 
   it.each([
     [['prod'], ['g']],

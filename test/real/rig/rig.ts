@@ -40,7 +40,6 @@ export interface Program {
   readonly name: string;
   /** Id of the process and of its process group. A restart changes the id. */
   readonly pid: number;
-  readonly logPath: string;
   /** False after the process has exited. */
   readonly running: boolean;
   /** Resolves with the first line on standard output that is a JSON object. */
@@ -216,7 +215,6 @@ function createProgram(
 
   return {
     name: options.name,
-    logPath,
     get pid() {
       return run.child.pid ?? 0;
     },

@@ -73,10 +73,8 @@ function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly 
 }
 
 /** A session whose process was killed while it ran. */
-async function leaveSession(
-  recorders: readonly string[] = ['192.0.2.1:80'],
-  text = HEADER + LINES,
-): Promise<void> {
+async function leaveSession(recorders: readonly string[] = ['192.0.2.1:80']): Promise<void> {
+  const text = HEADER + LINES;
   const journals = await open();
   const journal = journals.begin({ sessionId: 's1', recorders, recorderTags: [], about: { user: 'alice' } });
   const preamble = new Preamble();
@@ -88,6 +86,24 @@ async function leaveSession(
 async function journalFiles(): Promise<string[]> {
   const names = await readdir(directory, { recursive: true });
   return names.filter((name) => name.includes('.journal')).map((name) => join(directory, name));
+}
+
+/** Opens the journals of the next process, which looks once for sessions that a process left. */
+async function lookAgain(with_ = key) {
+  const journals = await open(with_);
+  const deliverer = createDeliverer();
+  journals.start(deliverer);
+  await journals.look();
+  return { journals, deliverer };
+}
+
+/** Changes the first journal, and returns its new bytes. */
+async function changeJournal(change: (bytes: Buffer) => unknown): Promise<Buffer> {
+  const [path = ''] = await journalFiles();
+  const bytes = await readFile(path);
+  change(bytes);
+  await writeFile(path, bytes);
+  return bytes;
 }
 
 describe('journals that a process left', () => {
@@ -134,10 +150,7 @@ describe('journals that a process left', () => {
     const [other = ''] = (await readdir(directory)).filter((name) => !first.path.endsWith(name));
     await rename(join(directory, other), join(first.path, `taken-${other}`));
     await first.abandon();
-    const journals = await open();
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    const { deliverer } = await lookAgain();
     expect(deliverer.ends).toHaveLength(1);
     expect(await readdir(directory)).toHaveLength(1);
   });
@@ -146,20 +159,14 @@ describe('journals that a process left', () => {
     const living = await open();
     const journal = living.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
     journal.append(0, utf8(HEADER), new Preamble());
-    const journals = await open();
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    const { deliverer } = await lookAgain();
     expect(deliverer.ends).toEqual([]);
     expect(journal.append(HEADER.length, utf8(LINES), new Preamble())).toBe(true);
   });
 
   it('are left alone, and counted, when they are sealed under another key', async () => {
     await leaveSession();
-    const journals = await open(createJournalKey(Buffer.alloc(KEY_BYTES, 8)));
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    const { journals, deliverer } = await lookAgain(createJournalKey(Buffer.alloc(KEY_BYTES, 8)));
     expect(deliverer.ends).toEqual([]);
     expect(journals.unreadable).toBe(1);
     expect(await journalFiles()).toHaveLength(1);
@@ -170,14 +177,8 @@ describe('journals that a process left', () => {
 
   it('keep their names when a newer version wrote them, for that version', async () => {
     await leaveSession();
-    const [path = ''] = await journalFiles();
-    const bytes = await readFile(path);
-    bytes.write('9', 'tcjrnl'.length);
-    await writeFile(path, bytes);
-    const journals = await open();
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    await changeJournal((bytes) => void bytes.write('9', 'tcjrnl'.length));
+    const { journals, deliverer } = await lookAgain();
     expect(deliverer.ends).toEqual([]);
     expect([journals.unreadable, journals.left]).toEqual([1, 0]);
     await journals.close();
@@ -187,14 +188,10 @@ describe('journals that a process left', () => {
 
   it('are set aside when somebody changed them', async () => {
     await leaveSession();
-    const [path = ''] = await journalFiles();
-    const bytes = await readFile(path);
-    bytes[60] = (bytes[60] ?? 0) ^ 1;
-    await writeFile(path, bytes);
-    const journals = await open();
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    await changeJournal((bytes) => {
+      bytes[60] = (bytes[60] ?? 0) ^ 1;
+    });
+    const { journals, deliverer } = await lookAgain();
     expect(deliverer.ends).toEqual([]);
     expect([journals.unreadable, journals.left]).toEqual([1, 0]);
     expect((await journalFiles())[0]).toMatch(/\.journal\.damaged$/);
@@ -207,13 +204,10 @@ describe('journals that a process left', () => {
     ['a length of 1 MiB behind the prefix', PREFIX_BYTES, [0, 0x10, 0, 0]],
   ])('are set aside when the head is damaged: %s', async (_, at, value) => {
     await leaveSession();
-    const [path = ''] = await journalFiles();
-    const bytes = await readFile(path);
-    bytes.fill(Buffer.from(value), at, Math.min(bytes.length, at + 512));
-    await writeFile(path, bytes);
-    const journals = await open();
-    journals.start(createDeliverer());
-    await journals.look();
+    const bytes = await changeJournal((bytes) =>
+      bytes.fill(Buffer.from(value), at, Math.min(bytes.length, at + 512)),
+    );
+    const { journals } = await lookAgain();
     expect([journals.unreadable, journals.left]).toEqual([1, 0]);
     const [kept = ''] = await journalFiles();
     expect(kept).toMatch(/\.journal\.damaged$/);
@@ -226,9 +220,7 @@ describe('journals that a process left', () => {
     const bytes = await readFile(path);
     bytes.fill(0, bytes.length - 40);
     await writeFile(path, bytes.subarray(0, bytes.length - 5));
-    const journals = await open();
-    journals.start(createDeliverer());
-    await journals.look();
+    const { journals } = await lookAgain();
     expect(journals.unreadable).toBe(1);
     expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
   });
@@ -335,10 +327,7 @@ describe('journals that a process left', () => {
 
 describe('a process that others took for dead', () => {
   it('delivers nothing that they have, and goes on in a new folder once all is acknowledged', async () => {
-    const journals = await open();
-    const deliverer = createDeliverer();
-    journals.start(deliverer);
-    await journals.look();
+    const { journals } = await lookAgain();
     const head = { sessionId: 's1', recorders: [], recorderTags: [], about: {} };
     const over = journals.begin(head);
     over.append(0, utf8(HEADER), new Preamble());

@@ -33,7 +33,7 @@ const identify: RecorderOptions['identify'] = async ({ address }) => ({
 const EVENT = '{"type":"kubernetes-api-request","timestamp":1}';
 
 /** Opens an event upload that sends `bytes` of its body and stops. */
-function openEvent(rig: Rig, from: string, bytes: number, length = bytes + 1) {
+function openEvent(rig: Rig, from: string, bytes: number) {
   const { host, port } = rig.recorder.address;
   const event = httpRequest({
     host,
@@ -43,7 +43,7 @@ function openEvent(rig: Rig, from: string, bytes: number, length = bytes + 1) {
     method: 'POST',
     agent: false,
   });
-  event.setHeader('content-length', length);
+  event.setHeader('content-length', bytes + 1);
   const answer = new Promise<number>((resolve) => {
     event.on('response', (response) => void readAnswer(response).then(({ status }) => resolve(status)));
     event.on('error', () => resolve(0));
