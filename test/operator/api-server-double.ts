@@ -77,8 +77,8 @@ interface Change {
   readonly object: StoredObject;
 }
 
-/** Plural names of the kinds that can be listed. */
-const COLLECTIONS = new Set([
+/** Plural names of all kinds, independent of those in `src/operator/kube-object.ts`. */
+export const COLLECTIONS: ReadonlySet<string> = new Set([
   'accessrequests',
   'recorders',
   'proxygroups',

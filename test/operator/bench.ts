@@ -13,7 +13,12 @@ import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { createListedObjects } from '../../src/operator/object-cache.ts';
 import { createTailnets } from '../../src/operator/tailnet/tailnets.ts';
-import { startApiServerDouble, type ApiServerDouble, type StoredObject } from './api-server-double.ts';
+import {
+  COLLECTIONS,
+  startApiServerDouble,
+  type ApiServerDouble,
+  type StoredObject,
+} from './api-server-double.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 import { createControlDouble, type ControlDouble } from './recorder/control-double.ts';
 import { OPTIONS } from './recorder/recorders.ts';
@@ -180,6 +185,7 @@ export async function createBench(): Promise<Bench> {
   const encode = (text: string): string => Buffer.from(text).toString('base64');
 
   function put(kind: ResourceKind, metadata: WrittenMetadata, spec: object, status?: object): string {
+    if (!COLLECTIONS.has(kind.plural)) throw new Error(`there is no collection ${kind.plural}`);
     const path = pathOf(kind, metadata);
     const before = object(path);
     api.put(path, {
