@@ -2,34 +2,20 @@
  * Gateway resources and HTTPRoutes with real peers and the CRDs of the Gateway API: served by tailscaled, or by
  * `tailcast ingress`.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createTestAuthority, type TestAuthority } from '../../support/issued-certificates.ts';
 import { create, gatewayApiCrds, manifests } from '../operator/installation.ts';
-import {
-  clientPod,
-  DOMAIN,
-  NAMESPACE,
-  startWorkloadSite,
-  type WebAnswer,
-  type WorkloadSite,
-} from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { DOMAIN, NAMESPACE, type WebAnswer, type WorkloadSite } from '../operator/workload-site.ts';
+import { describeSite, type Condition } from '../operator/workload-suite.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const API = '/apis/gateway.networking.k8s.io/v1';
 const GATEWAYS = `${API}/namespaces/default/gateways`;
 const ROUTES = `${API}/namespaces/default/httproutes`;
 const APIVERSION = 'gateway.networking.k8s.io/v1';
-const PATIENT = { timeoutMs: 150_000 } as const;
 const HOST = 'shop.own.example';
 
-interface Condition {
-  readonly type: string;
-  readonly status: string;
-  readonly reason: string;
-  readonly message: string;
-}
 interface ShownGateway {
   readonly metadata: { readonly finalizers?: readonly string[] };
   readonly status?: {
@@ -51,17 +37,10 @@ interface ShownRoute {
   };
 }
 
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-gateway: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `: ${problem}`}`, () => {
+describeSite('operator-gateway', 'Gateways', ({ start, startClient, api, until }) => {
   let site: WorkloadSite;
   let authority: TestAuthority;
   let address: string;
-  const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-    site.cluster.api(method, path, body);
-  const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-    site.rig.until(what, check, PATIENT);
   const said = (conditions: readonly Condition[] = []): Readonly<Record<string, string>> =>
     Object.fromEntries(conditions.map(({ type, status, reason }) => [type, `${status} ${reason}`]));
   const gateway = async (name: string): Promise<ShownGateway> =>
@@ -120,18 +99,12 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
 
   beforeAll(async () => {
     authority = await createTestAuthority();
-    site = await startWorkloadSite(['--controllers=services,ingresses,gateways']);
+    site = await start(['--controllers=services,ingresses,gateways']);
     for (const file of ['operator-gateways', 'ingress-secrets'])
       for (const manifest of manifests(`deploy/rbac/${file}.yaml`)) await create(site.cluster, manifest);
-    const key = await site.tailnet.authKey({ tags: ['tag:client'] });
     await site.serveWeb('front', 'api');
-    await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
-    await until('the client', () => site.node('client'));
+    await startClient();
   }, 300_000);
-
-  afterAll(async () => {
-    await site?.rig.stop();
-  }, 60_000);
 
   it(
     'are waited for where the cluster does not know them, which is said once',

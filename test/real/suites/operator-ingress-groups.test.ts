@@ -1,27 +1,24 @@
 /**
  * ProxyGroups of type ingress with real peers: Services and Ingresses with addresses that all nodes of a group share.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import {
-  clientPod,
   NAMESPACE,
   OTHER_NODE_MS,
   PORT,
-  startWorkloadSite,
   webPod,
   type Load,
   type Pod,
   type WebAnswer,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { conditionOf, describeSite, type Resource } from '../operator/workload-suite.ts';
 import type { Program } from '../rig/rig.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
 const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
-const PATIENT = { timeoutMs: 150_000 } as const;
 /** Concurrent connections of a load, and the timeout of each. */
 const AT_A_TIME = 4;
 const LIMIT_MS = 1500;
@@ -32,41 +29,12 @@ const LIMIT_MS = 1500;
 const SILENT_MS = 2500;
 const OF = (group: string) => ({ 'tailscale.com/proxy-group': group });
 
-interface Resource {
-  readonly metadata: {
-    readonly name: string;
-    readonly finalizers?: readonly string[];
-    readonly annotations?: object;
-  };
-  readonly status?: {
-    readonly conditions?: readonly {
-      readonly type: string;
-      readonly status: string;
-      readonly reason: string;
-      readonly message: string;
-    }[];
-    readonly loadBalancer?: {
-      readonly ingress?: readonly { readonly ip?: string; readonly hostname?: string }[];
-    };
-    readonly devices?: readonly { readonly hostname: string }[];
-  };
-}
-
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-ingress-groups: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(
-  `groups of ingress nodes${problem === undefined ? '' : `: ${problem}`}`,
-  () => {
+describeSite(
+  'operator-ingress-groups',
+  'groups of ingress nodes',
+  ({ start, startClient, api, read, list, until, said }) => {
     let site: WorkloadSite;
     let last: Program | undefined;
-    const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-      site.cluster.api(method, path, body);
-    const read = async (path: string): Promise<Resource> => (await api('GET', path)) as Resource;
-    const list = async (path: string): Promise<readonly Resource[]> =>
-      ((await api('GET', path)) as { items: readonly Resource[] }).items;
-    const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-      site.rig.until(what, check, PATIENT);
     const group = (name: string, spec: object = {}): Promise<unknown> =>
       api('POST', GROUPS, {
         apiVersion: 'tailscale.com/v1alpha1',
@@ -127,17 +95,14 @@ describe.skipIf(problem !== undefined)(
         throw new Error(`${JSON.stringify(object.status)} ${await events()}`);
       });
     }
-    const conditionOf = async (path: string, type: string) =>
-      (await read(path)).status?.conditions?.find((one) => one.type === type);
-    const said = (path: string, type: string, what: string): Promise<string> =>
-      until(`${path}: ${type} ${what}`, async () => {
-        const condition = await conditionOf(path, type);
-        if (condition?.status === what || condition?.reason === what) return condition.message;
-        throw new Error(JSON.stringify((await read(path)).status?.conditions));
-      });
+    const invalid = async (name: string, reason: string): Promise<string | undefined> => {
+      const object = await said(`${DEFAULT}/services/${name}`, reason, 'TailscaleIngressSvcValid');
+      return conditionOf(object, 'TailscaleIngressSvcValid')?.message;
+    };
     const configured = (name: string): Promise<string> =>
       until(`${name} everywhere`, async () => {
-        const condition = await conditionOf(`${DEFAULT}/services/${name}`, 'TailscaleIngressSvcConfigured');
+        const object = await read(`${DEFAULT}/services/${name}`);
+        const condition = conditionOf(object, 'TailscaleIngressSvcConfigured');
         const [, count, all] = /^(\d+)\/(\d+) /.exec(condition?.message ?? '') ?? [];
         if (count !== undefined && count === all) return condition?.message;
         throw new Error(JSON.stringify(condition));
@@ -164,17 +129,11 @@ describe.skipIf(problem !== undefined)(
       (await site.nodes()).filter(({ given_name }) => given_name.startsWith(prefix));
 
     beforeAll(async () => {
-      site = await startWorkloadSite(['--ingress-addresses=10.99.0.0/24']);
-      const key = await site.tailnet.authKey({ tags: ['tag:client'] });
+      site = await start(['--ingress-addresses=10.99.0.0/24']);
       for (const name of ['front', 'back']) await api('POST', `${DEFAULT}/pods`, webPod(name, { app: name }));
       for (const name of ['front', 'back']) await service(name, name, {});
-      await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
-      await until('the client', () => site.node('client'));
+      await startClient();
     }, 300_000);
-
-    afterAll(async () => {
-      await site?.rig.stop();
-    }, 60_000);
 
     it(
       'are asked for by members that come first, and say what is missing',
@@ -182,11 +141,7 @@ describe.skipIf(problem !== undefined)(
       async () => {
         await service('shop', 'front', OF('in'), LOAD_BALANCER);
         await ingress('portal', 'front', OF('in'));
-        const message = await said(
-          `${DEFAULT}/services/shop`,
-          'TailscaleIngressSvcValid',
-          'ProxyGroupNotReady',
-        );
+        const message = await invalid('shop', 'ProxyGroupNotReady');
         expect(message).toContain('"in" does not exist');
         await until('a word', async () =>
           (await events()).includes(
@@ -219,7 +174,7 @@ describe.skipIf(problem !== undefined)(
       expect(await ask(ip, '/', 'foreign.example.org')).toEqual({ status: 404 });
       const { login } = await ask(ip, '/', '', { 'Tailscale-User-Login': 'mallory@example.com' });
       expect(login ?? '').not.toContain('mallory');
-      await said(`${GROUPS}/in`, 'ProxyGroupReady', 'True');
+      await said(`${GROUPS}/in`, 'True', 'ProxyGroupReady');
     });
 
     it('are on every node, and offered by each', async () => {
@@ -243,11 +198,7 @@ describe.skipIf(problem !== undefined)(
         'tailscale.com/hostname': 'portal',
         'tailscale.com/expose': 'true',
       });
-      const message = await said(
-        `${DEFAULT}/services/rival`,
-        'TailscaleIngressSvcValid',
-        'IngressSvcInvalid',
-      );
+      const message = await invalid('rival', 'IngressSvcInvalid');
       expect(message).toContain(
         'tailscale.com/hostname: the tailnet name portal belongs to Ingress default/portal',
       );
@@ -276,7 +227,7 @@ describe.skipIf(problem !== undefined)(
           },
           { timeoutMs: 300_000 },
         );
-        await said(`${GROUPS}/in`, 'ProxyGroupReady', 'True');
+        await said(`${GROUPS}/in`, 'True', 'ProxyGroupReady');
       } finally {
         results = await Promise.all(loads.map((load) => load.end()));
       }
@@ -328,7 +279,7 @@ describe.skipIf(problem !== undefined)(
             await api('DELETE', `${OWN}/pods/${first}?gracePeriodSeconds=0`);
           }
           await configured('shop');
-          await said(`${GROUPS}/in`, 'ProxyGroupReady', 'True');
+          await said(`${GROUPS}/in`, 'True', 'ProxyGroupReady');
         }
       },
     );
@@ -408,7 +359,7 @@ describe.skipIf(problem !== undefined)(
         },
         { timeoutMs: 300_000 },
       );
-      await said(`${DEFAULT}/services/shop`, 'TailscaleIngressSvcValid', 'ProxyGroupNotReady');
+      await invalid('shop', 'ProxyGroupNotReady');
       expect(ipOf(await read(`${INGRESSES}/portal`))).toBeUndefined();
     });
 

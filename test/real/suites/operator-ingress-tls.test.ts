@@ -1,45 +1,32 @@
 /** Ingresses with their own certificates and real peers: tailscaled forwards connections to `tailcast ingress`. */
 import { connect as connectTls } from 'node:tls';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createTestAuthority, type TestAuthority } from '../../support/issued-certificates.ts';
 import { create, manifests } from '../operator/installation.ts';
 import {
-  clientPod,
   DOMAIN,
   NAMESPACE,
   PORT,
-  startWorkloadSite,
   webPod,
   type TlsAnswer,
   type WebAnswer,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { describeSite } from '../operator/workload-suite.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
-const PATIENT = { timeoutMs: 150_000 } as const;
 const OWN = 'shop.own.example';
 const BAD = 'bad.own.example';
 
-interface Listed {
-  readonly items: readonly { readonly [key: string]: unknown }[];
-}
-
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-ingress-tls: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(
-  `Ingresses with certificates of their own${problem === undefined ? '' : `: ${problem}`}`,
-  () => {
+describeSite(
+  'operator-ingress-tls',
+  'Ingresses with certificates of their own',
+  ({ start, startClient, api, read, list, until }) => {
     let site: WorkloadSite;
     let authority: TestAuthority;
     let address: string;
-    const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-      site.cluster.api(method, path, body);
-    const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-      site.rig.until(what, check, PATIENT);
     const ask = (
       how: 'https' | 'ws' | 'grpc',
       path: string,
@@ -53,16 +40,15 @@ describe.skipIf(problem !== undefined)(
       return { 'tls.crt': encoded(certificatePem), 'tls.key': encoded(keyPem) };
     }
     async function events(): Promise<string> {
-      const { items } = (await api('GET', `${DEFAULT}/events`)) as Listed;
-      return items.map((event) => `${String(event['reason'])}: ${String(event['message'])}`).join('\n');
+      const items = (await list(`${DEFAULT}/events`)) as unknown as { reason: string; message: string }[];
+      return items.map(({ reason, message }) => `${reason}: ${message}`).join('\n');
     }
 
     beforeAll(async () => {
       authority = await createTestAuthority();
-      site = await startWorkloadSite();
+      site = await start();
       for (const manifest of manifests('deploy/rbac/ingress-secrets.yaml'))
         await create(site.cluster, manifest);
-      const key = await site.tailnet.authKey({ tags: ['tag:client'] });
       await api('POST', `${DEFAULT}/pods`, webPod('web', { app: 'web' }));
       await api('POST', `${DEFAULT}/services`, {
         apiVersion: 'v1',
@@ -83,8 +69,7 @@ describe.skipIf(problem !== undefined)(
         type: 'kubernetes.io/tls',
         data: await tlsData(),
       });
-      await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
-      await until('the client', () => site.node('client'));
+      await startClient();
       const to = (name: string): object => ({ service: { name: 'web', port: { name } } });
       await api('POST', INGRESSES, {
         apiVersion: 'networking.k8s.io/v1',
@@ -108,10 +93,6 @@ describe.skipIf(problem !== undefined)(
       [address = ''] = (await until('its node', () => site.node('shop'))).ip_addresses;
     }, 300_000);
 
-    afterAll(async () => {
-      await site?.rig.stop();
-    }, 60_000);
-
     it('are served under their own name, and say the ports', { timeout: 180_000 }, async () => {
       const answer = await until('an answer', async () => {
         const said = await ask('https', '/a?b=1');
@@ -121,9 +102,7 @@ describe.skipIf(problem !== undefined)(
       const [client = ''] = (await site.node('client'))?.ip_addresses ?? [];
       expect(facts(answer).caller).toBe(client);
       const shown = await until('its status', async () => {
-        const { status } = (await api('GET', `${INGRESSES}/shop`)) as {
-          status?: { loadBalancer?: { ingress?: readonly object[] } };
-        };
+        const { status } = await read(`${INGRESSES}/shop`);
         return status?.loadBalancer?.ingress?.[0];
       });
       const ports = [443, 80].map((port) => ({ port, protocol: 'TCP' }));

@@ -1,44 +1,15 @@
 /** Ingresses on real peers: requests of a tailnet node reach pods through the stock container's own server. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import {
-  clientPod,
-  DOMAIN,
-  NAMESPACE,
-  PORT,
-  startWorkloadSite,
-  type WebAnswer,
-  type WorkloadSite,
-} from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { DOMAIN, NAMESPACE, PORT, type WebAnswer, type WorkloadSite } from '../operator/workload-site.ts';
+import { describeSite } from '../operator/workload-suite.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
-const PATIENT = { timeoutMs: 120_000 } as const;
 
-interface Listed {
-  readonly items: readonly {
-    readonly metadata: { readonly name: string };
-    readonly [key: string]: unknown;
-  }[];
-}
-interface Shown {
-  readonly metadata: { readonly finalizers?: readonly string[] };
-  readonly status?: {
-    readonly loadBalancer?: { readonly ingress?: readonly { hostname: string; ports: { port: number }[] }[] };
-  };
-}
-
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-ingress: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : `: ${problem}`}`, () => {
+describeSite('operator-ingress', 'Ingresses', ({ start, startClient, api, read, list, until }) => {
   let site: WorkloadSite;
   let address: string;
-  const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-    site.cluster.api(method, path, body);
-  const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-    site.rig.until(what, check, PATIENT);
   const to = (name: string, port: object = { number: 80 }): object => ({ service: { name, port } });
   const path = (value: string, pathType: string, backend: object): object => ({
     path: value,
@@ -52,11 +23,10 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
       metadata: { name, annotations },
       spec: { ingressClassName: 'tailscale', ...spec },
     });
-  const read = async (name: string): Promise<Shown> => (await api('GET', `${INGRESSES}/${name}`)) as Shown;
   /** Returns the addresses in the status of an Ingress. */
-  const shown = (name: string): Promise<{ hostname: string; ports: { port: number }[] }> =>
+  const shown = (name: string): Promise<object> =>
     until(`${name} to say where it is`, async () => {
-      const entry = (await read(name)).status?.loadBalancer?.ingress?.[0];
+      const entry = (await read(`${INGRESSES}/${name}`)).status?.loadBalancer?.ingress?.[0];
       if (entry !== undefined) return entry;
       throw new Error(
         `${JSON.stringify((await site.nodes()).map(({ given_name }) => given_name))}\n${await events(name)}`,
@@ -65,19 +35,21 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
   const ask = (url: string, host = `shop.${DOMAIN}`, headers: object = {}): Promise<WebAnswer> =>
     site.http('client', `http://${address}${url}`, host, headers);
   async function events(name: string): Promise<string> {
-    const { items } = (await api('GET', `${DEFAULT}/events`)) as Listed;
+    const items = (await list(`${DEFAULT}/events`)) as unknown as {
+      reason: string;
+      message: string;
+      involvedObject: { name: string };
+    }[];
     return items
-      .filter((event) => (event['involvedObject'] as { name: string }).name === name)
-      .map((event) => `${String(event['reason'])}: ${String(event['message'])}`)
+      .filter(({ involvedObject }) => involvedObject.name === name)
+      .map(({ reason, message }) => `${reason}: ${message}`)
       .join('\n');
   }
 
   beforeAll(async () => {
-    site = await startWorkloadSite();
-    const key = await site.tailnet.authKey({ tags: ['tag:client'] });
+    site = await start();
     await site.serveWeb('front', 'api');
-    await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
-    await until('the client', () => site.node('client'));
+    await startClient();
     await post('shop', {
       tls: [{ hosts: ['shop'] }],
       defaultBackend: to('front'),
@@ -97,10 +69,6 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     await shown('shop');
     [address = ''] = (await until('its node', () => site.node('shop'))).ip_addresses;
   }, 300_000);
-
-  afterAll(async () => {
-    await site?.rig.stop();
-  }, 60_000);
 
   it('say where callers go', async () => {
     const ports = [{ port: 80, protocol: 'TCP' }];
@@ -196,7 +164,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     async () => {
       await api('PATCH', `${INGRESSES}/shop`, { spec: { ingressClassName: 'nginx' } });
       expect(await site.gone('ingress', 'shop')).toBe(true);
-      const { metadata, status } = await read('shop');
+      const { metadata, status } = await read(`${INGRESSES}/shop`);
       expect(metadata.finalizers ?? []).toEqual([]);
       expect(status?.loadBalancer?.ingress ?? []).toEqual([]);
     },

@@ -1,48 +1,29 @@
 /** Services in clusters that admit no privileged pod: programs without capabilities forward the connections. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import {
-  clientPod,
   DOMAIN,
   NAMESPACE,
   PORT,
-  startWorkloadSite,
   tailnetWebPod,
   webPod,
   type WebAnswer,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { conditionOf, describeSite, type Condition } from '../operator/workload-suite.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const CLASSES = '/apis/tailscale.com/v1alpha1/proxyclasses';
-const PATIENT = { timeoutMs: 120_000 } as const;
 const CLASS = { 'tailscale.com/proxy-class': 'powerless' };
 const NOTHING = '0'.repeat(16);
 const BYTES = 64 * 1024 * 1024;
 
-interface Condition {
-  readonly type: string;
-  readonly status: string;
-  readonly reason: string;
-  readonly message: string;
-}
-interface Shown {
-  readonly status?: { readonly conditions?: readonly Condition[] };
-}
-
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-unprivileged: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(
-  `proxies without privileges${problem === undefined ? '' : `: ${problem}`}`,
-  () => {
+describeSite(
+  'operator-unprivileged',
+  'proxies without privileges',
+  ({ start, startClient, api, until, said }) => {
     let site: WorkloadSite;
-    const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-      site.cluster.api(method, path, body);
-    const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-      site.rig.until(what, check, PATIENT);
     const podOf = (name: string): string => `${objectNameOf({ type: 'svc', namespace: 'default', name })}-0`;
 
     async function service(name: string, annotations: object, spec: object): Promise<void> {
@@ -53,13 +34,8 @@ describe.skipIf(problem !== undefined)(
         spec,
       });
     }
-    function condition(name: string, reason: string): Promise<Condition> {
-      return until(`${name} to be ${reason}`, async () => {
-        const found = ((await api('GET', `${DEFAULT}/services/${name}`)) as Shown).status?.conditions?.[0];
-        if (found?.reason === reason) return found;
-        throw new Error(JSON.stringify(found));
-      });
-    }
+    const condition = async (name: string, reason: string): Promise<Condition> =>
+      conditionOf(await said(`${DEFAULT}/services/${name}`, reason))!;
     const addressOf = (name: string): Promise<string> =>
       until(`node ${name}`, async () => (await site.node(name))?.ip_addresses[0]);
     const poll = (what: string, url: string, pod: string): Promise<WebAnswer> =>
@@ -86,24 +62,20 @@ describe.skipIf(problem !== undefined)(
     }
 
     beforeAll(async () => {
-      site = await startWorkloadSite(['--recorder-image=tailcast/unprivileged']);
-      const { controlUrl } = site.tailnet;
-      const key = (): Promise<string> => site.tailnet.authKey({ tags: ['tag:client'] });
+      site = await start(['--recorder-image=tailcast/unprivileged']);
+      const key = await site.tailnet.authKey({ tags: ['tag:client'] });
       await api('POST', `${DEFAULT}/pods`, webPod('web', { app: 'web' }));
-      await api('POST', `${DEFAULT}/pods`, clientPod('client', await key(), controlUrl));
-      await api('POST', `${DEFAULT}/pods`, tailnetWebPod('outside', await key(), controlUrl));
+      await startClient();
+      await api('POST', `${DEFAULT}/pods`, tailnetWebPod('outside', key, site.tailnet.controlUrl));
       await api('POST', CLASSES, {
         apiVersion: 'tailscale.com/v1alpha1',
         kind: 'ProxyClass',
         metadata: { name: 'powerless', annotations: { [UNPRIVILEGED]: 'true' } },
         spec: { statefulSet: { pod: { tailscaleContainer: { image: 'tailscale/unprivileged' } } } },
       });
-      await addressOf('client');
       await addressOf('outside');
       await site.banish('client');
     }, 240_000);
-
-    afterAll(() => site?.rig.stop(), 60_000);
 
     it('carry connections from the tailnet, and say what they do not', { timeout: 180_000 }, async () => {
       await service('plain', { ...exposed, ...CLASS }, inward);

@@ -10,69 +10,27 @@ import {
   OUTER_NAME,
   PORT,
   SERVICE_NETWORK,
-  clientPod,
   tailnetWebPod,
-  startWorkloadSite,
   webPod,
   type HeadscaleNode,
   type WorkloadSite,
 } from '../operator/workload-site.ts';
-import { networkProblem } from '../rig/network.ts';
+import { conditionOf, describeSite, type Resource } from '../operator/workload-suite.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const TAILSCALE = '/apis/tailscale.com/v1alpha1';
-const PATIENT = { timeoutMs: 120_000 } as const;
 
-interface Condition {
-  readonly type: string;
-  readonly status: string;
-  readonly reason: string;
-  readonly message: string;
-}
-interface Resource {
-  readonly metadata: {
-    readonly name: string;
-    readonly uid: string;
-    readonly namespace?: string;
-    readonly finalizers?: readonly string[];
-    readonly labels?: Readonly<Record<string, string>>;
-    readonly annotations?: Readonly<Record<string, string>>;
-  };
-  readonly spec: {
-    readonly clusterIP?: string;
-    readonly type?: string;
-    readonly externalName?: string;
-    readonly [key: string]: unknown;
-  };
-  readonly status?: {
-    readonly conditions?: readonly Condition[];
-    readonly loadBalancer?: {
-      readonly ingress?: readonly { readonly hostname?: string; readonly ip?: string }[];
-    };
-    readonly [key: string]: unknown;
-  };
-}
-
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`operator-workloads: skipped: ${problem}\n`);
-
-describe.skipIf(problem !== undefined)(
-  `workloads of the operator${problem === undefined ? '' : `: ${problem}`}`,
-  () => {
+describeSite(
+  'operator-workloads',
+  'workloads of the operator',
+  ({ start, startClient, api, read, list, until, said }) => {
     let site: WorkloadSite;
     /** A server behind the tailnet node `db`. */
     const database = createServer((_request, response) =>
       response.end(JSON.stringify({ name: 'db', from: '' })),
     );
     const DATABASE_PORT = 5432;
-
-    const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-      site.cluster.api(method, path, body);
-    const read = async (path: string): Promise<Resource> => (await api('GET', path)) as Resource;
-    const list = async (path: string): Promise<readonly Resource[]> =>
-      ((await api('GET', path)) as { items: readonly Resource[] }).items;
-    const conditionOf = (object: Resource): Condition | undefined => object.status?.conditions?.[0];
 
     async function service(
       name: string,
@@ -100,21 +58,7 @@ describe.skipIf(problem !== undefined)(
       change(name, { metadata: { annotations } });
     const remove = (path: string): Promise<unknown> => api('DELETE', path);
 
-    function ready(path: string, what = 'True'): Promise<Resource> {
-      return site.rig.until(
-        `${path} to be ${what}`,
-        async () => {
-          const object = await read(path);
-          const condition = conditionOf(object);
-          if (condition?.status === what || condition?.reason === what) return object;
-          throw new Error(JSON.stringify(condition));
-        },
-        PATIENT,
-      );
-    }
-    function until<T>(what: string, check: () => Promise<T | undefined>): Promise<T> {
-      return site.rig.until(what, check, PATIENT);
-    }
+    const ready = (path: string, what = 'True'): Promise<Resource> => said(path, what);
     async function nodeNamed(name: string): Promise<HeadscaleNode> {
       return until(`node ${name}`, () => site.node(name));
     }
@@ -151,24 +95,19 @@ describe.skipIf(problem !== undefined)(
     }
 
     beforeAll(async () => {
-      site = await startWorkloadSite();
+      site = await start();
       await new Promise<void>((done) => database.listen(DATABASE_PORT, '127.0.0.1', done));
-      const key = await site.tailnet.authKey({ tags: ['tag:client'] });
       await api('POST', `${DEFAULT}/pods`, webPod('web', { app: 'web' }));
       await api('POST', `${DEFAULT}/pods`, webPod('asker', { app: 'asker' }));
-      await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
+      await startClient();
       await until('pods', async () => {
         const pods = (await list(`${DEFAULT}/pods`)) as unknown as { status: { phase: string } }[];
         return pods.length === 3 && pods.every(({ status }) => status.phase === 'Running') ? true : undefined;
       });
-      await nodeNamed('client');
       await site.banish('client');
     }, 240_000);
 
-    afterAll(async () => {
-      database.close();
-      await site?.rig.stop();
-    }, 60_000);
+    afterAll(() => void database.close());
 
     describe('a Service that is reached from the tailnet', () => {
       it('is, by TCP and UDP, when it is annotated', { timeout: 180_000 }, async () => {

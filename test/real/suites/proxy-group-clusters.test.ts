@@ -6,49 +6,31 @@ import { once } from 'node:events';
 import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { ANNOTATIONS } from '../../../src/operator/proxy-group/resource.ts';
-import { NAMESPACE, startWorkloadSite, type WorkloadSite } from '../operator/workload-site.ts';
+import { NAMESPACE, type WorkloadSite } from '../operator/workload-site.ts';
+import { conditionOf, describeSite } from '../operator/workload-suite.ts';
 import { findKubectls, runKubectl, startKubectl, type KubectlResult } from '../rig/kubectl.ts';
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
-import { NODE_ADDRESS, networkProblem } from '../rig/network.ts';
+import { NODE_ADDRESS } from '../rig/network.ts';
 
 const GROUP = '/apis/tailscale.com/v1alpha1/proxygroups/prod';
 const CORE = `/api/v1/namespaces/${NAMESPACE}`;
 const ACCOUNT = `system:serviceaccount:${NAMESPACE}:kube-apiserver-auth-proxy`;
 const LABELS = { 'cluster.x-k8s.io/cluster-name': 'older', env: 'prod' };
 const CLUSTERS = 'KubeAPIServerProxyClusters';
-const PATIENT = { timeoutMs: 120_000 } as const;
 const SERVED_BOTH = { status: 'True', message: 'serves prod and older' };
 
-interface Group {
-  readonly status?: {
-    readonly conditions?: readonly {
-      readonly type: string;
-      readonly status: string;
-      readonly message: string;
-    }[];
-    readonly devices?: readonly { readonly tailnetIPs?: readonly string[] }[];
-  };
-}
-
 const newest = (await findKubectls()).at(-1)!;
-const problem = networkProblem();
-if (problem !== undefined) process.stderr.write(`proxy-group-clusters: skipped: ${problem}\n`);
 
-describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ?? ''}`, () => {
+describeSite('proxy-group-clusters', 'a ProxyGroup of two clusters', ({ start, api, read, until }) => {
   let site: WorkloadSite;
   let older: Kubernetes;
   let kubeconfig: string;
   const forward = createServer();
-  const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
-    site.cluster.api(method, path, body);
-  const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
-    site.rig.until(what, check, PATIENT);
   const annotate = (clusters: string | null): Promise<unknown> =>
     api('PATCH', GROUP, { metadata: { annotations: { [ANNOTATIONS.clusters]: clusters } } });
-  const condition = async (type: string): Promise<object | undefined> =>
-    ((await api('GET', GROUP)) as Group).status?.conditions?.find((one) => one.type === type);
+  const condition = async (type: string): Promise<object | undefined> => conditionOf(await read(GROUP), type);
   const reports = (type: string, expected: object | undefined): Promise<true> =>
     until<true>(`the condition ${type}`, async () => {
       const found = await condition(type);
@@ -104,7 +86,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
   }
 
   beforeAll(async () => {
-    site = await startWorkloadSite([], {
+    site = await start([], {
       grants: [
         {
           src: ['alice@example.com'],
@@ -146,7 +128,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
       spec: { type: 'kube-apiserver', replicas: 1, tags: ['tag:k8s'] },
     });
     await reports('ProxyGroupReady', { status: 'True' });
-    const { status } = (await api('GET', GROUP)) as Group;
+    const { status } = await read(GROUP);
     const address = status?.devices?.[0]?.tailnetIPs?.[0] ?? '';
     forward.on('connection', (client) => {
       client.on('error', () => client.destroy());
@@ -180,10 +162,7 @@ describe.skipIf(problem !== undefined)(`a ProxyGroup of two clusters${problem ??
     writeFileSync(kubeconfig, JSON.stringify({ clusters, contexts, users }));
   });
 
-  afterAll(async () => {
-    forward.close();
-    await site?.rig.stop();
-  });
+  afterAll(() => void forward.close());
 
   it('reaches each cluster with the identity of the caller, as the audit logs prove', async () => {
     await reports(CLUSTERS, SERVED_BOTH);
