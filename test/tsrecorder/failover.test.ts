@@ -109,6 +109,16 @@ async function createReplicas(
   };
 }
 
+/** Waits until a recorder lists one complete recording. */
+function completeOn(rig: Rig) {
+  return until(async () => {
+    const [only, ...others] = await rig.list();
+    return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
+      ? only
+      : undefined;
+  });
+}
+
 describe('a session that goes on at another recorder', () => {
   it.each([
     ['where the first left off', 5, 5],
@@ -122,12 +132,7 @@ describe('a session that goes on at another recorder', () => {
     const [one, two] = replicas.rigs as [Rig, Rig];
     await uploadPart(one, 1, 0, firstTo);
     await uploadPart(two, 2, secondFrom, LINES.length);
-    const recording = await until(async () => {
-      const [only, ...others] = await two.list();
-      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
-        ? only
-        : undefined;
-    });
+    const recording = await completeOn(two);
     expect(recording).toMatchObject({
       state: 'completed',
       command: 'sh -i',
@@ -177,12 +182,7 @@ describe('a session that goes on at another recorder', () => {
     await uploadPart(three, 3, 4, 10);
     // the session returns to the first recorder, which lacks the lines that only other recorders got
     await uploadPart(one, 4, 9, LINES.length);
-    const recording = await until(async () => {
-      const [only, ...others] = await three.list();
-      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
-        ? only
-        : undefined;
-    });
+    const recording = await completeOn(three);
     expect((await three.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
     expect(await notesOf(three, recording.id)).toEqual(JOURNAL);
   });
@@ -249,12 +249,7 @@ describe('a session that goes on at another recorder', () => {
     resumed.end();
     await resumed.over;
     expect(resumed.acks.at(-1)?.ack).toBe(lengthOf(LINES));
-    const recording = await until(async () => {
-      const [only, ...others] = await again.list();
-      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
-        ? only
-        : undefined;
-    });
+    const recording = await completeOn(again);
     expect((await again.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
     await again.recorder.close();
   });

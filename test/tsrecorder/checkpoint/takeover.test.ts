@@ -27,6 +27,26 @@ const verify = ({ store, keys, nowMs }: Site, ...named: readonly number[]): Prom
     nowMs: nowMs(),
   });
 
+/** Creates a site whose first recorder has a running session and its copy in the bucket. */
+async function beginSession(recorders = 2) {
+  const site = createTakeoverSite(recorders);
+  const lost = await site.recorder(0);
+  await lost.look();
+  const session = await lost.begin('one');
+  await session.write(LINE);
+  await lost.copies.update();
+  return { site, lost, session };
+}
+
+/** Lets a recorder claim the sessions of a lost one, and take them over. Default: the second recorder of the site. */
+async function takeOver(site: Site, recorder?: SiteRecorder): Promise<SiteRecorder> {
+  const own = recorder ?? (await site.recorder(1));
+  await own.look();
+  site.wait(LEASE_MS / 2);
+  await own.look();
+  return own;
+}
+
 /** Creates a site whose first recorder is lost. The running session of that recorder was copied to the bucket. */
 async function createLoss(): Promise<{
   readonly site: Site;
@@ -34,12 +54,7 @@ async function createLoss(): Promise<{
   readonly cast: string;
   readonly name: string;
 }> {
-  const site = createTakeoverSite(3);
-  const lost = await site.recorder(0);
-  await lost.look();
-  const session = await lost.begin('one');
-  await session.write(LINE);
-  await lost.copies.update();
+  const { site, lost, session } = await beginSession(3);
   site.wait(LEASE_MS);
   return { site, id: session.id(), cast: session.cast(), name: lost.lease.name };
 }
@@ -95,10 +110,7 @@ describe('a session that a lost recorder left', () => {
     const published = publishedLog(bucket);
     const { at, content } = forge(published);
     await bucket.put(logSegmentName(published.log, at), Buffer.from(content), { once: true });
-    const own = await site.recorder(1);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    const own = await takeOver(site);
     expect(own.untrusted()).toEqual([]);
     expect(stored(bucket).map((name) => bucket.objects.get(name)?.content.toString())).toEqual([cast]);
   });
@@ -117,10 +129,7 @@ describe('a session that a lost recorder left', () => {
 
   it('is verified with the logs of both recorders, and with one key alone it is not', async () => {
     const { site, id } = await createLoss();
-    const own = await site.recorder(1);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    const own = await takeOver(site);
     await own.evidence.publish();
     const both = await verify(site, 0, 1);
     expect(both.verdict).toBe('verified');
@@ -136,12 +145,7 @@ describe('a session that a lost recorder left', () => {
   });
 
   it('that was stored before its recorder was lost is only cleaned up', async () => {
-    const site = createTakeoverSite();
-    const lost = await site.recorder(0);
-    await lost.look();
-    const session = await lost.begin('one');
-    await session.write(LINE);
-    await lost.copies.update();
+    const { site, lost, session } = await beginSession();
     await session.end();
     await lost.evidence.publish();
     site.wait(LEASE_MS);
@@ -163,10 +167,7 @@ describe('a session that a lost recorder left', () => {
     for (let line = 0; line < 6; line += 1) await session.write(`[1,"o","${'x'.repeat(900_000)}"]\n`);
     await lost.evidence.publish();
     site.wait(LEASE_MS);
-    const own = await site.recorder(1);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    const own = await takeOver(site);
     await own.evidence.publish();
     expect((await own.catalog.list({ limit: 9 })).recordings[0]?.problem).toMatch(
       /^the recorder that had the session was lost; \d+ acknowledged bytes are lost: they were not in the bucket/,
@@ -208,13 +209,8 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
    * recorder has read the complete log before the attacker replaces it.
    */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
-    const site = createTakeoverSite();
+    const { site, lost, session } = await beginSession();
     const { bucket } = site;
-    const lost = await site.recorder(0);
-    await lost.look();
-    const session = await lost.begin('one');
-    await session.write(LINE);
-    await lost.copies.update();
     await lost.evidence.publish();
     const copy = new Map([...bucket.objects].filter(([name]) => OF_LOST.some((of) => name.startsWith(of))));
     await session.write('[2,"o","rm -rf /"]\n');
@@ -235,9 +231,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
 
   it('is not signed: the session stays in the bucket, with the reason', async () => {
     const { site, own } = await createReplay(true);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    await takeOver(site, own);
     expect(stored(site.bucket)).toEqual([]);
     expect(own.untrusted()).toMatchObject([
       {
@@ -253,20 +247,13 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
 
   it('is taken over if no recorder has seen more of it', async () => {
     const { site, own } = await createReplay(false);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    await takeOver(site, own);
     expect(stored(site.bucket)).toHaveLength(1);
   });
 
   it('does not get a recorder to believe that it has seen more', async () => {
-    const site = createTakeoverSite();
+    const { site, lost } = await beginSession();
     const { bucket } = site;
-    const lost = await site.recorder(0);
-    await lost.look();
-    const session = await lost.begin('one');
-    await session.write(LINE);
-    await lost.copies.update();
     await lost.evidence.publish();
     const { log } = lost.evidence;
     const signature = { log, n: 999, hash: 'a'.repeat(64), key: lost.key.public.id, ed25519: 'eA==' };
@@ -280,9 +267,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     expect(seen?.n).toBeGreaterThan(0);
     bucket.objects.delete(name);
     site.wait(LEASE_MS);
-    await own.look();
-    site.wait(LEASE_MS / 2);
-    await own.look();
+    await takeOver(site, own);
     expect(stored(bucket)).toHaveLength(1);
   });
 });
