@@ -240,9 +240,18 @@ async function readObjects(
   if (list.data.items.length > MAX_FOUND) {
     throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${PATHS[format][1]}`);
   }
-  for (const object of list.data.items)
+  // The first of several clusters with one name keeps it. The oldest object comes first, so that a user of another
+  // namespace cannot take the name.
+  const byAge = list.data.items.toSorted((one, other) => createdAt(one).localeCompare(createdAt(other)));
+  for (const object of byAge)
     objects.set(`${String(object.metadata['namespace'])}/${object.metadata.name}`, object);
   return objects;
+}
+
+/** Returns the time of creation (RFC 3339 in UTC). An object without one is sorted last. */
+function createdAt({ metadata }: { readonly metadata: Readonly<Record<string, unknown>> }): string {
+  const { creationTimestamp } = metadata;
+  return typeof creationTimestamp === 'string' ? creationTimestamp : '9999';
 }
 
 function discovered(

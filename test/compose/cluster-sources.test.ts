@@ -57,6 +57,27 @@ const secret = (name: string): object => ({
   },
 });
 
+it('a source with all labelled Secrets names the oldest first, whatever its namespace', async () => {
+  const of = (namespace: string, name: string, creationTimestamp?: string): object => ({
+    ...secret(name),
+    metadata: {
+      name,
+      namespace,
+      creationTimestamp,
+      labels: { 'cluster.x-k8s.io/cluster-name': 'prod' },
+    },
+  });
+  responses.set('secrets?resourceVersion=0&labelSelector=cluster.x-k8s.io%2Fcluster-name', {
+    items: [
+      of('app-team', 'unknown'),
+      of('app-team', 'mine', '2026-02-01T00:00:00Z'),
+      of('capi-clusters', 'prod', '2026-01-01T00:00:00Z'),
+    ],
+  });
+  const found = await open({ objects: 'capi' }, () => 0).read(signal);
+  expect([...found.keys()]).toEqual(['capi-clusters/prod', 'app-team/mine', 'app-team/unknown']);
+});
+
 describe('a source with named Secrets', () => {
   it('reads them one by one, and lists none', async () => {
     responses.set('dev', secret('dev'));
