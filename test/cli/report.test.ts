@@ -41,6 +41,11 @@ async function run(
             },
             trust: 'verified',
           },
+          // a writer of the store can add events with any content
+          ...[9e15, -9e15, 0.5].map((timestamp) => ({
+            event: { type: 'tailcast-access-request', timestamp, source: { node: 'g' }, access: STEP },
+            trust: 'unverified',
+          })),
         ]
       : uses.map((trust) => ({
           event: { timestamp: SECONDS, kubernetes: { Subresource: 'exec' }, access: { request: 'r1' } },
