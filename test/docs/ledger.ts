@@ -134,7 +134,7 @@ export const LEDGER: readonly Shown[] = [
         'the cluster',
     },
     'kubectl -n tailcast set env deployment/tailcast-operator TAILCAST_CLEANUP=true': CLEANUP,
-    'kubectl -n tailcast logs -f deployment/tailcast-operator': CLEANUP,
+    'kubectl -n tailcast logs -f -l app.kubernetes.io/component=operator --prefix': CLEANUP,
   }),
   ...on('docs/record.md', {
     'umask 077; openssl rand -base64 32 > seal-keys': SEALED("bytes.toString('base64')"),
