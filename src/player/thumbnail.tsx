@@ -14,7 +14,7 @@ import type { ThumbnailRows } from '../screen/thumbnail.ts';
 const WIDTH = 112;
 const HEIGHT = 52;
 /** Delay before a request, so that one request loads the thumbnails of several rows, in milliseconds. */
-const COLLECT_MS = 30;
+const COLLECT_MS = 100;
 const RETRY_MS = 1500;
 const MAX_TRIES = 20;
 const MAX_IDS = 50;
