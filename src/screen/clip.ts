@@ -23,6 +23,10 @@ const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
 /** Maximum characters of all distinct rows. */
 const MAX_TEXT = 8 * 1024 ** 2;
+/** Maximum cells of all frames. Reading a cell takes about 0.5 µs. Enough for {@link MAX_FRAMES} of 200x80. */
+const MAX_CELLS = 24e6;
+
+const TOO_LARGE = 'The clip is too large. Choose a shorter range.';
 
 const CELL_WIDTH = 8.4;
 const ROW_HEIGHT = 17;
@@ -96,6 +100,7 @@ export async function clipCast(options: ClipOptions): Promise<string> {
     bucketOf: (seconds) => (seconds <= from ? 0 : 1),
     async onBucket(bucket, terminal) {
       if (bucket > 0) return;
+      checkDrawn(terminal);
       const screen = await takeSnapshot(terminal, scratch);
       if (screen === undefined)
         throw new ClipError('The screen at the start of the range is incomplete. Choose another start.');
@@ -121,6 +126,14 @@ function checked({ from, to }: ClipOptions): { readonly from: number; readonly t
   if (to - from > MAX_CLIP_SECONDS)
     throw new ClipError(`A clip has at most ${MAX_CLIP_SECONDS} seconds. Choose a shorter range.`);
   return { from, to };
+}
+
+/** @throws ClipError if the screen is not up to date, because the work budget is exhausted */
+function checkDrawn({ budget }: PlayTerminal): void {
+  if (budget.isExhausted)
+    throw new ClipError(
+      'The output before the end of the range is too costly to draw. Choose an earlier range.',
+    );
 }
 
 interface Walk {
@@ -188,6 +201,7 @@ class Frames {
   readonly #known = new Map<string, number>();
   readonly #printed: (row: CellRow) => string;
   #text = 0;
+  #cells = 0;
   #columns = 1;
   #height = 1;
 
@@ -195,7 +209,11 @@ class Frames {
     this.#printed = printed;
   }
 
-  add(at: number, { emulator }: PlayTerminal): void {
+  add(at: number, terminal: PlayTerminal): void {
+    checkDrawn(terminal);
+    const { emulator } = terminal;
+    this.#cells += emulator.cols * emulator.rows;
+    if (this.#cells > MAX_CELLS) throw new ClipError(TOO_LARGE);
     this.#columns = Math.max(this.#columns, emulator.cols);
     this.#height = Math.max(this.#height, emulator.rows);
     const rows = readScreen(emulator).map((row) => this.#rowOf(row));
@@ -209,7 +227,7 @@ class Frames {
     const known = this.#known.get(content);
     if (known !== undefined) return known;
     this.#text += content.length;
-    if (this.#text > MAX_TEXT) throw new ClipError('The clip is too large. Choose a shorter range.');
+    if (this.#text > MAX_TEXT) throw new ClipError(TOO_LARGE);
     this.#rows.push(content);
     this.#known.set(content, this.#rows.length - 1);
     return this.#rows.length - 1;

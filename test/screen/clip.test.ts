@@ -64,6 +64,29 @@ describe('an SVG clip', () => {
   });
 });
 
+describe('a clip of costly output', () => {
+  const costly = JSON.stringify([1, 'o', '\x1b[2J'.repeat(160)]);
+  const wide = { start: readCastStart('{"version":2,"width":1000,"height":500}') };
+
+  it('is rejected instead of showing an old screen', async () => {
+    const lines = [costly, '[3,"o","later"]'];
+    for (const make of [clipSvg, clipStills])
+      await expect(make({ ...clip(0, 5, lines), ...wide })).rejects.toThrow(/too costly to draw/);
+    await expect(clipCast({ ...clip(2, 5, lines), ...wide })).rejects.toThrow(/too costly to draw/);
+  });
+
+  it('is possible before the costly output', async () => {
+    const lines = ['[0,"o","first"]', costly, '[3,"o","later"]'];
+    expect(textsOf(await clipSvg({ ...clip(0, 0.5, lines), ...wide }))).toContain('first');
+    expect(await clipCast({ ...clip(0, 5, lines), ...wide })).toContain('later');
+  });
+
+  it('has a limited number of cells', async () => {
+    const lines = Array.from({ length: 60 }, (_, index) => `[${index / 10},"o","\\r${index}"]`);
+    await expect(clipSvg({ ...clip(0, 6, lines), ...wide })).rejects.toThrow(/too large/);
+  });
+});
+
 describe('the screens of a clip', () => {
   it('have their durations, and a position for each character', async () => {
     const stills = [...(await clipStills(clip(4, 8, ['[1,"o","x"]', '[6,"o","\\r漢y"]'])))];
