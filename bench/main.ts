@@ -7,7 +7,7 @@
  * A case can be named by its prefix: `get`, `exec-cat`. Some cases use other programs:
  * - `recorder`: only the recorder (`recorder.ts`)
  * - `search`: the recorder's index (`search.ts`)
- * - `real`: a real API server
+ * - `real`: a real API server; `kubectl` and `exec-start` also start it
  *
  * Options:
  * - `--profile=<directory>`: writes CPU profiles
@@ -52,9 +52,12 @@ if (args[0] === 'search') {
 }
 const quick = args.includes('--quick');
 const wanted = args.filter((arg) => !arg.startsWith('--'));
+const isNamed = (prefix: string, name: string): boolean => name === prefix || name.startsWith(`${prefix}-`);
 const named = CASES.filter(
-  ({ name }) =>
-    wanted.length === 0 || wanted.some((prefix) => name === prefix || name.startsWith(`${prefix}-`)),
+  ({ name }) => wanted.length === 0 || wanted.some((prefix) => isNamed(prefix, name)),
+);
+const unknown = wanted.filter(
+  (prefix) => prefix !== 'recorder' && !CASES.some(({ name }) => isNamed(prefix, name)),
 );
 const leftOut = named.filter(({ onlyFull }) => quick && wanted.length === 0 && onlyFull === true);
 const chosen = named.filter((benchmark) => !leftOut.includes(benchmark));
@@ -79,9 +82,11 @@ const strange = args.filter(
   (arg) => arg.startsWith('--') && !/^--(quick|update|gc|(profile|before|peers|node)=.+)$/.test(arg),
 );
 const alone = before === undefined && (wanted.length === 0 || wanted.includes('recorder'));
-if (strange.length > 0 || (chosen.length === 0 && !alone)) {
+if (strange.length > 0 || unknown.length > 0) {
+  const wrong = [...strange, ...unknown].join(' ');
   console.error(
-    'usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… ' +
+    `bench: unknown: ${wrong}\n` +
+      'usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… ' +
       `--gc --node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;

@@ -62,6 +62,24 @@ const gets = ([1, 32] as const).map((connections) =>
   ),
 );
 
+const STREAMS = { connections: 4, streams: 16 };
+const http2Gets = realCase(
+  {
+    name: 'real-get-h2',
+    title: `real API server: GET of a pod, HTTP/2, ${STREAMS.connections} connections with ${STREAMS.streams} streams`,
+    unit: REQUESTS,
+    peers: ['direct', 'tailcast', 'go'],
+  },
+  async (bench, { quick }) => ({
+    kind: 'requests',
+    protocol: 'h2',
+    answer: { path: POD, body: await podAnswer(bench), counts: 'requests' },
+    ...STREAMS,
+    rampMs: RAMP_MS,
+    durationMs: quick ? 1000 : 2500,
+  }),
+);
+
 const list = realCase(
   {
     name: 'real-list',
@@ -114,4 +132,4 @@ const execs = (['spdy', 'websocket'] as const satisfies readonly Transport[]).ma
   ),
 );
 
-export const REAL_CASES: readonly BenchCase[] = [...gets, list, ...execs];
+export const REAL_CASES: readonly BenchCase[] = [...gets, http2Gets, list, ...execs];

@@ -52,6 +52,7 @@ const WORDS: Readonly<Record<ComparedFigure, { readonly above: string; readonly 
   cpu: COST,
   recorderCpu: COST,
   p50Ms: TIME,
+  p90Ms: TIME,
   p99Ms: TIME,
   peakRssMb: COST,
   memoryKb: COST,

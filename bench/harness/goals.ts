@@ -100,7 +100,7 @@ function added(
   caseName: string,
   [ours, theirs]: readonly [PeerName, PeerName],
   atMost: number,
-  [figure, unit]: readonly ['p99Ms' | 'restMb', string] = ['p99Ms', 'ms'],
+  [figure, unit]: readonly ['p50Ms' | 'p90Ms' | 'p99Ms' | 'restMb', string] = ['p99Ms', 'ms'],
 ): Goal {
   return {
     text,
@@ -145,6 +145,7 @@ function check(
 
 const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
 const TRANSPORTS = ['spdy', 'websocket'] as const;
+const START = ['tailcast-recorded', 'direct'] as const;
 
 /** Name of a figure that belongs to no case. */
 export const IDLE_MEMORY = 'memory of an idle gateway';
@@ -217,6 +218,8 @@ export const GOALS: readonly Goal[] = [
       return { figures: `${ratio.toFixed(2)}x`, met: ratio <= 1.1 };
     },
   },
+  added('kubectl exec -- true recorded: ≤ 5 ms added to the p50', 'exec-start', START, 5, ['p50Ms', 'ms']),
+  added('kubectl exec -- true recorded: ≤ 10 ms added to the p90', 'exec-start', START, 10, ['p90Ms', 'ms']),
   ...TRANSPORTS.flatMap((transport) =>
     (['ascii', 'utf8', 'binary'] as const).flatMap((content) => [
       compare(

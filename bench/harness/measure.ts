@@ -16,6 +16,7 @@ interface Sample {
   readonly cpu: number | undefined;
   readonly recorderCpu: number | undefined;
   readonly p50Ms: number | undefined;
+  readonly p90Ms: number | undefined;
   readonly p99Ms: number | undefined;
   readonly peakRssMb: number | undefined;
   readonly memoryKb: number | undefined;
@@ -168,6 +169,7 @@ function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usag
   return {
     rate: load.units / unit.size / load.seconds,
     p50Ms: load.p50Ms,
+    p90Ms: load.p90Ms,
     p99Ms: load.p99Ms,
     loadCpu: load.loadCpuSeconds / load.seconds,
   };
@@ -275,6 +277,7 @@ function summarize(
     cpu: over((sample) => sample.cpu),
     recorderCpu: over((sample) => sample.recorderCpu),
     p50Ms: over((sample) => sample.p50Ms),
+    p90Ms: over((sample) => sample.p90Ms),
     p99Ms: over((sample) => sample.p99Ms),
     peakRssMb: over((sample) => sample.peakRssMb),
     memoryKb: over((sample) => sample.memoryKb),

@@ -38,6 +38,7 @@ export const COMPARED = [
   'cpu',
   'recorderCpu',
   'p50Ms',
+  'p90Ms',
   'p99Ms',
   'peakRssMb',
   'memoryKb',
@@ -54,6 +55,7 @@ export interface Row {
   /** CPU time of the recorder that stores the peer's sessions. */
   readonly recorderCpu?: Spread;
   readonly p50Ms?: Spread;
+  readonly p90Ms?: Spread;
   readonly p99Ms?: Spread;
   readonly peakRssMb?: Spread;
   /** Memory of the process divided by the number of open connections. */

@@ -5,8 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { openAll } from './connect.ts';
-import { ContentCheck, createSmall, SMALL_BYTES } from './content.ts';
-import { SMALL_PATH } from './load-http1.ts';
+import { createExchange, SMALL_PATH, type Exchange } from './load-http1.ts';
 import { percentiles, type LoadPlan, type LoadResult, type Target } from './plan.ts';
 import { openWindow, type Window } from './window.ts';
 
@@ -19,7 +18,7 @@ const MAX_STREAM_ID = 0x7fff_0000;
 
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
-/** Sends small requests, `streams` at a time on each connection. @throws Error for an unexpected response */
+/** Sends requests, `streams` at a time on each connection. @throws Error for an unexpected response */
 export async function loadHttp2(
   target: Target,
   plan: RequestsPlan,
@@ -31,19 +30,32 @@ export async function loadHttp2(
     latencies.length = 0;
     onSteady();
   });
-  await Promise.all(sockets.map((socket) => drive(socket, plan.streams ?? 1, window, latencies)));
+  const { check } = createExchange(plan.answer, target.token);
+  const block = headerBlock(typeof plan.answer === 'object' ? plan.answer.path : SMALL_PATH, target.token);
+  const streams = plan.streams ?? 1;
+  await Promise.all(sockets.map((socket) => drive(socket, { check, block, streams }, window, latencies)));
   return { units: latencies.length, ...window.close(), ...percentiles(latencies) };
 }
 
 interface Stream {
   readonly startedAt: number;
-  readonly check: ContentCheck;
+  readonly check: ReturnType<Exchange['check']>;
   answered: boolean;
 }
 
-function drive(socket: Socket, streams: number, window: Window, latencies: number[]): Promise<void> {
-  const small = createSmall();
-  const block = headerBlock();
+interface Requests {
+  readonly check: Exchange['check'];
+  /** Encoded headers of each request. */
+  readonly block: Buffer;
+  readonly streams: number;
+}
+
+function drive(
+  socket: Socket,
+  { check, block, streams }: Requests,
+  window: Window,
+  latencies: number[],
+): Promise<void> {
   const open = new Map<number, Stream>();
   let nextId = 1;
   let owed = 0;
@@ -56,7 +68,7 @@ function drive(socket: Socket, streams: number, window: Window, latencies: numbe
       if (nextId > MAX_STREAM_ID) return fail(new Error('out of streams'));
       open.set(nextId, {
         startedAt: performance.now(),
-        check: new ContentCheck(small, SMALL_BYTES),
+        check: check(),
         answered: false,
       });
       socket.write(frame(TYPE.headers, FLAG.endStream | FLAG.endHeaders, nextId, block));
@@ -169,10 +181,10 @@ function windowUpdate(increment: number): Buffer {
 }
 
 /**
- * GET of the small object with the headers of kubectl. The headers are literals without indexing (RFC 7541 §6.2.2) and
- * without Huffman code.
+ * GET with the headers of kubectl. The headers are literals without indexing (RFC 7541 §6.2.2) and without Huffman
+ * code.
  */
-function headerBlock(): Buffer {
+function headerBlock(path: string, token: string | undefined): Buffer {
   const literal = (name: string, value: string): Buffer =>
     Buffer.concat([Buffer.of(0), text(name), text(value)]);
   return Buffer.concat([
@@ -180,14 +192,20 @@ function headerBlock(): Buffer {
     Buffer.of(0x01),
     text('localhost'), // :authority
     Buffer.of(0x04),
-    text(SMALL_PATH), // :path
+    text(path), // :path
     literal('user-agent', 'kubectl/v1.33.0 (linux/amd64) kubernetes/bench'),
     literal('accept', 'application/json'),
-    literal('accept-encoding', 'gzip'),
+    ...(token === undefined
+      ? [literal('accept-encoding', 'gzip')]
+      : [literal('authorization', `Bearer ${token}`)]),
   ]);
 }
 
+/** A string literal: its length with a prefix of 7 bits (RFC 7541 §5.1), and its bytes. */
 function text(value: string): Buffer {
-  if (value.length > 126) throw new Error('longer than one length byte');
-  return Buffer.concat([Buffer.of(value.length), Buffer.from(value)]);
+  if (value.length < 127) return Buffer.concat([Buffer.of(value.length), Buffer.from(value)]);
+  const length = [127];
+  let rest = value.length - 127;
+  for (; rest > 127; rest >>= 7) length.push((rest & 127) | 128);
+  return Buffer.concat([Buffer.from([...length, rest]), Buffer.from(value)]);
 }

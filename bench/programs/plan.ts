@@ -92,6 +92,7 @@ export interface LoadResult {
   readonly units: number;
   readonly seconds: number;
   readonly p50Ms?: number;
+  readonly p90Ms?: number;
   readonly p99Ms?: number;
   /** CPU time of the load generator. */
   readonly loadCpuSeconds: number;
@@ -102,10 +103,16 @@ export type LoadMessage =
   /** Sent when all connections are open and in use. */
   { readonly steady: true } | { readonly result: LoadResult } | { readonly error: string };
 
-/** Percentiles of latencies. */
-export function percentiles(latencies: number[]): { readonly p50Ms: number; readonly p99Ms: number } {
-  latencies.sort((left, right) => left - right);
-  const at = (share: number): number =>
-    latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * share))] ?? 0;
-  return { p50Ms: at(0.5), p99Ms: at(0.99) };
+/** Median and 99th percentile of latencies. */
+export function percentiles(latencies: readonly number[]): {
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+} {
+  return { p50Ms: percentile(latencies, 0.5), p99Ms: percentile(latencies, 0.99) };
+}
+
+/** @param share for example 0.9 for the 90th percentile */
+export function percentile(latencies: readonly number[], share: number): number {
+  const sorted = latencies.toSorted((left, right) => left - right);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }

@@ -1,10 +1,16 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
+import {
+  createServer as createHttp2Server,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { loadHttp1 } from '../../bench/programs/load-http1.ts';
+import { loadHttp2 } from '../../bench/programs/load-http2.ts';
 import type { LoadResult } from '../../bench/programs/plan.ts';
 
 const list = (version: number, name = 'large-0'): string =>
@@ -67,5 +73,53 @@ describe('an answer that is known', () => {
   it('is compared whole when it is no list', async () => {
     await expect(load('{"kind":"Pod"}\n', () => '{"kind":"Pid"}\n')).rejects.toThrow(/wrong byte/);
     expect((await load('{"kind":"Pod"}\n', () => '{"kind":"Pod"}\n')).units).toBeGreaterThan(0);
+  });
+});
+
+describe('an answer that is known, over HTTP/2', () => {
+  const known = '{"kind":"Pod"}\n';
+
+  async function loadStreams(
+    answer: string,
+  ): Promise<{ readonly result: LoadResult; readonly asked: Set<string> }> {
+    const asked = new Set<string>();
+    const sessions: ServerHttp2Session[] = [];
+    const server = createHttp2Server();
+    server.on('session', (session) => sessions.push(session));
+    server.on('stream', (stream: ServerHttp2Stream, headers) => {
+      asked.add(`${headers[':path']} ${headers.authorization?.length}`);
+      stream.respond({ ':status': 200 });
+      stream.end(answer);
+    });
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
+    onTestFinished(() => {
+      for (const session of sessions) session.destroy();
+      server.close();
+    });
+    const body = join(mkdtempSync(join(tmpdir(), 'tc-known-')), 'body');
+    writeFileSync(body, known);
+    const result = await loadHttp2(
+      // a service account token is longer than a length byte can say
+      { port: (server.address() as AddressInfo).port, token: 'x'.repeat(900) },
+      {
+        kind: 'requests',
+        protocol: 'h2',
+        answer: { path: '/api/v1/pods/shell', body, counts: 'requests' },
+        connections: 2,
+        streams: 4,
+        durationMs: 20,
+      },
+      () => {},
+    );
+    return { result, asked };
+  }
+
+  it('is asked for with the token, and compared whole', async () => {
+    const { result, asked } = await loadStreams(known);
+    expect(result.units).toBeGreaterThan(0);
+    expect([...asked]).toEqual([`/api/v1/pods/shell ${'Bearer '.length + 900}`]);
+    await expect(loadStreams('{"kind":"Pid"}\n')).rejects.toThrow(/wrong byte/);
   });
 });
