@@ -9,7 +9,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** Maximum file size, in bytes. A ConfigMap has at most 1 MiB. */
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
-/** Maximum addresses of one name, so that they fit into a response. */
+/** Maximum addresses of one name, so that they fit into a response. Further addresses are ignored. */
 const MAX_ADDRESSES = 256;
 /** Domain for which the nameserver is always authoritative, including names that it does not know. */
 const TAILSCALE_DOMAIN = 'ts.net';
@@ -32,7 +32,7 @@ export interface NameRecords {
 }
 
 const addressMap = z
-  .record(z.string(), z.array(z.string()).max(MAX_ADDRESSES))
+  .record(z.string(), z.array(z.string()))
   .nullish()
   .transform((map) => map ?? {});
 const fileSchema = z.object({
@@ -44,9 +44,9 @@ const fileSchema = z.object({
 });
 
 /**
- * Parses the file.
+ * Parses the file. Invalid names and addresses are ignored, because one Service must not disable the other names.
  *
- * @throws TailcastError `CONFIG_INVALID` for an invalid file, name or address
+ * @throws TailcastError `CONFIG_INVALID` for an invalid file
  */
 export function parseRecords(text: string): NameRecords {
   const file = fileSchema.safeParse(jsonOrUndefined(text));
@@ -60,20 +60,15 @@ export function parseRecords(text: string): NameRecords {
   ] as const) {
     for (const [written, addresses] of Object.entries(map)) {
       const name = canonicalName(written);
-      const wrong = addresses.find((address) => isIP(address) !== family);
-      if (wrong !== undefined) {
-        throw new TailcastError(
-          'CONFIG_INVALID',
-          `records: ${written}: ${JSON.stringify(wrong)} is no IPv${family} address`,
-        );
-      }
+      const valid = addresses.filter((address) => isIP(address) === family).slice(0, MAX_ADDRESSES);
+      if (name === undefined) continue;
       const before = names.get(name) ?? { ip4: [], ip6: [] };
-      names.set(name, family === 4 ? { ...before, ip4: addresses } : { ...before, ip6: addresses });
+      names.set(name, family === 4 ? { ...before, ip4: valid } : { ...before, ip6: valid });
     }
   }
   const domains = new Set([
     TAILSCALE_DOMAIN,
-    ...file.data.domains.map(canonicalName),
+    ...file.data.domains.flatMap((domain) => canonicalName(domain) ?? []),
     ...[...names.keys()].map((name) => name.slice(name.indexOf('.') + 1)),
   ]);
   return createRecords(names, domains);
@@ -95,16 +90,13 @@ function parentsOf(name: string): readonly string[] {
   return labels.slice(1).map((_, index) => labels.slice(index + 1).join('.'));
 }
 
-/** Returns the name in lower case, without the final dot. */
-function canonicalName(written: string): string {
+/** Returns the name in lower case, without the final dot; undefined for an invalid name. */
+function canonicalName(written: string): string | undefined {
   const name = written.replace(/\.$/, '').toLowerCase();
   const labels = name.split('.');
-  if (
-    name.length > 253 ||
-    labels.length < 2 ||
-    labels.some((label) => !/^[\x21-\x2d\x2f-\x7e]{1,63}$/.test(label))
-  ) {
-    throw new TailcastError('CONFIG_INVALID', `records: ${JSON.stringify(written)} is no full name`);
-  }
-  return name;
+  const isValid =
+    name.length <= 253 &&
+    labels.length >= 2 &&
+    labels.every((label) => /^[\x21-\x2d\x2f-\x7e]{1,63}$/.test(label));
+  return isValid ? name : undefined;
 }

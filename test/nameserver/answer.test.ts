@@ -188,20 +188,31 @@ describe('the file of names', () => {
   it.each<[string, unknown]>([
     ['no JSON', undefined],
     ['another version', { version: 'v2' }],
-    ['an address of the other family', { version: 'v1alpha1', ip4: { 'a.ts.net': ['fd00::1'] } }],
-    ['what is no address', { version: 'v1alpha1', ip6: { 'a.ts.net': ['here'] } }],
-    ['a name of one label', { version: 'v1alpha1', ip4: { net: ['10.0.0.1'] } }],
-    ['a name with a gap', { version: 'v1alpha1', ip4: { 'a b.ts.net': ['10.0.0.1'] } }],
-    [
-      'more addresses than an answer holds',
-      { version: 'v1alpha1', ip4: { 'a.ts.net': Array.from({ length: 257 }, () => '10.0.0.1') } },
-    ],
+    ['a list of numbers', { version: 'v1alpha1', ip4: { 'a.ts.net': [1] } }],
   ])('is refused with %s', (_what, file) => {
     expect(() => parseRecords(file === undefined ? '{' : JSON.stringify(file))).toThrow('records:');
   });
 
-  it('may give a name as many addresses as an answer holds', () => {
-    const ip4 = { 'a.ts.net': Array.from({ length: 256 }, (_, n) => `10.0.0.${n}`) };
+  it.each<[string, object]>([
+    ['an address of the other family', { ip4: { 'a.ts.net': ['fd00::1'] } }],
+    ['an invalid address', { ip6: { 'a.ts.net': ['here'] } }],
+    ['a name of one label', { ip4: { net: ['10.0.0.1'] } }],
+    ['a name with a space', { ip4: { 'a b.ts.net': ['10.0.0.1'] } }],
+    ['a name of 254 characters', { ip4: { [`${'a.'.repeat(126)}ab`]: ['10.0.0.1'] } }],
+    ['an invalid domain', { domains: ['net'] }],
+  ])('serves all other names in spite of %s', (_what, bad: { ip4?: object }) => {
+    const text = JSON.stringify({
+      version: 'v1alpha1',
+      ...bad,
+      ip4: { ...bad.ip4, 'db.ts.net': ['10.0.0.2'] },
+    });
+    const parsed = parseRecords(text);
+    expect(parsed.find('db.ts.net')?.ip4).toEqual(['10.0.0.2']);
+    expect(parsed.find('a.ts.net') ?? { ip4: [], ip6: [] }).toEqual({ ip4: [], ip6: [] });
+  });
+
+  it('gives a name at most as many addresses as fit into a response', () => {
+    const ip4 = { 'a.ts.net': Array.from({ length: 257 }, (_, n) => `10.0.${n >> 8}.${n & 255}`) };
     expect(parseRecords(JSON.stringify({ version: 'v1alpha1', ip4 })).find('a.ts.net')?.ip4).toHaveLength(
       256,
     );
