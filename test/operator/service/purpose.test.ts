@@ -48,6 +48,12 @@ describe('what a Service asks for', () => {
       { kind: 'proxy', duty: { kind: 'egress-address', address: '100.64.0.7' } },
     ],
     [
+      'to lead to a name of 253 characters',
+      {},
+      { 'tailscale.com/tailnet-fqdn': `${'a.'.repeat(126)}a.` },
+      { kind: 'proxy', duty: { kind: 'egress-name', name: `${'a.'.repeat(126)}a.` } },
+    ],
+    [
       'to lead to an address, in the old spelling',
       {},
       { 'tailscale.com/ts-tailnet-target-ip': 'fd7a:115c:a1e0::7' },
@@ -87,6 +93,29 @@ describe('what a Service asks for', () => {
       { 'tailscale.com/tailnet-ip': '100.64.0' },
       'tailscale.com/tailnet-ip: "100.64.0"',
     ],
+    [
+      'a name of 254 characters',
+      {},
+      { 'tailscale.com/tailnet-fqdn': `${'a.'.repeat(126)}ab` },
+      'is not a full MagicDNS name',
+    ],
+    ...[
+      '127.0.0.1',
+      '169.254.169.254',
+      '0.0.0.0',
+      '224.0.0.1',
+      '::',
+      '::1',
+      'fe80::1',
+      'fe80::1%eth0',
+      'ff02::1',
+      '::ffff:169.254.169.254',
+    ].map((address): [string, object, Record<string, string>, string] => [
+      `the target ${address}`,
+      {},
+      { 'tailscale.com/tailnet-ip': address },
+      `tailscale.com/tailnet-ip: "${address}" is a loopback, link-local, unspecified or multicast address`,
+    ]),
     [
       'both ways',
       {},
