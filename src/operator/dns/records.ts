@@ -3,10 +3,10 @@
  */
 import { isIP } from 'node:net';
 import { z } from 'zod';
-import { readFront } from '../egress-group/member.ts';
-import type { KubeObject } from '../kube-object.ts';
+import { keyOf, readFront } from '../egress-group/member.ts';
+import { ageOf, type KubeObject } from '../kube-object.ts';
 import { readNodeState } from '../workload/node-state.ts';
-import { stateSecretName } from '../workload/workload.ts';
+import { parentOf, stateSecretName } from '../workload/workload.ts';
 import { LAST_SET } from '../workload/proxy-specs.ts';
 
 /** Objects in the operator's namespace that were created for Services. */
@@ -40,37 +40,60 @@ const sliceSchema = z.object({
     .nullish(),
 });
 
+/** Maximum length of a domain name. The name of an exposed Service comes from the Secret that its pod writes. */
+const MAX_NAME = 253;
+
 /** Addresses by name: lower case, no trailing dot, sorted. */
 export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**
  * If a Service has a tailnet node as its target, the node's name resolves to the addresses of the Service's proxy. The
  * tailnet name of an exposed Service resolves to the Service's cluster address, so that connections do not pass through
- * the tailnet.
+ * the tailnet. If several Services have the same name, it belongs to the Service with the oldest proxy, also while that
+ * proxy has no addresses.
  */
 export function nameTable(standing: Standing): NameTable {
-  const found = new Map<string, Set<string>>();
-  const add = (written: string, addresses: readonly string[]): void => {
-    const name = written.replace(/\.$/, '').toLowerCase();
-    const known = found.get(name) ?? new Set<string>();
-    for (const address of addresses) known.add(address);
-    if (known.size > 0) found.set(name, known);
-  };
+  const claims: Claim[] = [];
   for (const set of standing.statefulSets) {
     const { annotations } = templateSchema.parse(set).spec.template.metadata;
     const target = annotations[`${LAST_SET}ts-tailnet-target-fqdn`];
-    if (target !== undefined) add(target, readyAddresses(set.metadata.name, standing.slices));
+    if (target !== undefined)
+      claims.push({ by: set, name: target, addresses: readyAddresses(set.metadata.name, standing.slices) });
     const address = annotations[`${LAST_SET}cluster-ip`];
     const secret = standing.secrets.get(stateSecretName(set.metadata.name, 0));
     const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
-    if (address !== undefined && name !== undefined) add(name, [address]);
+    if (address !== undefined && name !== undefined) claims.push({ by: set, name, addresses: [address] });
   }
   for (const object of standing.fronts) {
     const front = readFront(object);
-    const target = front?.target?.fqdn ?? '';
-    if (front !== undefined && target !== '') add(target, front.addresses);
+    const name = front?.target?.fqdn ?? '';
+    if (front !== undefined && name !== '') claims.push({ by: object, name, addresses: front.addresses });
   }
-  return new Map([...found].map(([name, addresses]) => [name, [...addresses].toSorted()]));
+  const found = new Map<string, { readonly owner: string; readonly addresses: Set<string> }>();
+  for (const { by, name: written, addresses } of claims.toSorted(olderFirst)) {
+    const name = written.replace(/\.$/, '').toLowerCase();
+    const owner = keyOf(parentOf(by) ?? by.metadata);
+    const known = found.get(name) ?? { owner, addresses: new Set<string>() };
+    found.set(name, known);
+    // A Service that changes to a group has two proxies for a while.
+    if (known.owner === owner) for (const address of addresses) known.addresses.add(address);
+  }
+  return new Map(
+    [...found]
+      .filter(([name, { addresses }]) => name.length <= MAX_NAME && addresses.size > 0)
+      .map(([name, { addresses }]) => [name, [...addresses].toSorted()]),
+  );
+}
+
+/** A name and its addresses, from one object of a Service's proxy. */
+interface Claim {
+  readonly by: KubeObject;
+  readonly name: string;
+  readonly addresses: readonly string[];
+}
+
+function olderFirst({ by: a }: Claim, { by: b }: Claim): number {
+  return ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1;
 }
 
 function readyAddresses(service: string, slices: readonly KubeObject[]): readonly string[] {

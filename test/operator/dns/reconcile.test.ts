@@ -38,6 +38,32 @@ function put(
 function putService(name: string, annotations: Record<string, string>, spec: object): void {
   bench.put(KINDS.service, { name, namespace: 'prod', annotations }, spec);
 }
+/** Creates the front of an egress Service that leads to `db.lab.ts.net`. */
+function putFront(
+  name: string,
+  namespace: string,
+  spec: object,
+  creationTimestamp = '2026-02-01T00:00:00Z',
+): void {
+  bench.put(
+    KINDS.service,
+    {
+      name: `ts-${name}-${namespace}`,
+      namespace: 'tailcast',
+      creationTimestamp,
+      labels: {
+        'tailscale.com/managed': 'true',
+        'tailscale.com/parent-resource': name,
+        'tailscale.com/parent-resource-ns': namespace,
+        'tailscale.com/parent-resource-type': 'svc',
+        'tailscale.com/svc-type': 'egress',
+        'tailscale.com/proxy-group': 'out',
+      },
+      annotations: { 'tailcast.dev/target-fqdn': 'db.lab.ts.net.' },
+    },
+    { ports: [], ...spec },
+  );
+}
 /** Simulates the EndpointSlice of a proxy's headless Service. */
 function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, boolean][]): void {
   const labels = {
@@ -257,29 +283,36 @@ describe('the names', () => {
 
   it('of groups have the addresses of what stands for the Service', async () => {
     put();
-    bench.api.put(`${OWN}/services/ts-db-1`, {
-      apiVersion: 'v1',
-      kind: 'Service',
-      metadata: {
-        name: 'ts-db-1',
-        namespace: 'tailcast',
-        labels: {
-          'tailscale.com/managed': 'true',
-          'tailscale.com/parent-resource': 'db',
-          'tailscale.com/parent-resource-ns': 'prod',
-          'tailscale.com/parent-resource-type': 'svc',
-          'tailscale.com/svc-type': 'egress',
-          'tailscale.com/proxy-group': 'out',
-        },
-        annotations: { 'tailcast.dev/target-fqdn': 'db.lab.ts.net.' },
-      },
-      spec: { clusterIP: '10.96.5.5', clusterIPs: ['10.96.5.5', 'fd96::5'], ports: [] },
-    });
+    putFront('db', 'prod', { clusterIPs: ['10.96.5.5', 'fd96::5'] });
     await run();
     expect(records()).toMatchObject({
       ip4: { 'db.lab.ts.net': ['10.96.5.5'] },
       ip6: { 'db.lab.ts.net': ['fd96::5'] },
     });
+  });
+
+  it('belong to the oldest Service, also while its proxy has no addresses', async () => {
+    put();
+    putFront('db', 'prod', { clusterIPs: ['10.96.5.5'] });
+    putFront('x', 'evil', { clusterIPs: ['10.96.66.66'] }, '2026-03-01T00:00:00Z');
+    await run();
+    expect(records()).toMatchObject({ ip4: { 'db.lab.ts.net': ['10.96.5.5'] } });
+    putFront('db', 'prod', { clusterIPs: [] });
+    await run();
+    expect(records()).toMatchObject({ ip4: {} });
+    bench.api.remove(`${OWN}/services/ts-db-prod`);
+    await run();
+    expect(records()).toMatchObject({ ip4: { 'db.lab.ts.net': ['10.96.66.66'] } });
+  });
+
+  it('have all addresses of a Service that has two proxies', async () => {
+    put();
+    putService('db', FQDN, EXTERNAL);
+    await look('db');
+    putSlice(nameOf('db'), 4, [['10.1.0.2', true]]);
+    putFront('db', 'prod', { clusterIPs: ['10.96.5.5'] });
+    await run();
+    expect(records()).toMatchObject({ ip4: { 'db.lab.ts.net': ['10.1.0.2', '10.96.5.5'] } });
   });
 });
 
