@@ -1,7 +1,7 @@
 /** Forwarding rules for the nodes of an egress group: one ConfigMap with all rules. Pure. */
 import type { DesiredObject } from '../kube-object.ts';
 import type { NodeGroup } from '../workload/workload.ts';
-import { metadataOf } from '../workload/object-specs.ts';
+import { base64, metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
 /** Key of the ConfigMap. Also the field of a node's state Secret with the rules that the node has applied. */
@@ -55,9 +55,9 @@ export function configMap(
     kind: 'ConfigMap',
     metadata: metadataOf(group, options, configMapName(group.name)),
     binaryData: {
-      [SERVICES_KEY]: btoa(JSON.stringify(services)),
-      'hep-pings': btoa(String(pings)),
-      ...(lookupRound === undefined ? {} : { lookupRound: btoa(String(lookupRound)) }),
+      [SERVICES_KEY]: base64(JSON.stringify(services)),
+      'hep-pings': base64(String(pings)),
+      ...(lookupRound === undefined ? {} : { lookupRound: base64(String(lookupRound)) }),
     },
   };
 }

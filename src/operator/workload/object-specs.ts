@@ -164,7 +164,7 @@ function ownerless(metadata: DesiredObject['metadata']): DesiredObject['metadata
   return { ...metadata, ownerReferences: [] };
 }
 
-/** Encodes Secret data. The text contains only ASCII. */
-function base64(text: string): string {
-  return btoa(text);
+/** Encodes a value for `data` of a Secret, or `binaryData` of a ConfigMap. */
+export function base64(text: string): string {
+  return Buffer.from(text).toString('base64');
 }
