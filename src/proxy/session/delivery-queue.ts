@@ -16,6 +16,7 @@
  */
 import type { Writable } from 'node:stream';
 import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
+import { Fifo } from '../../memory/fifo.ts';
 import type { OutputMark } from '../../recording/tap.ts';
 
 /** Size of a round, in bytes: the maximum that the tap reads in one turn of the event loop. */
@@ -30,17 +31,19 @@ type Written = (error?: Error | null) => void;
 export interface Wait {
   end: number;
   mark: OutputMark;
+  /** True if this wait, or a later wait, was acknowledged. */
+  isOver: boolean;
 }
 
 export class DeliveryQueue {
   readonly #sink: Writable;
-  #held: Uint8Array[] = [];
+  readonly #held = new Fifo<Uint8Array>();
   /** Offset of the first held byte. */
   #heldStart = 0;
   /** Offset after the last byte. */
   #end = 0;
-  #waits: Wait[] = [];
-  #ready: { readonly piece: Uint8Array; readonly written: Written | undefined }[] = [];
+  readonly #waits = new Fifo<Wait>();
+  readonly #ready = new Fifo<{ readonly piece: Uint8Array; readonly written: Written | undefined }>();
   /**
    * Blocks of memory whose bytes are in the queue. A block returns to the pool when the sink has written the
    * bytes before `end`.
@@ -82,9 +85,9 @@ export class DeliveryQueue {
    * @param isNew false to extend the last wait to the newest bytes instead
    */
   wait(mark: OutputMark, isNew: boolean): Wait {
-    const last = this.#waits.at(-1);
+    const { last } = this.#waits;
     if (!isNew && last !== undefined) return Object.assign(last, { end: this.#end, mark });
-    const wait = { end: this.#end, mark };
+    const wait = { end: this.#end, mark, isOver: false };
     this.#waits.push(wait);
     return wait;
   }
@@ -94,9 +97,13 @@ export class DeliveryQueue {
    * later one
    */
   acknowledge(wait: Wait): boolean {
-    const count = this.#waits.indexOf(wait) + 1;
-    this.#waits.splice(0, count);
-    return count > 0;
+    if (wait.isOver) return false;
+    for (let ended: Wait | undefined; ended !== wait;) {
+      ended = this.#waits.shift();
+      if (ended === undefined) return false;
+      ended.isOver = true;
+    }
+    return true;
   }
 
   /** Makes the held bytes before `end` ready. @returns the number of bytes and pieces that became ready */
@@ -104,11 +111,11 @@ export class DeliveryQueue {
     const start = this.#heldStart;
     const released: Uint8Array[] = [];
     while (this.#heldStart < end) {
-      const [piece] = this.#held;
+      const piece = this.#held.first;
       if (piece === undefined) break;
       const part = piece.subarray(0, end - this.#heldStart);
       if (part.length === piece.length) this.#held.shift();
-      else this.#held[0] = piece.subarray(part.length);
+      else this.#held.replaceFirst(piece.subarray(part.length));
       released.push(part);
       this.#heldStart += part.length;
     }
@@ -139,14 +146,14 @@ export class DeliveryQueue {
 
   /** Drops the held bytes. */
   dropHeld(): void {
-    this.#held = [];
+    this.#held.clear();
     this.#heldStart = this.#end;
   }
 
   /** Drops all bytes because the sink is closed. */
   drop(): void {
     this.dropHeld();
-    this.#ready = [];
+    this.#ready.clear();
     dropBlocks(this.#loans.splice(0).length);
   }
 
