@@ -2,8 +2,9 @@
 import { safeLine } from '../../safe-text.ts';
 import { MAX_REASON_LENGTH } from '../../wire/recorder-api/session-order.ts';
 
-const ENTER = /[\r\n]/;
-const BACKSPACE = /[\b\x7f]/;
+const ENTER: ReadonlySet<number> = new Set([0x0d, 0x0a]);
+const BACKSPACE: ReadonlySet<number> = new Set([0x08, 0x7f]);
+const MAX_CHARACTER_BYTES = 4;
 const MAX_LINE_BYTES = 4 * MAX_REASON_LENGTH;
 
 /** Result of typed bytes. */
@@ -17,30 +18,50 @@ export interface Typed {
 }
 
 export class ReasonPrompt {
-  #line: Buffer = Buffer.alloc(0);
+  readonly #line = Buffer.alloc(MAX_LINE_BYTES);
+  /** Number of bytes in the line. */
+  #length = 0;
 
   /** Processes typed bytes. Call it until it returns a reason. */
   read(bytes: Uint8Array): Typed {
     let echo = '';
     for (const [at, byte] of bytes.entries()) {
-      const key = String.fromCharCode(byte);
-      if (ENTER.test(key)) {
+      if (ENTER.has(byte)) {
         const reason = this.#text.trim();
         if (reason !== '') return { echo: `${echo}\r\n`, reason, rest: bytes.slice(at + 1) };
-      } else if (BACKSPACE.test(key)) {
-        if (this.#line.length > 0) echo += '\b \b';
-        this.#line = Buffer.from(Array.from(this.#line.toString()).slice(0, -1).join(''));
-      } else if (byte >= 0x20 && this.#line.length < MAX_LINE_BYTES) {
-        this.#line = Buffer.concat([this.#line, Uint8Array.of(byte)]);
+        this.#length = 0;
+      } else if (BACKSPACE.has(byte)) {
+        if (this.#length > 0) echo += '\b \b';
+        this.#length = this.#last.start;
+      } else if (byte >= 0x20 && this.#length < MAX_LINE_BYTES) {
+        this.#line[this.#length] = byte;
+        this.#length += 1;
         // the echo of a character with several bytes follows its last byte
-        const last = Array.from(this.#line.toString()).at(-1) ?? '';
-        if (last !== '\ufffd') echo += safeLine(last);
+        const { text } = this.#last;
+        if (text !== '\ufffd') echo += safeLine(text);
       }
     }
     return { echo, rest: new Uint8Array(0) };
   }
 
-  get #text(): string {
-    return safeLine(this.#line.toString()).slice(0, MAX_REASON_LENGTH);
+  /**
+   * Last character of the line; U+FFFD for invalid UTF-8. Decodes only the last bytes, because the complete line per
+   * typed byte would block the event loop.
+   */
+  get #last(): { readonly text: string; readonly start: number } {
+    const end = this.#length;
+    let start = Math.max(0, end - 1);
+    while (start > 0 && end - start < MAX_CHARACTER_BYTES && isContinuation(this.#line[start])) start -= 1;
+    const [text = '', ...others] = this.#line.toString('utf8', start, end);
+    return others.length === 0 ? { text, start } : { text: '\ufffd', start: end - 1 };
   }
+
+  get #text(): string {
+    return safeLine(this.#line.toString('utf8', 0, this.#length)).slice(0, MAX_REASON_LENGTH);
+  }
+}
+
+/** True for a byte that continues a UTF-8 character. */
+function isContinuation(byte = 0): boolean {
+  return (byte & 0xc0) === 0x80;
 }

@@ -39,6 +39,22 @@ describe('the reason that a user types', () => {
     );
   });
 
+  it('reads a flood of keys without blocking the event loop', () => {
+    const keys = Buffer.from(`${'a'.repeat(800)}${'\x7fa'.repeat(50_000)}${'\x7f'.repeat(800)}`);
+    const blank = Buffer.from(' '.repeat(800) + '\r'.repeat(50_000));
+    const startMs = performance.now();
+    expect(type(Buffer.concat([keys, blank, Buffer.from('b\r')])).reason).toBe('b');
+    expect(performance.now() - startMs).toBeLessThan(500);
+  });
+
+  it.each([
+    ['disc\xffx\x7f\x7fk', 'disck'],
+    ['a\xe2\x82\x7fb', 'ab'],
+    ['a\x80\x80\x80\x80\x80\x7f\x7f\x7f\x7f\x7fb', 'ab'],
+  ])('removes invalid UTF-8 from %j', (keys, reason) => {
+    expect(type(Buffer.from(`${keys}\r`, 'latin1')).reason).toBe(reason);
+  });
+
   it('has at most 200 characters, and never a control character', () => {
     const { reason = '', echo } = type(Buffer.from(`${'🎉'.repeat(500)}\u001b]0;title\u0007\r`));
     expect(reason).toBe('🎉'.repeat(100));
