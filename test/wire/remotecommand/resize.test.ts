@@ -38,7 +38,9 @@ describe('resize', () => {
   });
 
   it('takes a missing or null size as 0, as the kubelet does', () => {
-    expect(parse('{}', '{"Width":7}', '{"Width":null,"Height":9}')).toEqual([
+    expect(parse('{}', '{\n}', '{"Depth":1}', '{"Width":7}', '{"Width":null,"Height":9}')).toEqual([
+      { columns: 0, rows: 0 },
+      { columns: 0, rows: 0 },
       { columns: 0, rows: 0 },
       { columns: 7, rows: 0 },
       { columns: 0, rows: 9 },
@@ -57,6 +59,10 @@ describe('resize', () => {
   });
 
   it.each([
+    '{"Width":080,"Height":24}',
+    '{"Width":80,"Height":24,}',
+    '{"w\\u0069dth":-1}',
+    '{\v}',
     '{"Width":-1}',
     '{"Height":1.5}',
     '{"Width":"80"}',
