@@ -168,6 +168,8 @@ export interface RecorderTiming {
   readonly staleUploadMs: number;
   /** Interval of pings to live views. */
   readonly pingMs: number;
+  /** Interval at which the access of viewers of running sessions is checked again. */
+  readonly recheckMs: number;
 }
 
 const DEFAULT_LIMITS: RecorderLimits = {
@@ -210,6 +212,7 @@ const DEFAULT_TIMING: RecorderTiming = {
   leaseMs: 60_000,
   staleUploadMs: 86_400_000,
   pingMs: 30_000,
+  recheckMs: 15_000,
 };
 
 /** Wall clock and monotonic clock of the recorder. */

@@ -113,6 +113,7 @@ async function serve(
     record: (event) => events.record(event),
     nowMs,
     timeoutMs: timing.identifyTimeoutMs,
+    recheckMs: timing.recheckMs,
   });
   const alerts = await openRecorderAlerts(options, store, parts);
   const search = openSearch(options, parts, alerts);

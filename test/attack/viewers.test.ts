@@ -257,3 +257,28 @@ it('the viewer without a rule gets the same response from an empty recorder, and
   expect(JSON.parse(await search(full))).toMatchObject({ sessions: [], noRuleFor: EVE.user });
   expect(await search(full)).toBe(await search(empty));
 });
+
+it('running views end soon after the viewer has lost the right', { timeout: 40_000 }, async () => {
+  let viewer: Viewer | undefined = EVE;
+  await using own = await createRig({
+    identifyViewer: async () => viewer,
+    viewers: [`${EVE.user}=user:a@example.com`].map(parseViewRule),
+    timing: { recheckMs: 50 },
+  });
+  const upload = openUpload(own.recorder);
+  upload.write(HEADER);
+  await upload.ack(({ ack = 0 }) => ack > 0);
+  const [found] = await own.list();
+  const path = `/api/v1/recordings/${encodeURIComponent(found!.id)}`;
+  const live = new WebSocket(`${own.recorder.url.replace('http', 'ws')}${path}/live`, ['v2.asciicast']);
+  await once(live, 'message');
+  const followed = await fetch(`${own.recorder.url}${path}/cast?follow=1`);
+  const reading = followed.text().catch(() => 'cut off');
+  // the recorder remembers the identity of a connection for up to ten seconds
+  viewer = undefined;
+  await once(live, 'close');
+  expect(await reading).toBe('cut off');
+  expect((await fetch(`${own.recorder.url}${path}/cast`)).status).toBe(403);
+  upload.end();
+  await upload.over;
+});

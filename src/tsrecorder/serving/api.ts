@@ -188,7 +188,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     return { thumbnails: Object.fromEntries(found) };
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
-    sendCast(await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
+    sendCast(access, await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
   );
   app.get('/api/v1/recordings/:id/playback', async (request, reply) =>
     sendPlayback(options.playIndexes, await find(request, reply, 'play'), request, reply),
@@ -285,6 +285,7 @@ async function sendPlayback(
 }
 
 async function sendCast(
+  access: ApiOptions['access'],
   entry: CatalogEntry,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -295,7 +296,11 @@ async function sendCast(
   reply.type(CAST_TYPE).header('cache-control', 'private, no-cache');
   if (follow || presentation !== undefined) {
     const gone = new AbortController();
-    reply.raw.once('close', () => gone.abort());
+    const stop = follow ? access.watch(request.raw, entry, () => reply.raw.destroy()) : undefined;
+    reply.raw.once('close', () => {
+      stop?.();
+      gone.abort();
+    });
     const cast = follow ? followCast(entry, gone.signal) : readCast(entry, rangeOf(entry));
     return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
   }

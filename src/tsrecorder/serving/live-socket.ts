@@ -89,6 +89,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     }
     await access.saw(viewer, 'play', request.url ?? '', entry);
     server.handleUpgrade(request, socket, head, (connection) => {
+      const stop = access.watch(request, entry, () => connection.terminate());
+      connection.once('close', stop);
       void show(options, entry, connection);
     });
   }

@@ -8,7 +8,7 @@ import { TailcastError, errorText } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
-import type { Scope } from '../library/scope.ts';
+import { isWithin, type Scope } from '../library/scope.ts';
 import type { OrderAction } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewChange } from '../../wire/recorder-api/review.ts';
 import type { SearchChange } from '../../wire/recorder-api/saved-search.ts';
@@ -68,6 +68,8 @@ export interface ViewerAccessOptions {
   /** Monotonic clock, in milliseconds. */
   readonly monotonicMs?: () => number;
   readonly timeoutMs: number;
+  /** Interval of the checks of a running view. */
+  readonly recheckMs: number;
 }
 
 /** Identification, rules and access events of viewers. */
@@ -88,6 +90,12 @@ export interface ViewerAccess {
   mayReview(viewer: Viewer): boolean;
   /** True if the viewer may end, pause and resume sessions. */
   mayEnd(viewer: Viewer): boolean;
+  /**
+   * Checks regularly that a viewer may still see a recording, while a view runs. If not, or if the viewer cannot be
+   * identified, calls `onLost` once.
+   * @returns a function that ends the checks
+   */
+  watch(request: ViewerRequest, recording: CatalogEntry, onLost: () => void): () => void;
   /**
    * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`. After an error, the
    * caller must not send data
@@ -133,16 +141,17 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     known.set(socket, { viewer: found, untilMs: startMs + MAX_IDENTITY_AGE_MS });
     return found;
   }
+  async function identify({ socket, rawHeaders }: ViewerRequest): Promise<Viewer> {
+    const caller = await identifyPeer(socket);
+    if (!mayNameViewers(options.trustedGateways, caller)) return caller;
+    const named = decodeNamedViewer(rawHeaders);
+    if (named === 'malformed') {
+      throw new TailcastError('VIEW_REFUSED', 'the gateway sent an invalid identity');
+    }
+    return named === undefined ? caller : throughGateway(named, caller);
+  }
   return {
-    async viewer({ socket, rawHeaders }) {
-      const caller = await identifyPeer(socket);
-      if (!mayNameViewers(options.trustedGateways, caller)) return caller;
-      const named = decodeNamedViewer(rawHeaders);
-      if (named === 'malformed') {
-        throw new TailcastError('VIEW_REFUSED', 'the gateway sent an invalid identity');
-      }
-      return named === undefined ? caller : throughGateway(named, caller);
-    },
+    viewer: identify,
     admit(viewer) {
       const leave = running.takeShare(ownerOf(viewer), MAX_REQUESTS);
       if (leave !== undefined) return leave;
@@ -154,6 +163,16 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     scope: (viewer) => scopeOf(rules, viewer),
     mayReview: (viewer) => mayReview(rules, viewer),
     mayEnd: (viewer) => mayEnd(rules, viewer),
+    watch(request, { recording }, onLost) {
+      const check = async (): Promise<void> => {
+        const viewer = await identify(request).catch(() => undefined);
+        if (viewer !== undefined && isWithin(scopeOf(rules, viewer), recording)) return;
+        clearInterval(timer);
+        onLost();
+      };
+      const timer = setInterval(() => void check(), options.recheckMs);
+      return () => clearInterval(timer);
+    },
     saw(viewer, action, path, entry) {
       const record = (): Promise<void> =>
         options.record(describeAccess(viewer, action, path, entry, nowMs()));

@@ -97,6 +97,7 @@ function openApi(
       record: async () => undefined,
       nowMs: () => 0,
       timeoutMs: 1000,
+      recheckMs: 15_000,
     }),
     nowMs: () => 0,
     viewerOf: async () => viewer,

@@ -20,6 +20,7 @@ async function recordedOf(
     record: async () => void (recorded += 1),
     nowMs: () => 1_000_000,
     timeoutMs: 1_000,
+    recheckMs: 15_000,
   });
   for (const path of paths) await access.saw({ node: 'n', nodeId: 'nX' }, action, path, entry);
   return recorded;
@@ -52,6 +53,7 @@ it('a viewer has at most half of the requests that others leave free', () => {
     record: async () => undefined,
     nowMs: () => 1_000_000,
     timeoutMs: 1_000,
+    recheckMs: 15_000,
   });
   const greedy = { node: 'a', nodeId: 'nA', user: 'mallory@example.com' };
   const leave = Array.from({ length: 256 }, () => access.admit(greedy));
@@ -78,6 +80,7 @@ it('a viewer is identified again after some seconds, also on the same connection
     nowMs: () => 1_000_000,
     monotonicMs: () => nowMs,
     timeoutMs: 1_000,
+    recheckMs: 15_000,
   });
   const request = { socket: { remoteAddress: '100.64.0.9', remotePort: 1 }, rawHeaders: [] };
   expect((await access.viewer(request)).user).toBe('carol@example.com');
