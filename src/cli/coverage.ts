@@ -3,7 +3,6 @@ import { createReadStream } from 'node:fs';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
-import { AUDIT_ID_KEY, parseCastHeader } from '../wire/asciicast/header.ts';
 import { MAX_LINE_BYTES, type Archive, type ArchivedRecording } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { openArchive } from './open-archive.ts';
@@ -28,7 +27,7 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** Properties of a session, read from its recording. */
+/** Properties of a session, from the list of recordings. */
 export interface RecordedSession {
   /** Session id of the gateway. */
   readonly id: string;
@@ -184,14 +183,14 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   return sessions;
 }
 
-/** Reads the facts in the first line of each recording. */
+/** Returns the facts of all recordings of Kubernetes sessions. */
 async function readRecordedSessions(
   archive: Archive,
 ): Promise<{ readonly recorded: readonly RecordedSession[]; readonly untied: readonly UntiedRecording[] }> {
   const recorded: RecordedSession[] = [];
   const untied: UntiedRecording[] = [];
   for await (const recording of archive.list({})) {
-    const found = await readRecordedSession(archive, recording);
+    const found = recordedSession(recording);
     if (found === undefined) continue;
     if ('because' in found) untied.push(found);
     else recorded.push(found);
@@ -199,36 +198,18 @@ async function readRecordedSessions(
   return { recorded, untied };
 }
 
-async function readRecordedSession(
-  archive: Archive,
-  recording: ArchivedRecording,
-): Promise<RecordedSession | UntiedRecording | undefined> {
-  try {
-    for await (const line of archive.lines(recording, { follow: false })) {
-      const {
-        connectionID: id,
-        srcNode,
-        srcNodeUser: user = srcNode,
-        kubernetes,
-        extra,
-      } = parseCastHeader(line);
-      if (kubernetes === undefined) return undefined;
-      const { SessionType: subresource, Namespace: namespace, PodName: name } = kubernetes;
-      const about = { user, subresource, namespace, name };
-      const auditId = extra.get(AUDIT_ID_KEY);
-      const at = { id: recording.id, time: recording.startedAt };
-      // the recorder states no trust while a session runs
-      const { state, trust = state === 'running' ? 'verified' : 'unverified' } = recording;
-      // without a public key, recordings count although their signatures are not verified
-      if (trust !== 'verified' && recording.isUnchecked !== true)
-        return { ...at, because: 'unsigned', ...about };
-      if (id !== '' && (auditId === undefined || auditId === id))
-        return { id, isImpersonated: auditId === undefined, ...about };
-      const because = id === '' ? 'none' : 'chosen';
-      return { ...at, because, ...about };
-    }
-  } catch {
-    // a recording with an unreadable first line does not count
-  }
-  return undefined;
+/** All facts come from the list, because the trust level covers the list and not the cast. */
+function recordedSession(recording: ArchivedRecording): RecordedSession | UntiedRecording | undefined {
+  const { source, kubernetes, connectionId: id, auditId, kind, state, startedAt } = recording;
+  if (kubernetes === undefined) return undefined;
+  const { namespace, pod: name } = kubernetes;
+  const about = { user: source.user ?? source.node, subresource: kind, namespace, name };
+  const at = { id: recording.id, time: startedAt };
+  // the recorder states no trust while a session runs
+  const { trust = state === 'running' ? 'verified' : 'unverified' } = recording;
+  // without a public key, recordings count although their signatures are not verified
+  if (trust !== 'verified' && recording.isUnchecked !== true) return { ...at, because: 'unsigned', ...about };
+  if (id === undefined) return { ...at, because: 'none', ...about };
+  if (auditId !== undefined && auditId !== id) return { ...at, because: 'chosen', ...about };
+  return { id, isImpersonated: auditId === undefined, ...about };
 }

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { compareCoverage, type RecordedSession } from '../../src/cli/coverage.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import { createRig, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+import { runCommand } from '../support/run-command.ts';
 import type { AuditedSession } from '../../src/kube/audit-log.ts';
 
 const session = (overrides: Partial<AuditedSession>): AuditedSession => ({
@@ -232,6 +233,18 @@ it('a recording that no trusted recorder signed covers nothing', async () => {
   expect(text).toContain('2 sessions: 1 recorded, 0 unrecorded, 1 without a sign of a gateway');
   expect(text).toContain('1 recordings cannot be tied to an audit log');
   expect(text).toContain('1 without a trusted signature');
+});
+
+it('a header that was changed after the recording was signed covers nothing', async () => {
+  await using rig = await createRig();
+  await uploadWhole(rig.recorder, `${castHeader('r1', 'p', { tailcastAuditId: 'r1' })}\n[1,"o","a"]\n`);
+  const [{ key } = { key: '' }] = await rig.list();
+  const path = join(rig.directory, key);
+  await writeFile(path, (await readFile(path, 'utf8')).replaceAll('"r1"', '"r2"'));
+  const log = join(rig.directory, 'audit.log');
+  await writeFile(log, `${sessionEvent('r2', 'p')}\n`);
+  const { code, out } = await runCommand('coverage', log, '--recorder', rig.recorder.url);
+  expect([code, out]).toEqual([1, expect.stringContaining('1 sessions: 0 recorded')]);
 });
 
 describe('an audit log that', () => {

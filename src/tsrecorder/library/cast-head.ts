@@ -3,6 +3,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 import {
+  AUDIT_ID_KEY,
   CLUSTER_KEY,
   CLUSTER_NAME,
   hasReversedResize,
@@ -21,7 +22,16 @@ import type {
 /** Contents of the header line. */
 export interface CastHead extends Pick<
   Recording,
-  'width' | 'height' | 'command' | 'kind' | 'source' | 'destination' | 'kubernetes' | 'cluster'
+  | 'width'
+  | 'height'
+  | 'command'
+  | 'kind'
+  | 'source'
+  | 'destination'
+  | 'kubernetes'
+  | 'cluster'
+  | 'connectionId'
+  | 'auditId'
 > {
   /** Version of asciicast. */
   readonly version: 2 | 3;
@@ -63,8 +73,10 @@ export function parseHead(line: string): CastHead | undefined {
 }
 
 function readHead(header: ParsedCastHeader): CastHead {
-  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes, extra } = header;
+  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes, connectionID, extra } =
+    header;
   const cluster = extra.get(CLUSTER_KEY);
+  const auditId = extra.get(AUDIT_ID_KEY);
   return {
     version,
     width,
@@ -90,6 +102,8 @@ function readHead(header: ParsedCastHeader): CastHead {
     // Uploaders write the header. Accept only valid names. In an access mark, an invalid name could look like a cluster
     // and a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
+    ...(connectionID === '' ? {} : { connectionId: connectionID }),
+    ...(auditId === undefined ? {} : { auditId: typeof auditId === 'string' ? auditId : '' }),
     resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };
 }

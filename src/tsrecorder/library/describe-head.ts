@@ -9,7 +9,8 @@ export function describeHead(
   key: RecordingKey,
   head: CastHead,
 ): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds' | 'problem'> {
-  const { width, height, command, kind, source, destination, kubernetes, cluster } = head;
+  const { width, height, command, kind, source, destination, kubernetes, cluster, connectionId, auditId } =
+    head;
   return {
     id: recordingId(key),
     key: recordingKey(key),
@@ -22,6 +23,8 @@ export function describeHead(
     destination,
     ...(kubernetes === undefined ? {} : { kubernetes }),
     ...(cluster === undefined ? {} : { cluster }),
+    ...(connectionId === undefined ? {} : { connectionId }),
+    ...(auditId === undefined ? {} : { auditId }),
   };
 }
 

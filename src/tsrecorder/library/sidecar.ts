@@ -74,6 +74,8 @@ export const RECORDING_SCHEMA = z.object({
   destination: z.object(node),
   kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
   cluster: z.string().exactOptional(),
+  connectionId: z.string().exactOptional(),
+  auditId: z.string().exactOptional(),
   result: RESULT_SCHEMA.exactOptional(),
   resultMessage: z.string().exactOptional(),
   problem: z.string().exactOptional(),

@@ -40,6 +40,13 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly kubernetes?: RecordingPod;
   /** Name of the cluster, if the gateway serves several clusters. */
   readonly cluster?: string;
+  /** Id of the session at the gateway or SSH server that recorded it. */
+  readonly connectionId?: string;
+  /**
+   * Audit id that the API server used, if the gateway did not impersonate the user. It differs from `connectionId` if
+   * the client chose it.
+   */
+  readonly auditId?: string;
   /** Position of this recording in its session, if the session may consist of several uploads. */
   readonly part?: RecordedPart;
   /** Summary of the review; absent without a review. */
@@ -148,6 +155,8 @@ function isListed(value: unknown): value is ListedRecording {
       'string',
       'command',
       'cluster',
+      'connectionId',
+      'auditId',
       'result',
       'resultMessage',
       'problem',
