@@ -55,17 +55,19 @@ export interface Catalog {
    * Returns one page.
    *
    * @param scope recordings that the viewer may see; others are not read. Default: everything
+   * @param owner owner of the request; owners take turns at the index
    * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
    *   `SEARCH_UNAVAILABLE`
    */
-  list(query: CatalogQuery, scope?: Scope): Promise<CatalogPage>;
+  list(query: CatalogQuery, scope?: Scope, owner?: string): Promise<CatalogPage>;
   /**
    * Returns the entry of a recording.
    *
    * @param scope recordings that the viewer may see. Default: everything
+   * @param owner owner of the request; owners take turns at the index
    * @returns undefined for an unknown or invalid `id`
    */
-  find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
+  find(id: string, scope?: Scope, owner?: string): Promise<CatalogEntry | undefined>;
   /**
    * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
    * so they may be outside the scope.
@@ -127,8 +129,8 @@ class StoreCatalog implements Catalog {
     };
   }
 
-  async list(query: CatalogQuery, scope: Scope = 'everything'): Promise<CatalogPage> {
-    const state = await this.#indexed(scope);
+  async list(query: CatalogQuery, scope: Scope = 'everything', owner?: string): Promise<CatalogPage> {
+    const state = await this.#indexed(scope, owner);
     const { sort = 'newest' } = query;
     const ask = askOf(query, scope);
     const begin = query.cursor === undefined ? undefined : parseCursor(query.cursor);
@@ -151,11 +153,11 @@ class StoreCatalog implements Catalog {
     return readPage(query, sort, describeAhead(sessionsOf(uploads, rangeOf(query, begin))), noRows());
   }
 
-  async find(id: string, scope: Scope = 'everything'): Promise<CatalogEntry | undefined> {
+  async find(id: string, scope: Scope = 'everything', owner?: string): Promise<CatalogEntry | undefined> {
     const key = parseRecordingId(id);
     if (key === undefined) return undefined;
     if (scope !== 'everything') {
-      const visible = await this.#candidateWithin(id, scope);
+      const visible = await this.#candidateWithin(id, scope, owner);
       return visible === undefined ? undefined : describeCandidate(visible);
     }
     const known = await sessionWith(await this.#uploads(scope), id);
@@ -198,14 +200,18 @@ class StoreCatalog implements Catalog {
   }
 
   /** Returns undefined if there is no index, or if too many recordings are not in the index yet. */
-  async #indexed(scope: Scope): Promise<IndexedState | undefined> {
+  async #indexed(scope: Scope, owner?: string): Promise<IndexedState | undefined> {
     const index = this.#options.index?.();
     if (index === undefined) return undefined;
     // NOTE: read the live recordings before the listing. A recording that moves into the store between the two reads
     // may appear in both lists, but is never missing.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
-    return outsideIndex(index, live, listing, scope, this.#index);
+    const owned: Pick<SessionIndex, 'pending' | 'list'> = {
+      pending: () => index.pending(),
+      list: (ask) => index.list(ask, owner),
+    };
+    return outsideIndex(owned, live, listing, scope, this.#index);
   }
 
   #live(scope: Scope): readonly Candidate[] {
@@ -227,8 +233,12 @@ class StoreCatalog implements Catalog {
   }
 
   /** Finds a session within a scope. Hidden and missing recordings give the same result. */
-  async #candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
-    const state = await this.#indexed(scope);
+  async #candidateWithin(
+    id: string,
+    scope: readonly string[],
+    owner: string | undefined,
+  ): Promise<Candidate | undefined> {
+    const state = await this.#indexed(scope, owner);
     const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
     if (state === undefined || isVisible === undefined) return sessionWith(await this.#uploads(scope), id);
     const unindexed = state.unindexed.find((session) => isNamed(session, id));

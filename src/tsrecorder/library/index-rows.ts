@@ -29,7 +29,7 @@ const MAX_UNINDEXED = 2000;
 
 /** The index and all uploads at one moment. */
 export interface IndexedState {
-  readonly index: SessionIndex;
+  readonly index: Pick<SessionIndex, 'list'>;
   /** Uploads of the store and of other recorders. */
   readonly uploads: MergedUploads;
   /** Sessions within the scope that are not in the index, newest first. */
@@ -57,7 +57,7 @@ export interface ListedRow {
  * @returns undefined if more than {@link MAX_UNINDEXED} sessions are not in the index, or if their number is unknown
  */
 export async function outsideIndex(
-  index: SessionIndex,
+  index: Pick<SessionIndex, 'pending' | 'list'>,
   live: readonly Candidate[],
   listing: Listing,
   scope: Scope,

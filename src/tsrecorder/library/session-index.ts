@@ -16,6 +16,9 @@ export interface SessionIndex {
   pending(): PendingIds | undefined;
   /** Called with recordings that are new or changed in the store. */
   changed(ids: readonly string[]): void;
-  /** @throws TailcastError `SEARCH_BUSY`, `SEARCH_UNAVAILABLE` */
-  list(ask: ListAsk): Promise<ListedSessions>;
+  /**
+   * @param owner owner of the request; owners take turns
+   * @throws TailcastError `SEARCH_BUSY`, `SEARCH_UNAVAILABLE`
+   */
+  list(ask: ListAsk, owner?: string): Promise<ListedSessions>;
 }

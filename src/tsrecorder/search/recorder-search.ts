@@ -111,7 +111,8 @@ class IndexedSearch implements RecorderSearch {
 
   readonly ask: QueryProcesses['ask'] = (operation, ask, owner) =>
     this.#answer(operation, () => this.#queries.ask(operation, ask, owner));
-  readonly list: SessionIndex['list'] = (ask) => this.#answer('list', () => this.#lists.ask('list', ask));
+  readonly list: SessionIndex['list'] = (ask, owner) =>
+    this.#answer('list', () => this.#lists.ask('list', ask, owner));
 
   pending(): PendingIds | undefined {
     return this.#swap === undefined ? this.#indexer.pending() : undefined;

@@ -60,23 +60,28 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
     reply.header('cache-control', 'no-store');
     const { entry, scope } = await options.find(request, reply);
     const owner = ownerOf(await options.access.viewer(request.raw));
-    return limiter.run(() => factsOf(entry, scope, options), undefined, owner);
+    return limiter.run(() => factsOf(entry, { scope, owner }, options), undefined, owner);
   });
 }
 
-async function factsOf(entry: CatalogEntry, scope: Scope, options: EvidenceApiOptions): Promise<object> {
+interface Asking {
+  readonly scope: Scope;
+  readonly owner: string;
+}
+
+async function factsOf(entry: CatalogEntry, asking: Asking, options: EvidenceApiOptions): Promise<object> {
   const [known, related] = await Promise.all([
     describeEvidence(entry, options),
-    findRelated(entry, scope, options.catalog),
+    findRelated(entry, asking, options.catalog),
   ]);
-  const shared = scope === 'everything' ? await findEvents(entry, options.search) : {};
+  const shared = asking.scope === 'everything' ? await findEvents(entry, options.search) : {};
   return { ...known, related, ...shared };
 }
 
 /** Finds other sessions of the same user or in the same pod, within a day. */
 async function findRelated(
   { recording }: CatalogEntry,
-  scope: Scope,
+  { scope, owner }: Asking,
   catalog: EvidenceApiOptions['catalog'],
 ): Promise<{ readonly caller: readonly Recording[]; readonly pod: readonly Recording[] }> {
   const at = BigInt(Date.parse(recording.startedAt)) * 1_000_000n;
@@ -84,7 +89,7 @@ async function findRelated(
   const { source, kubernetes } = recording;
   const caller = source.user === undefined ? { node: source.nodeId } : { user: source.user };
   const list = async (query: object): Promise<readonly Recording[]> =>
-    (await catalog.list({ ...near, ...query }, scope)).recordings
+    (await catalog.list({ ...near, ...query }, scope, owner)).recordings
       .filter(({ id }) => id !== recording.id)
       .slice(0, MAX_RELATED);
   return {

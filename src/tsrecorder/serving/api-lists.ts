@@ -113,7 +113,7 @@ export function addLists(
     // Use one cursor name per sort order, because a cursor is valid for one order only.
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
     const query = openCursor(list, asked);
-    const page = await catalog.list(query, access.scope(viewer));
+    const page = await catalog.list(query, access.scope(viewer), ownerOf(viewer));
     await access.saw(viewer, 'list', request.url);
     return {
       recordings: await withReviews(reviews, page.recordings),

@@ -140,7 +140,8 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
     return answer(viewer, async () => {
-      const entry = await catalog.find(parse(parameters, request.params).id, access.scope(viewer));
+      const { id: asked } = parse(parameters, request.params);
+      const entry = await catalog.find(asked, access.scope(viewer), ownerOf(viewer));
       if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
       const { q: text, limit } = parse(withinQuery, request.query);
       const query = readQuery(text, options.nowMs());

@@ -35,6 +35,7 @@ import { createGunzip } from 'node:zlib';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -58,6 +59,7 @@ import type { ObjectKind, RecordingStore } from '../store/store.ts';
 import type { AccessAction } from './viewer-access.ts';
 import { type ListsApiOptions, addLists } from './api-lists.ts';
 import { parse, viewerNameOf, viewerOf } from './api-requests.ts';
+import { ownerOf } from './viewing.ts';
 
 export interface ApiOptions extends ListsApiOptions {
   readonly store: RecordingStore;
@@ -112,6 +114,8 @@ const playbackQuery = z.strictObject({
   frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
 });
 const MAX_THUMBNAILS = 50;
+/** Maximum number of recordings that one request for thumbnails looks up concurrently. */
+const THUMBNAIL_LOOKUPS = 4;
 
 const thumbnailQuery = z.strictObject({
   ids: z
@@ -165,7 +169,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   ): Promise<CatalogEntry> {
     const viewer = await viewerOf(access, request, reply);
     const { id } = parse(parameters, request.params);
-    const entry = await catalog.find(id, access.scope(viewer));
+    const entry = await catalog.find(id, access.scope(viewer), ownerOf(viewer));
     if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
     await access.saw(viewer, action, request.url, entry);
     return entry;
@@ -182,9 +186,14 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     const viewer = await viewerOf(access, request, reply);
     const { ids } = parse(thumbnailQuery, request.query);
     const scope = access.scope(viewer);
-    const entries = await Promise.all(ids.map((id) => catalog.find(id, scope)));
+    const entries: CatalogEntry[] = [];
+    // Each id of a restricted viewer is a query of the index.
+    await forEachConcurrent(ids, THUMBNAIL_LOOKUPS, async (id) => {
+      const entry = await catalog.find(id, scope, ownerOf(viewer));
+      if (entry !== undefined) entries.push(entry);
+    });
     await access.saw(viewer, 'thumbnails', request.url);
-    const found = await options.playIndexes.thumbnails(entries.filter((entry) => entry !== undefined));
+    const found = await options.playIndexes.thumbnails(entries);
     return { thumbnails: Object.fromEntries(found) };
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>

@@ -17,6 +17,7 @@ import type { Catalog } from '../library/catalog.ts';
 import type { Hosts } from './hosts.ts';
 import { readLines } from '../../wire/lines.ts';
 import type { ViewerAccess } from './viewer-access.ts';
+import { ownerOf } from './viewing.ts';
 import { followCast, presentationOf, presentCast } from '../library/replay.ts';
 
 export interface LiveSocketOptions {
@@ -82,7 +83,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     }
     socket.once('close', leave);
     if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
-    const entry = id === undefined ? undefined : await options.catalog.find(id, access.scope(viewer));
+    const scope = access.scope(viewer);
+    const entry = id === undefined ? undefined : await options.catalog.find(id, scope, ownerOf(viewer));
     if (entry === undefined) {
       refuse(socket, '404 Not Found');
       return;
