@@ -18,7 +18,7 @@ function get(rig: Rig, path: string, localAddress = '127.0.0.1'): ReturnType<typ
       headers: { host: 'localhost' },
       agent: false,
     };
-    request(target, (response) => readAnswer(response).then(resolve, reject))
+    request(target, (response) => void readAnswer(response).then(resolve, reject))
       .on('error', reject)
       .end();
   });
