@@ -348,8 +348,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
       },
       {
         file: 'src/cli/coverage.ts',
-        find: "if (id !== '' && (auditId === undefined || auditId === id))",
-        replace: "if (id !== '')",
+        find: 'if (auditId !== undefined && auditId !== id)',
+        replace: 'if (id.length < 0)',
         testFile: 'test/cli/coverage.test.ts',
         test: 'covers nothing by an id that the client had chosen',
       },

@@ -151,6 +151,27 @@ export function addHealth(
   });
 }
 
+function addThumbnails(
+  app: FastifyInstance,
+  { access, catalog, playIndexes }: Pick<ApiOptions, 'access' | 'catalog' | 'playIndexes'>,
+): void {
+  app.get('/api/v1/thumbnails', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(access, request, reply);
+    const { ids } = parse(thumbnailQuery, request.query);
+    const scope = access.scope(viewer);
+    const entries: CatalogEntry[] = [];
+    // Each id of a restricted viewer is a query of the index.
+    await forEachConcurrent(ids, THUMBNAIL_LOOKUPS, async (id) => {
+      const entry = await catalog.find(id, scope, ownerOf(viewer));
+      if (entry !== undefined) entries.push(entry);
+    });
+    await access.saw(viewer, 'thumbnails', request.url);
+    const found = await playIndexes.thumbnails(entries);
+    return { thumbnails: Object.fromEntries(found) };
+  });
+}
+
 /** Adds all routes to `app`, including the health checks. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
   const { catalog, store, hosts, access, key, reviews } = options;
@@ -181,21 +202,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     const { recording } = await find(request, reply, isPlayed(request) ? 'play' : 'show');
     return (await withReviews(reviews, [recording]))[0];
   });
-  app.get('/api/v1/thumbnails', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(access, request, reply);
-    const { ids } = parse(thumbnailQuery, request.query);
-    const scope = access.scope(viewer);
-    const entries: CatalogEntry[] = [];
-    // Each id of a restricted viewer is a query of the index.
-    await forEachConcurrent(ids, THUMBNAIL_LOOKUPS, async (id) => {
-      const entry = await catalog.find(id, scope, ownerOf(viewer));
-      if (entry !== undefined) entries.push(entry);
-    });
-    await access.saw(viewer, 'thumbnails', request.url);
-    const found = await options.playIndexes.thumbnails(entries);
-    return { thumbnails: Object.fromEntries(found) };
-  });
+  addThumbnails(app, options);
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
     sendCast(access, await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
   );
