@@ -46,7 +46,7 @@ def signed(what, message, key, signature):
     check(key in keys and good(keys[key], message, base64.b64decode(signature)), what, 'is not signed')
 
 def same(path, seal):
-    data, chain, at = path.read_bytes() if path.exists() else b'', bytes(32), 0
+    data, chain, at = path.read_bytes() if path.is_file() else b'', bytes(32), 0
     for size, digest in seal['blocks']:
         check(sha(data[at:at + size]) == digest, path, 'differs in bytes', at, 'to', at + size)
         chain, at = hashlib.sha256(chain + bytes.fromhex(digest)).digest(), at + size
@@ -76,11 +76,11 @@ for sidecar in store.glob('*/*.json'):
     same(cast, e['cast'])
     check(cast.with_suffix('.notes').exists() == ('notes' in e), name, 'has lost its notes, or found some')
     'notes' in e and same(cast.with_suffix('.notes'), e['notes'])
-    start, header = entries.get((e['log'], e['start']), {}), cast.read_bytes().split(b'\n')[0] + b'\n'
+    start, header = entries.get((e['log'], e['start']), {}), (cast.read_bytes() if cast.is_file() else b'').split(b'\n')[0] + b'\n'
     check(start.get('kind') == 'start' and start['header'] == sha(header), name, 'has no start in the log')
     check(name not in ends or ends[name]['cast']['chain'] == e['cast']['chain'], name, 'differs from its entry in the log')
 for name in ends:
-    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).exists(), name, 'is missing')
-    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).exists(), name, 'has no sidecar')
+    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).is_file(), name, 'is missing')
+    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).is_file(), name, 'has no sidecar')
 print('\n'.join(faults) or 'no faults')
 sys.exit(1 if faults else 0)

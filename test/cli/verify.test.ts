@@ -1,4 +1,4 @@
-import { appendFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -28,6 +28,27 @@ async function keyFile(directory: string): Promise<string> {
 }
 
 describe('tailcast verify', () => {
+  it.each([
+    ['a directory', mkdir],
+    ['a symbolic link', (path: string) => symlink('/nowhere', path)],
+  ])('reports a recording as missing if %s replaced its cast', async (_, replace) => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","x"]\n`);
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","y"]\n`);
+    const [victim] = await rig.list();
+    await rig.recorder.close();
+    const cast = join(rig.directory, victim!.key);
+    await rm(cast);
+    await replace(cast);
+    const sidecar = cast.replace(/cast$/, 'json');
+    await writeFile(sidecar, (await readFile(sidecar, 'utf8')).replace(/("bodyBytes":\s*)\d+/, '$11'));
+    const { code, stdout } = await run('verify', rig.directory, '--key', await keyFile(rig.directory));
+    expect(code).toBe(1);
+    expect(stdout).toContain('FAULT  recording-missing: ');
+    expect(stdout).toContain('FAULT  sidecar-changed: ');
+    expect(stdout).toContain('1 recordings with evidence, 0 without, ');
+  });
+
   it('says by text and exit code what it found', async () => {
     await using rig = await createRig();
     const scratch = await mkdtemp(join(tmpdir(), 'tailcast-verify-'));

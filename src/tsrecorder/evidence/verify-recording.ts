@@ -60,6 +60,8 @@ export interface CheckedRecording {
   readonly bodyBytes?: number;
   /** Byte range of the recording in its session. */
   readonly part?: VerifiedPart;
+  /** True if the cast is not a file of the store any more. */
+  readonly isAbsent?: boolean;
   readonly findings: readonly Finding[];
 }
 
@@ -95,10 +97,15 @@ export async function checkRecording(
     return await check.run(hasSidecar);
   } catch (error) {
     if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
-      const message = 'it was removed during the verification';
+      const message = 'its cast was removed during the verification, or is not a regular file';
+      // A removal of the recording during the verification explains missing files.
+      const other = check.soFar.findings.filter(
+        ({ code }) => code !== 'sidecar-missing' && code !== 'notes-missing',
+      );
       return {
         evidence: true,
-        findings: [notice('removal-pending', message, { recording: recordingId(key) })],
+        isAbsent: true,
+        findings: [...other, notice('removal-pending', message, { recording: recordingId(key) })],
       };
     }
     return {

@@ -72,20 +72,21 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const seen = options.checkpoint.map((head) => ({ head, by: 'the checkpoint' }));
   const findings: Finding[] = [...logFindings, ...checkHeads(logs, [...seen, ...witnessedHeads(logs)])];
   const index = indexLogs(logs);
-  const recordings = await store.list();
+  const listed = await store.list();
+  const present = new Set(listed.map(({ key }) => recordingId(key)));
   const context = { ...index, keys, nowMs: options.nowMs, unfinishedMs, requireEvidence };
   const bodies = new Map<string, number>();
   const parts: VerifiedPart[] = [];
   let withEvidence = 0;
-  for (const recording of recordings.toSorted(byKey)) {
+  for (const recording of listed.toSorted(byKey)) {
     signal?.throwIfAborted();
     const checked = await checkRecording(store, recording, context);
-    if (checked.evidence) withEvidence += 1;
+    if (checked.isAbsent) present.delete(recordingId(recording.key));
+    else if (checked.evidence) withEvidence += 1;
     if (checked.bodyBytes !== undefined) bodies.set(recordingId(recording.key), checked.bodyBytes);
     if (checked.part !== undefined) parts.push(checked.part);
     findings.push(...checked.findings);
   }
-  const present = new Set(recordings.map(({ key }) => recordingId(key)));
   const absent = await confirmAbsent(options, checkAbsent(index, present, keys), present);
   const unfinished = checkCourses(index, bodies, present, options.nowMs - unfinishedMs);
   findings.push(
@@ -103,7 +104,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
     verdict,
     ok: verdict === 'verified',
     isOurs,
-    recordings: { withEvidence, withoutEvidence: recordings.length - withEvidence },
+    recordings: { withEvidence, withoutEvidence: present.size - withEvidence },
     unfinished: unfinished.count,
     removed: absent.removed,
     heads: [...logs.values()].flatMap(({ head }) => (head === undefined ? [] : [head])),
