@@ -26,6 +26,8 @@ export interface ArchivedRecording extends ListedRecording {
 export interface Archive {
   /** Recordings, newest first. Later pages are requested on demand. */
   list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
+  /** After a list: returns the name of the viewer if no viewer rule of the recorder matches; otherwise undefined. */
+  noRuleFor?(): string | undefined;
   /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
   find(id: string): Promise<ListedRecording>;
   /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */

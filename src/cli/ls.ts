@@ -4,7 +4,15 @@ import { TailcastError } from '../errors.ts';
 import { readTime } from '../search/query.ts';
 import { openArchive } from './open-archive.ts';
 import { shortIds } from './archive.ts';
-import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTable } from './output.ts';
+import {
+  formatAge,
+  formatBytes,
+  formatDuration,
+  plain,
+  print,
+  printJson,
+  printPagedTable,
+} from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'cluster', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
@@ -106,11 +114,17 @@ export async function printRecordings(
     return;
   }
   if (shown.length === 0) {
-    await print(context.stderr, 'no recording matches\n');
+    await print(context.stderr, emptyText(archive.noRuleFor?.()));
     return;
   }
   const isGiven = typeof options['columns'] === 'string';
   await printList(shown, isGiven ? layout : withTrust(withoutResult(layout, shown), shown), nowMs, context);
+}
+
+/** Returns the message for an empty list. `viewer` is set if no viewer rule of the recorder matches. */
+function emptyText(viewer: string | undefined): string {
+  if (viewer === undefined) return 'no recording matches\n';
+  return `no viewer rule matches ${plain(viewer)}: ask for a rule in --viewers of the recorder\n`;
 }
 
 interface Layout {

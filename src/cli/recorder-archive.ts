@@ -29,7 +29,11 @@ const FAILURE = z.object({
     .object({ causes: z.array(z.object({ reason: z.string(), message: z.string() })).optional() })
     .nullish(),
 });
-const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
+const PAGE = z.object({
+  recordings: z.array(z.unknown()),
+  next: z.string().nullish(),
+  noRuleFor: z.string().nullish(),
+});
 
 /**
  * Returns the archive without sending a request. Each call of a method sends a request to the recorder.
@@ -40,11 +44,14 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   if (!URL.canParse(base) || !/^https?:/.test(base)) {
     throw new TailcastError('USAGE', `${base} is not an http:// or https:// address of a recorder`);
   }
+  let noRuleFor: string | undefined;
   const archive: Archive = {
+    noRuleFor: () => noRuleFor,
     async *list(query) {
       for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
         const ask = { ...query, ...(cursor === undefined ? {} : { cursor }) };
         const page = await fetchJson(base, 'recordings', ask, signal, PAGE);
+        noRuleFor = page.noRuleFor ?? undefined;
         for (const recording of page.recordings) yield readRecording(recording, base);
         cursor = page.next ?? undefined;
       }

@@ -7,6 +7,7 @@ import { runProgram } from '../../src/cli/program.ts';
 import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { runCommand } from '../support/run-command.ts';
 import { createRig, HEADER, holdSigner, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+import { openViewedRecorder } from '../tsrecorder/viewed-recorder.ts';
 
 const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
@@ -263,6 +264,16 @@ describe('tailcast ls', () => {
     expect((await ls([], false, new Map(), page)).stdout).toContain('third');
     expect(pages).toHaveLength(1);
     expect((await ls([], true, new Map(), () => Promise.resolve(false))).stdout).toContain('third');
+  });
+
+  it('names the viewer if no viewer rule matches', async () => {
+    const { rig, as } = await openViewedRecorder(['carol@example.com']);
+    const list = (...more: string[]) => runCommand('ls', '--recorder', rig.recorder.url, ...more);
+    expect(await list()).toMatchObject({ code: 0, err: 'no recording matches\n' });
+    as({ node: 'laptop.tail1.ts.net', nodeId: 'nLAP', user: 'mallory@example.com' });
+    const { code, out, err } = await list('--user', 'alice@example.com');
+    expect([code, out]).toEqual([0, '']);
+    expect(err).toMatch(/^no viewer rule matches mallory@example\.com: .*--viewers/);
   });
 
   it('says which states there are', async () => {

@@ -49,6 +49,13 @@ export function parseViewRule(text: string): ViewRule {
   const [, viewer = '', scope] = /^([^=\s]+)(?:=(\S+))?$/.exec(text) ?? [];
   if (viewer === '')
     throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
+  // A login without `@` is valid: Headscale has such users.
+  if (/^(?:auto)?group:/.test(viewer))
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `viewers: ${viewer} is a group of the tailnet policy, which recorders cannot resolve: list its logins, ` +
+        'tags of nodes (tag:…) or *',
+    );
   if (scope === undefined) return { viewer, scope: { kind: 'everything' } };
   const right = RIGHTS.find((known) => known === scope);
   if (right !== undefined) return { viewer, scope: { kind: right } };

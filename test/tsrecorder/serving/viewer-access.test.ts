@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { createViewerAccess, type AccessAction } from '../../../src/tsrecorder/serving/viewer-access.ts';
-import type { Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 
 const ENTRY = { recording: { id: 'nX_2026-01-02T03:04:05.000000000Z' } } as CatalogEntry;
@@ -91,4 +91,15 @@ it('a viewer is identified again after some seconds, also on the same connection
   viewer = undefined;
   nowMs = 10_000;
   await expect(access.viewer(request)).rejects.toThrow('the tailnet does not know who you are');
+});
+
+it.each(['group:sre', 'group:sre=namespace:shop', 'autogroup:member'])(
+  'a rule for the group %s is refused, because recorders do not know groups',
+  (rule) => {
+    expect(() => parseViewRule(rule)).toThrow(/viewers: (auto)?group:\w+ is a group .* list its logins/);
+  },
+);
+
+it('a rule may name a user of Headscale, whose login can lack an @', () => {
+  expect(parseViewRule('carol').viewer).toBe('carol');
 });
