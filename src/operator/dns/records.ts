@@ -53,6 +53,23 @@ export type NameTable = ReadonlyMap<string, readonly string[]>;
  * proxy has no addresses.
  */
 export function nameTable(standing: Standing): NameTable {
+  const found = new Map<string, { readonly owner: string; readonly addresses: Set<string> }>();
+  for (const { by, name: written, addresses } of claimsOf(standing).toSorted(olderFirst)) {
+    const name = written.replace(/\.$/, '').toLowerCase();
+    const owner = keyOf(parentOf(by) ?? by.metadata);
+    const known = found.get(name) ?? { owner, addresses: new Set<string>() };
+    found.set(name, known);
+    // A Service that changes to a group has two proxies for a while.
+    if (known.owner === owner) for (const address of addresses) known.addresses.add(address);
+  }
+  return new Map(
+    [...found]
+      .filter(([name, { addresses }]) => name.length <= MAX_NAME && addresses.size > 0)
+      .map(([name, { addresses }]) => [name, [...addresses].toSorted()]),
+  );
+}
+
+function claimsOf(standing: Standing): readonly Claim[] {
   const claims: Claim[] = [];
   for (const set of standing.statefulSets) {
     const { annotations } = templateSchema.parse(set).spec.template.metadata;
@@ -69,20 +86,7 @@ export function nameTable(standing: Standing): NameTable {
     const name = front?.target?.fqdn ?? '';
     if (front !== undefined && name !== '') claims.push({ by: object, name, addresses: front.addresses });
   }
-  const found = new Map<string, { readonly owner: string; readonly addresses: Set<string> }>();
-  for (const { by, name: written, addresses } of claims.toSorted(olderFirst)) {
-    const name = written.replace(/\.$/, '').toLowerCase();
-    const owner = keyOf(parentOf(by) ?? by.metadata);
-    const known = found.get(name) ?? { owner, addresses: new Set<string>() };
-    found.set(name, known);
-    // A Service that changes to a group has two proxies for a while.
-    if (known.owner === owner) for (const address of addresses) known.addresses.add(address);
-  }
-  return new Map(
-    [...found]
-      .filter(([name, { addresses }]) => name.length <= MAX_NAME && addresses.size > 0)
-      .map(([name, { addresses }]) => [name, [...addresses].toSorted()]),
-  );
+  return claims;
 }
 
 /** A name and its addresses, from one object of a Service's proxy. */

@@ -2,7 +2,6 @@
  * Reconciles all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
  * pods. The group is the key, so that only one pass assigns ports and writes each object.
  */
-import { errorText } from '../../errors.ts';
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
@@ -15,6 +14,7 @@ import {
 } from '../workload/reconciler.ts';
 import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { sameJson } from '../workload/status.ts';
+import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
@@ -121,8 +121,14 @@ async function turnAway(
   // A group whose name is too long for a label has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
     await removeFronts(deps, name, signal);
-  for (const member of members)
-    await writeConditions(deps, member, refusal('ProxyGroupNotReady', message), signal);
+  const reject = (member: Member): Promise<void> =>
+    writeConditions(deps, member, refusal('ProxyGroupNotReady', message), signal);
+  throwFirst(await forEachMember(deps, named(members), reject, signal));
+}
+
+/** Returns the Services by their keys. */
+function named(members: readonly Member[]): readonly (readonly [string, Member])[] {
+  return members.map((member) => [keyOf(member.metadata), member] as const);
 }
 
 async function observeGroup(
@@ -197,8 +203,9 @@ async function serve(
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
   }
-  for (const member of seen.members) await updateMember(deps, choices, seen.group, member, prepared, signal);
-  if (failure !== undefined) throw failure;
+  const update = (member: Member): Promise<void> =>
+    updateMember(deps, choices, seen.group, member, prepared, signal);
+  throwFirst(failure, await forEachMember(deps, named(seen.members), update, signal));
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
@@ -211,19 +218,16 @@ async function prepareAll(
 ): Promise<Prepared> {
   const fronts = new Map(seen.fronts);
   const refusals = new Map<string, MemberVerdicts>();
-  let failure: Error | undefined;
-  for (const member of members) {
-    const key = keyOf(member.metadata);
-    try {
+  const failure = await forEachMember(
+    deps,
+    named(members),
+    async (member) => {
       const answer = await prepare(deps, servesUnclassed, group, member, fronts, signal);
-      if ('valid' in answer) refusals.set(key, answer);
+      if ('valid' in answer) refusals.set(keyOf(member.metadata), answer);
       else fronts.set(answer.key, answer);
-    } catch (error) {
-      if (signal.aborted) throw error;
-      failure ??= error instanceof Error ? error : new Error(errorText(error));
-      deps.log.warn({ group: group.name, service: key, error: errorText(error) }, 'Service not prepared');
-    }
-  }
+    },
+    signal,
+  );
   const all = [...fronts.values()];
   const serving = new Map(all.map((front) => [front.key, servingOf(front, pods)] as const));
   return { fronts: all, serving, refusals, failure };

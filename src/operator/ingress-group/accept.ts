@@ -5,6 +5,7 @@ import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
 import { addFinalizer, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import { forEachMember } from '../workload/for-each-member.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../workload/names.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
@@ -13,6 +14,7 @@ import type { Allocations } from './allocations.ts';
 import { allocationsOf, type Candidates, type GroupContext } from './candidates.ts';
 import {
   inOrderOfAge,
+  named,
   problemOfMember,
   isGroupMember,
   type IngressMember,
@@ -32,7 +34,7 @@ export interface Accepted {
   readonly isNameTaken: boolean;
   /** Names whose certificate objects exist. */
   readonly domains: readonly string[];
-  /** First error of a request to the control server. */
+  /** First error of a request for one member. The other members are served. */
   readonly failure: Error | undefined;
 }
 
@@ -61,30 +63,16 @@ export async function exposuresOf(
   signal: AbortSignal,
 ): Promise<Accepted> {
   const { deps } = context;
-  const { group, mode, candidates, nodes } = input;
+  const { group, mode, candidates } = input;
   const refused = new Map<GroupMember, string>();
-  const requests: ServeRequest[] = [];
-  const domain = domainOf(nodes);
-  const owners = await namesByOwner(deps, signal);
-  let isNameTaken = false;
-  for (const member of await choose(deps, input, refused, signal)) {
-    const claim = claimOf(member, input.tailnet);
-    const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
-    if (taken !== undefined) {
-      const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
-      refused.set(member, `${field}: ${taken}`);
-      isNameTaken = true;
-      continue;
-    }
-    // Without the finalizer, a member could be deleted before its addresses are released.
-    await addFinalizer(deps, member, signal);
-    const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
-    requests.push({ member, dnsName, ...routesOf(member, candidates) });
-  }
   const allocations = allocationsOf(candidates.ledgers, group.name);
+  const owners = await namesByOwner(deps, signal);
+  const accepted = await accept(deps, input, { refused, allocations, owners }, signal);
+  const { requests, isNameTaken } = accepted;
   const granted = await grant(context, input, requests, allocations, signal);
   const domains = certifiedNames(input, requests);
-  const filled = await createCertificateObjects(deps, group, domains, signal);
+  const certificates = await createCertificateObjects(deps, group, domains, signal);
+  const { filled } = certificates;
   const exposures = requests.flatMap((request) => {
     const addresses = addressesOf(
       granted.get(request.member.key),
@@ -103,12 +91,105 @@ export async function exposuresOf(
     if (answer?.kind === 'refused') refused.set(member, answer.message);
   }
   await reportProblems(deps, input, requests, exposures, signal);
-  const failure = [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
+  const failure =
+    accepted.failure ??
+    certificates.failure ??
+    [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
   for (const { member } of exposures) {
     const claim = claimOf(member, input.tailnet);
     if (!isSettled(claim, owners)) await releaseNames(deps, claim, signal);
   }
   return { exposures, refused, isNameTaken, allocations, domains, failure };
+}
+
+/** Claims the names of the members, oldest first, and adds their finalizers. */
+async function accept(
+  deps: ReconcilerDeps,
+  input: ReconcileInput,
+  {
+    refused,
+    allocations,
+    owners,
+  }: {
+    readonly refused: Map<GroupMember, string>;
+    readonly allocations: Allocations;
+    readonly owners: ReadonlyMap<string, readonly string[]>;
+  },
+  signal: AbortSignal,
+): Promise<{
+  readonly requests: readonly ServeRequest[];
+  readonly isNameTaken: boolean;
+  readonly failure: Error | undefined;
+}> {
+  const requests: ServeRequest[] = [];
+  const domain = domainOf(input.nodes);
+  let isNameTaken = false;
+  let usedBytes = 0;
+  const take = async (member: GroupMember): Promise<void> => {
+    const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
+    const request = { member, dnsName, ...routesOf(member, input.candidates) };
+    const bytes = sizeOfMember(input, request);
+    const tooLarge = problemOfSize(input.group, bytes, usedBytes);
+    if (tooLarge !== undefined) {
+      refused.set(member, tooLarge);
+      return;
+    }
+    // If a request fails, a member that the group serves already stays.
+    let isAccepted = allocations.get(member.key)?.hostname === member.hostname;
+    try {
+      const claim = claimOf(member, input.tailnet);
+      const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
+      isAccepted = taken === undefined && isAccepted;
+      if (taken !== undefined) {
+        const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
+        refused.set(member, `${field}: ${taken}`);
+        isNameTaken = true;
+        return;
+      }
+      // Without the finalizer, a member could be deleted before its addresses are released.
+      await addFinalizer(deps, member, signal);
+      isAccepted = true;
+    } finally {
+      if (isAccepted) {
+        requests.push(request);
+        usedBytes += bytes;
+      }
+    }
+  };
+  const members = await choose(deps, input, refused, signal);
+  const failure = await forEachMember(deps, named(members), take, signal);
+  return { requests, isNameTaken, failure };
+}
+
+/**
+ * Maximum size of the configuration of all members, in bytes. The state Secret of a node, at most 1 MiB, contains it
+ * twice: the operator writes it, and tailscaled stores its own copy.
+ */
+const MAX_GROUP_BYTES = 320 * 1024;
+/** Maximum size of the configuration of one member, in bytes. */
+const MAX_MEMBER_BYTES = 64 * 1024;
+/** Size of the rule and the routes of a member, in bytes. */
+const RULE_BYTES = 256;
+
+/** Returns the size of a member in the configuration of a node, in bytes. */
+function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
+  // The member may have no address yet. In route mode, the configuration repeats the paths for its IPv4 address.
+  const { web = {} } = webOf(input, request, ['255.255.255.255']) ?? {};
+  // tailscaled encodes these characters with six bytes.
+  return RULE_BYTES + Buffer.byteLength(JSON.stringify(web).replaceAll(/[<>&\u2028\u2029]/g, '\\u0000'));
+}
+
+function problemOfSize({ name }: NodeGroup, bytes: number, usedBytes: number): string | undefined {
+  if (bytes > MAX_MEMBER_BYTES) {
+    return (
+      `spec.rules: the paths need ${Math.ceil(bytes / 1024)} KiB, and a ProxyGroup serves at most ` +
+      `${MAX_MEMBER_BYTES / 1024} KiB of one Ingress: remove paths, or remove ${ANNOTATIONS.proxyGroup}`
+    );
+  }
+  return usedBytes + bytes > MAX_GROUP_BYTES
+    ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" has no space left: its older members use ` +
+        `${Math.ceil(usedBytes / 1024)} of ${MAX_GROUP_BYTES / 1024} KiB: name another ProxyGroup`
+    : undefined;
 }
 
 function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): NameClaim {

@@ -6,6 +6,7 @@ import { kindOf, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, type NodeGroup } from '../workload/workload.ts';
+import { forEachMember } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { certificateLabels, certificateObjects, isFilled } from './certificates.ts';
 import {
@@ -168,16 +169,16 @@ export async function leaveServices(
 /**
  * Creates the objects for the certificates of these names.
  *
- * @returns the names whose Secret already contains a certificate
+ * @returns the names whose Secret already contains a certificate, and the first failure
  */
 export async function createCertificateObjects(
-  { client, options }: Deps,
+  { client, options, log }: Deps,
   group: NodeGroup,
   domains: readonly string[],
   signal: AbortSignal,
-): Promise<ReadonlySet<string>> {
+): Promise<{ readonly filled: ReadonlySet<string>; readonly failure: Error | undefined }> {
   const filled = new Set<string>();
-  for (const domain of domains) {
+  const create = async (domain: string): Promise<void> => {
     const reference = { namespace: options.namespace, name: domain };
     const [secret, ...rights] = certificateObjects(group, options, domain);
     const existing = await client.get(KINDS.secret, reference, signal);
@@ -190,8 +191,9 @@ export async function createCertificateObjects(
       const before = kind && (await client.get(kind, reference, signal));
       await applyChanged(client, object, before, signal);
     }
-  }
-  return filled;
+  };
+  const members = domains.map((domain) => [domain, domain] as const);
+  return { filled, failure: await forEachMember({ log }, members, create, signal) };
 }
 
 function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {

@@ -126,6 +126,13 @@ export function clusterAddresses({ resource: { spec } }: ServiceMember): readonl
   return all.filter((address) => isIP(address) !== 0);
 }
 
+/** Returns the members by their keys. */
+export function named<Member extends { readonly key: string }>(
+  members: readonly Member[],
+): readonly (readonly [string, Member])[] {
+  return members.map((member) => [member.key, member] as const);
+}
+
 /** Returns the members, oldest first. If several members request the same free name, the oldest gets it. */
 export function inOrderOfAge(members: readonly GroupMember[]): readonly GroupMember[] {
   const age = ({ metadata, key }: GroupMember): string => `${metadata.creationTimestamp} ${key}`;

@@ -1,12 +1,13 @@
 /** Writes the status of Services and Ingresses of groups, and removes their finalizers. Effects. */
 import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
+import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { sameJson } from '../workload/status.ts';
 import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Allocation } from './allocations.ts';
 import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './candidates.ts';
-import { refreshed, isGroupMember, type GroupMember } from './member.ts';
+import { refreshed, isGroupMember, named, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
 /** @param shown addresses for the status; undefined to keep the present ones */
@@ -43,31 +44,37 @@ export async function rejectMembers(
   proxyGroup: ProxyGroup | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  await releaseStrays(deps, candidates, signal);
+  const strays = await releaseStrays(deps, candidates, signal);
   const message =
     proxyGroup === undefined
       ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or ` +
         'name another'
       : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type ingress`;
-  for (const member of candidates.members) {
-    if (!isGroupMember(member) || member.group !== name || hasMemberFinalizer(member)) continue;
-    if (member.type === 'svc') {
-      await report(deps, member, groupMissing(message), undefined, signal);
-      continue;
-    }
+  const members = candidates.members.filter(
+    (one) => isGroupMember(one) && one.group === name && !hasMemberFinalizer(one),
+  );
+  const reject = async (member: GroupMember): Promise<void> => {
+    if (member.type === 'svc') return report(deps, member, groupMissing(message), undefined, signal);
     const target = { kind: member.kind, metadata: member.metadata };
-    await warn(deps, target, { reason: 'IngressNotServed', message }, signal);
-  }
+    return warn(deps, target, { reason: 'IngressNotServed', message }, signal);
+  };
+  const failure = await forEachMember(deps, named(members), reject, signal);
+  throwFirst(strays, failure);
 }
 
-/** Releases the members that have a group's finalizer but no group. */
+/**
+ * Releases the members that have a group's finalizer but no group.
+ *
+ * @returns the first failure
+ */
 export async function releaseStrays(
   deps: ReconcilerDeps,
   candidates: Candidates,
   signal: AbortSignal,
-): Promise<void> {
-  for (const member of strayMembers(candidates))
-    await releaseMember(deps, candidates, member, undefined, signal);
+): Promise<Error | undefined> {
+  const release = (member: GroupMember): Promise<void> =>
+    releaseMember(deps, candidates, member, undefined, signal);
+  return forEachMember(deps, named(strayMembers(candidates)), release, signal);
 }
 
 /**

@@ -26,6 +26,7 @@ import {
   type Observation,
 } from '../workload/reconciler.ts';
 import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../workload/workload.ts';
+import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { GATES } from '../workload/proxy-specs.ts';
@@ -43,6 +44,7 @@ import {
   type GroupContext,
 } from './candidates.ts';
 import { allocationsName } from './allocations.ts';
+import { named, type GroupMember } from './member.ts';
 import { releaseMember, releaseStrays, refuse, report, rejectMembers } from './members.ts';
 import { isIdle, ordersOf, type ServedMember, type ServeMode } from './plan.ts';
 import { followsOrders, readGroupNode, serves, type GroupNode } from './reports.ts';
@@ -96,14 +98,15 @@ async function deploy(
   const { group } = resource;
   const mode: ServeMode = found.control.services === undefined ? 'route' : 'service';
   const candidates = await listCandidates(deps, choices, group.name, mode, signal);
-  await releaseStrays(deps, candidates, signal);
+  const strays = await releaseStrays(deps, candidates, signal);
   const prepared =
     mode === 'route' && choices.networks.length === 0
       ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES, signal)
       : await classOfGroup(deps, proxyGroup, choices.defaultClass, signal);
   if ('problem' in prepared) {
     const waiting = candidates.members.filter((one) => one.group === group.name && !hasMemberFinalizer(one));
-    for (const member of waiting) await refuse(deps, member, prepared.problem, signal);
+    const reject = (member: GroupMember): Promise<void> => refuse(deps, member, prepared.problem, signal);
+    throwFirst(strays, await forEachMember(deps, named(waiting), reject, signal));
     return undefined;
   }
   deps.metrics.ingressGroups.add(group.uid);
@@ -120,14 +123,27 @@ async function deploy(
   });
   const deployed = await deployProxy(deps, proxy, prepared.proxyClass, found, signal);
   const pending = await approve(context, mode, exposures, deployed, found, signal);
-  await takeBack(context, group, candidates, accepted, found.control, signal);
+  const released = await takeBack(context, group, candidates, accepted, found.control, signal);
   await openGates(deps, mode, exposures, nodes, deployed, signal);
-  for (const exposure of exposures)
-    await reportExposure(deps, mode, exposure, nodes, group.replicas, pending, signal);
-  for (const [member, message] of accepted.refused) await refuse(deps, member, message, signal);
+  const reports = new Map<GroupMember, () => Promise<void>>([
+    ...exposures.map((exposure) => {
+      const report = (): Promise<void> =>
+        reportExposure(deps, mode, exposure, nodes, group.replicas, pending, signal);
+      return [exposure.member, report] as const;
+    }),
+    ...[...accepted.refused].map(([member, message]) => {
+      return [member, () => refuse(deps, member, message, signal)] as const;
+    }),
+  ]);
+  const reported = await forEachMember(
+    deps,
+    [...reports].map(([{ key }, report]) => [key, report] as const),
+    (report) => report(),
+    signal,
+  );
   const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
   await reportNodes(deps, proxyGroup, deployed, found, missing, signal);
-  if (accepted.failure !== undefined) throw accepted.failure;
+  throwFirst(strays, accepted.failure, released, reported);
   return accepted.isNameTaken
     ? Math.min(deployed.retryAfterMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS)
     : deployed.retryAfterMs;
@@ -182,7 +198,11 @@ async function nodesOf(
   });
 }
 
-/** Releases the allocations of removed members. The current configuration of the nodes does not contain them. */
+/**
+ * Releases the allocations of removed members. The current configuration of the nodes does not contain them.
+ *
+ * @returns the first failure
+ */
 async function takeBack(
   { deps }: GroupContext,
   group: NodeGroup,
@@ -190,7 +210,7 @@ async function takeBack(
   { exposures, allocations, domains }: Accepted,
   control: TailnetControl,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<Error | undefined> {
   await leaveServices(
     control,
     group.uid,
@@ -201,12 +221,17 @@ async function takeBack(
   const kept = new Map(
     exposures.map(({ member, addresses }) => [member.key, { hostname: member.hostname, addresses }] as const),
   );
-  for (const [key, grant] of allocations) {
-    const member = candidates.members.find((one) => one.key === key);
-    if (kept.has(key) || member === undefined) continue;
+  const gone = candidates.members.filter(({ key }) => allocations.has(key) && !kept.has(key));
+  const release = async (member: GroupMember): Promise<void> => {
+    const grant = allocations.get(member.key);
+    // If the release fails, the allocation stays for the next attempt.
+    if (grant !== undefined) kept.set(member.key, grant);
     await releaseMember(deps, candidates, member, grant, signal);
-  }
+    kept.delete(member.key);
+  };
+  const failure = await forEachMember(deps, named(gone), release, signal);
   await writeAllocations(deps, group, kept, signal);
+  return failure;
 }
 
 async function reportExposure(
@@ -255,11 +280,12 @@ async function removeMore(
   const allocations = allocationsOf(candidates.ledgers, group.name);
   await leaveServices(control, group.uid, new Set(), signal);
   await removeCertificates(deps, group.name, [], signal);
-  for (const member of candidates.members) {
-    const grant = allocations.get(member.key);
-    if (grant !== undefined || (hasMemberFinalizer(member) && member.group === group.name))
-      await releaseMember(deps, candidates, member, grant, signal);
-  }
+  const members = candidates.members.filter(
+    (one) => allocations.has(one.key) || (hasMemberFinalizer(one) && one.group === group.name),
+  );
+  const release = (member: GroupMember): Promise<void> =>
+    releaseMember(deps, candidates, member, allocations.get(member.key), signal);
+  throwFirst(await forEachMember(deps, named(members), release, signal));
   const object = candidates.ledgers.get(allocationsName(group.name));
   if (object === undefined) return;
   const { namespace, name, uid } = object.metadata;

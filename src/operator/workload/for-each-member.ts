@@ -1,0 +1,33 @@
+/** Runs a task for each member of a group. A failure of one member does not stop the others. */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+
+/**
+ * @param members members by their names for the log
+ * @returns the first failure; all failures are logged
+ * @throws the error of a task after `signal` has aborted
+ */
+export async function forEachMember<Member>(
+  { log }: { readonly log: Logger },
+  members: Iterable<readonly [string, Member]>,
+  task: (member: Member) => Promise<void>,
+  signal: AbortSignal,
+): Promise<Error | undefined> {
+  let failure: Error | undefined;
+  for (const [name, member] of members) {
+    try {
+      await task(member);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      failure ??= error instanceof Error ? error : new Error(errorText(error));
+      log.warn({ member: name, error: errorText(error) }, 'group member failed; the others continue');
+    }
+  }
+  return failure;
+}
+
+/** Throws the first failure, if any. */
+export function throwFirst(...failures: readonly (Error | undefined)[]): void {
+  const failure = failures.find((one) => one !== undefined);
+  if (failure !== undefined) throw failure;
+}
