@@ -341,7 +341,7 @@ export class EvidenceLog {
       const name = logSegmentName(this.id, n);
       const text = await readText(this.#options.store, name);
       const { lines, signature } = parseSegment(text ?? '');
-      if (!this.#isOwnSegment(n + lines.length - 1, signature)) {
+      if (!this.#isOwnSegment(n, lines, signature)) {
         this.#options.log.error({ log: this.id, name }, 'a segment without our signature is replaced');
         this.#forged = n;
         break;
@@ -349,7 +349,7 @@ export class EvidenceLog {
       const entries = this.#journal.unpublished(lines.length);
       const same =
         entries.length === lines.length && entries.every(({ line }, index) => line === lines[index]);
-      if (!same || lines.length === 0) {
+      if (!same) {
         throw new TailcastError('STORE_FAILED', `another recorder writes the evidence log ${this.id}`);
       }
       await this.#journal.published(lines.length);
@@ -367,11 +367,15 @@ export class EvidenceLog {
   }
 
   /**
-   * Returns true if this recorder signed a segment that ends with entry `last`. Other programs can write segments too.
+   * Returns true if this recorder signed the lines as entries from `first`. Other programs can write segments too, and
+   * copy signatures.
    */
-  #isOwnSegment(last: number, signature: SegmentSignature | undefined): boolean {
+  #isOwnSegment(first: number, lines: readonly string[], signature: SegmentSignature | undefined): boolean {
     const head = signedHead(signature, keysById([this.#options.key.public]));
-    return head?.log === this.id && head.n === last;
+    if (head?.log !== this.id || head.n !== first + lines.length - 1) return false;
+    const hashes = lines.map(hashLine);
+    const isChain = lines.every((line, index) => index === 0 || parseEntry(line)?.prev === hashes[index - 1]);
+    return isChain && head.hash === hashes.at(-1);
   }
 
   /**

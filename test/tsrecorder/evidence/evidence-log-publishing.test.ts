@@ -6,7 +6,9 @@ import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EvidenceLog, type EvidenceLogOptions } from '../../../src/tsrecorder/evidence/evidence-log.ts';
 import {
+  encodeEntry,
   encodeSegment,
+  hashLine,
   logSegmentName,
   parseSegment,
   parseEntry,
@@ -70,27 +72,41 @@ describe('an evidence log', () => {
     expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
   });
 
-  it.each(['nothing', 'lines without a signature', 'a copy of an earlier segment', 'another key'])(
-    'replaces a forged segment under its next name: %s',
-    async (kind) => {
-      const bench = await createBench();
-      const log = await bench.open('a');
-      await expect.poll(() => log.unpublished).toBe(0);
-      const earlier = (await bench.store.readDocument(logSegmentName(log.id, 0)))!;
-      const { lines } = parseSegment(Buffer.from(earlier).toString());
-      const head = { log: log.id, n: lines.length, hash: '0'.repeat(64) };
-      const forged = {
-        nothing: '',
-        'lines without a signature': `${lines.join('\n')}\n`,
-        'a copy of an earlier segment': earlier,
-        'another key': encodeSegment(['{}'], head, generateSigningKey()),
-      }[kind]!;
-      await bench.store.putDocument(logSegmentName(log.id, lines.length), Buffer.from(forged));
-      log.append(removed('x'));
-      await expect.poll(() => log.unpublished).toBe(0);
-      expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
-    },
-  );
+  it.each([
+    'nothing',
+    'lines without a signature',
+    'a copy of an earlier segment',
+    'another key',
+    'only a signature',
+    'other lines with the signature of the tail',
+  ])('replaces a forged segment under its next name: %s', async (kind) => {
+    const bench = await createBench();
+    const log = await bench.open('a');
+    await expect.poll(() => log.unpublished).toBe(0);
+    const earlier = (await bench.store.readDocument(logSegmentName(log.id, 0)))!;
+    const text = Buffer.from(earlier).toString();
+    const { lines } = parseSegment(text);
+    const next = encodeEntry({
+      n: lines.length,
+      prev: hashLine(lines.at(-1)!),
+      time: '',
+      event: removed('y'),
+    });
+    const tail = { log: log.id, n: lines.length, hash: hashLine(next) };
+    const head = { log: log.id, n: lines.length, hash: '0'.repeat(64) };
+    const forged = {
+      nothing: '',
+      'lines without a signature': `${lines.join('\n')}\n`,
+      'a copy of an earlier segment': earlier,
+      'another key': encodeSegment(['{}'], head, generateSigningKey()),
+      'only a signature': text.split('\n').slice(-2).join('\n'),
+      'other lines with the signature of the tail': encodeSegment(['{}'], tail, KEY),
+    }[kind]!;
+    await bench.store.putDocument(logSegmentName(log.id, lines.length), Buffer.from(forged));
+    log.append(removed('x'));
+    await expect.poll(() => log.unpublished).toBe(0);
+    expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
+  });
 
   it('reads a bounded number of segments of unknown logs before it publishes, and each of them once', async () => {
     const bench = await createBench();
