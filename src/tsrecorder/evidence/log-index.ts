@@ -30,7 +30,7 @@ export interface Place {
 /** All log entries by session, recording and document. */
 export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
-  readonly ends: Map<string, LoggedEnd>;
+  readonly ends: Map<string, LoggedEnd[]>;
   readonly starts: Map<string, Place>;
   /** Keyed by `<log> <n of the start>`. */
   readonly courses: Map<string, Course>;
@@ -128,7 +128,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
       addFirst(index.starts, event.recording, at, signed);
       break;
     case 'end':
-      addFirst(index.ends, event.recording, { ...at, event }, signed);
+      addEnd(index, { ...at, event }, signed);
       break;
     case 'document':
       addFirst(index.documents, event.name, { ...at, bytes: event.bytes, sha256: event.sha256 }, signed);
@@ -159,6 +159,15 @@ function addRemoval(
   signed: boolean,
 ): void {
   if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
+}
+
+/** Keeps every signed entry. Of unsigned entries, keeps only the first one, until there is a signed entry. */
+function addEnd({ logs, ends }: Index, end: LoggedEnd, signed: boolean): void {
+  const found = ends.get(end.event.recording);
+  const [first] = found ?? [];
+  const isFirstSigned = first !== undefined && logs.get(first.log)?.signed.has(first.n) === true;
+  if (signed && isFirstSigned) found?.push(end);
+  else if (signed || first === undefined) ends.set(end.event.recording, [end]);
 }
 
 /** Signed entries replace unsigned entries. */

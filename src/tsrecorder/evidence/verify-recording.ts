@@ -24,8 +24,8 @@ export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 /** Log entries about recordings. */
 export interface LogIndex {
   readonly logs: ReadonlyMap<string, ReadLog>;
-  /** Keyed by the id of the stored recording. */
-  readonly ends: ReadonlyMap<string, LoggedEnd>;
+  /** Keyed by the id of the stored recording. Several recorders may have signed an end of one recording. */
+  readonly ends: ReadonlyMap<string, readonly LoggedEnd[]>;
   /** Keyed by recording. */
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
@@ -305,10 +305,10 @@ class RecordingCheck {
       );
       return;
     }
-    const end = this.#index.ends.get(this.#id);
-    await this.#checkStart(start, end, where);
+    const ends = this.#index.ends.get(this.#id) ?? [];
+    await this.#checkStart(start, ends, where);
     this.#findings.push(...checkAdoption(this.#id, evidence, start.event, this.#index.logs));
-    if (end === undefined) {
+    if (ends.length === 0) {
       const message = 'the log has no entry for its end yet';
       const isLate = this.#index.nowMs - this.#endedAtMs > this.#index.unfinishedMs;
       this.#findings.push(
@@ -318,23 +318,26 @@ class RecordingCheck {
       );
       return;
     }
-    const { cast, notes } = end.event;
-    if (!sameSeal(cast, evidence.cast) || !sameSeal(notes, evidence.notes)) {
+    const other = ends.find(
+      ({ event: { cast, notes } }) => !sameSeal(cast, evidence.cast) || !sameSeal(notes, evidence.notes),
+    );
+    if (other !== undefined) {
       const message = 'it differs from its entry in the log';
-      this.#fault('recording-differs-from-log', message, undefined, { log: end.log, entry: end.n });
+      this.#fault('recording-differs-from-log', message, undefined, { log: other.log, entry: other.n });
     }
   }
 
   async #checkStart(
     { event }: LogEntry,
-    end: LoggedEnd | undefined,
+    ends: readonly LoggedEnd[],
     where: { readonly log: string; readonly entry: number },
   ): Promise<void> {
     // The id of the stored recording differs from the id in its start entry if the store already had a recording with
     // that id.
     const isIts =
       event.kind === 'start' &&
-      (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));
+      (event.recording === this.#id ||
+        ends.some((end) => end.log === where.log && end.event.start === where.entry));
     if (!isIts) {
       this.#fault(
         'recording-not-in-log',
@@ -354,8 +357,10 @@ class RecordingCheck {
 
   /** Compares the files with the log, because the sidecar is missing. */
   async #checkByLog(): Promise<void> {
-    const end = this.#index.ends.get(this.#id);
-    if (end === undefined) return;
+    for (const end of this.#index.ends.get(this.#id) ?? []) await this.#checkByEnd(end);
+  }
+
+  async #checkByEnd(end: LoggedEnd): Promise<void> {
     const { cast, notes } = end.event;
     const where = { log: end.log, entry: end.n };
     if (!sameSeal(cast, await this.#sealAs(cast, 'cast'))) {

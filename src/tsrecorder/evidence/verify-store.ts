@@ -115,8 +115,8 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
 }
 
 function sessionsOf({ ends, logs }: Index): ReadonlyMap<string, string> {
-  const signed = [...ends].filter(([, { log, n }]) => logs.get(log)?.signed.has(n) === true);
-  return new Map(signed.map(([recording, { event }]) => [recording, event.session]));
+  const signed = [...ends.values()].flat().filter(({ log, n }) => logs.get(log)?.signed.has(n) === true);
+  return new Map(signed.map(({ event }) => [event.recording, event.session]));
 }
 
 /** Result for several stores. */
@@ -219,7 +219,10 @@ async function confirmAbsent(
 function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
   let removed = 0;
-  for (const [recording, { log, n: entry }] of index.ends) {
+  for (const [recording, ends] of index.ends) {
+    const end = ends.at(-1);
+    if (end === undefined) continue;
+    const { log, n: entry } = end;
     const removals = index.removals.get(recording) ?? [];
     const where = { recording, log, entry };
     if (present.has(recording)) {

@@ -245,6 +245,38 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     expect(open(site.bucket).length).toBeGreaterThan(0);
   });
 
+  it('is a fault in each order of the logs if its recorder had signed another end', async () => {
+    for (let attempt = 0; attempt < 6; attempt += 1) {
+      const site = createTakeoverSite();
+      const { bucket } = site;
+      const lost = await site.recorder(0);
+      await lost.look();
+      const session = await lost.begin('one');
+      await session.write(LINE);
+      await lost.copies.update();
+      await lost.evidence.publish();
+      const before = new Map(bucket.objects);
+      await session.write('[2,"o","rm -rf /"]\n');
+      await session.end();
+      await lost.evidence.publish();
+      const log = [...bucket.objects].filter(([name]) => name.startsWith('.evidence/logs/'));
+      bucket.objects.clear();
+      for (const [name, object] of before) bucket.objects.set(name, object);
+      site.wait(LEASE_MS);
+      const own = await site.recorder(1);
+      await own.look();
+      site.wait(LEASE_MS / 2);
+      await own.look();
+      await own.evidence.publish();
+      expect(stored(bucket)).toHaveLength(1);
+      for (const [name, object] of log) bucket.objects.set(name, object);
+      const { findings } = await verify(site, 0, 1);
+      expect(findings).toContainEqual(
+        expect.objectContaining({ code: 'recording-differs-from-log', recording: session.id() }),
+      );
+    }
+  });
+
   it('is taken over if no recorder has seen more of it', async () => {
     const { site, own } = await createReplay(false);
     await takeOver(site, own);
