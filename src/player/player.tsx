@@ -144,7 +144,7 @@ function useEntries(
 function progressText(progress: number | undefined): string {
   return progress === undefined
     ? ''
-    : `The recorder creates the time line: ${Math.floor(progress * 100)} %. Until then, seeking is slower.`;
+    : `The time line is created: ${Math.floor(progress * 100)} %. Until then, seeking is slower.`;
 }
 
 /** Lower-case texts that the screen highlights. */
