@@ -4,6 +4,7 @@
  */
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
+import { destroyAfter } from '../../async/deadline.ts';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import { USUAL_HEAD_BYTES, type HeadPlace } from './user-limits.ts';
@@ -88,12 +89,41 @@ const TOO_MANY_REJECTED = new TailcastError(
   `the HTTP/2 connection was closed: over ${MAX_REJECTED_STREAMS} streams were rejected because the connection has too many streams or over ${MAX_SESSION_MEGABYTES} MiB in memory`,
 );
 
-/** Interval at which sessions are checked for incomplete heads, in milliseconds. */
+/** Time for the client to close its side of an idle connection, in milliseconds. */
+const IDLE_LINGER_MS = 1000;
+
+/** Returns a function that closes the session if it has had no open stream for too long. Pings do not count. */
+function createIdleCheck(
+  session: ServerHttp2Session,
+  socket: Socket,
+  { idleMs, now }: { readonly idleMs: number; readonly now: () => number },
+): () => void {
+  let openStreams = 0;
+  let idleSinceMs = now();
+  session.on('stream', (stream) => {
+    openStreams += 1;
+    stream.once('close', () => {
+      openStreams -= 1;
+      idleSinceMs = now();
+    });
+  });
+  return () => {
+    if (openStreams > 0 || now() - idleSinceMs <= idleMs || session.closed) return;
+    session.close();
+    // Node sends the end of the connection and would wait for the client's end without a limit
+    destroyAfter(socket, IDLE_LINGER_MS);
+  };
+}
+
+/** Interval at which sessions are checked for incomplete heads and idleness, in milliseconds. */
 export const HEAD_CHECK_MS = 250;
 
-/** Detects request heads that stay incomplete. */
+/** Detects request heads that stay incomplete, and idle sessions. */
 export interface HeadWatch {
-  /** Counts the bytes of an incomplete head, and ends the session if the head is too long or too slow. */
+  /**
+   * Counts the bytes of an incomplete head. Ends the session if the head is too long or too slow, or if the session is
+   * idle.
+   */
   check(): void;
   stop(): void;
 }
@@ -110,16 +140,19 @@ export function createHeadWatch(
   parts: {
     readonly unread: UnreadStreams;
     readonly head: HeadPlace | undefined;
-    readonly limitMs: number;
+    /** Maximum times until a head is complete, and without an open stream. */
+    readonly limits: { readonly headersTimeoutMs: number; readonly keepAliveMs: number };
     readonly now: () => number;
   },
 ): HeadWatch {
-  const { unread, head, limitMs, now } = parts;
+  const { unread, head, limits, now } = parts;
+  const checkIdle = createIdleCheck(session, socket, { idleMs: limits.keepAliveMs, now });
   let checkedBytes = 0;
   let settled = 0;
   let begun: { readonly id: number; readonly ms: number } | undefined;
   return {
     check() {
+      checkIdle();
       const bytes = socket.bytesRead;
       if (session.destroyed || (begun === undefined && bytes === checkedBytes)) return;
       const id = session.state.lastProcStreamID ?? 0;
@@ -135,7 +168,7 @@ export function createHeadWatch(
           if (error === null) settled = id;
         });
       }
-      if (now() - begun.ms > limitMs)
+      if (now() - begun.ms > limits.headersTimeoutMs)
         return unread.end(session, new TailcastError('REQUEST_TIMEOUT', 'its HTTP/2 headers are incomplete'));
       try {
         head?.hold(Math.min(bytes - checkedBytes, MAX_PARSED_HEAD_BYTES));

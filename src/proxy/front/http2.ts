@@ -12,6 +12,7 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2';
 import type { Socket } from 'node:net';
+import { createDeadline } from '../../async/deadline.ts';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
@@ -122,6 +123,9 @@ export function serveStream(
   if (refusal !== undefined) pump.refuse(refusal);
   else void pump.run(context.signal);
 }
+
+/** Time for the client to read an error response, in milliseconds. A flow-control window of 0 would stop it forever. */
+const REFUSAL_MS = 10_000;
 
 /** The 'close' event follows. */
 function ignore(): void {}
@@ -310,6 +314,8 @@ class StreamClient implements ClientSide {
     const head = this.#method === 'HEAD';
     this.#stream.respond(flat, { endStream: head });
     if (!head) this.#stream.end(bytes);
+    const deadline = createDeadline(REFUSAL_MS, () => this.cut());
+    this.#stream.once('close', deadline.clear);
     this.#letGo();
   }
 

@@ -407,7 +407,7 @@ function createHttp2Front(parts: {
   const { options, state, own } = parts;
   const server = createHttp2Server();
   const watches = new Set<HeadWatch>();
-  const limitMs = options.limits?.headersTimeoutMs ?? DEFAULT_LIMITS.headersTimeoutMs;
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timer = setInterval(() => {
     for (const watch of watches) watch.check();
   }, HEAD_CHECK_MS).unref();
@@ -424,7 +424,7 @@ function createHttp2Front(parts: {
     const watch = createHeadWatch(session, socket, {
       unread,
       head: deps.users?.head(peer),
-      limitMs,
+      limits,
       now: deps.monotonicMs,
     });
     watches.add(watch);
