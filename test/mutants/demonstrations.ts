@@ -119,8 +119,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     checks: [
       {
         file: 'src/tsrecorder/serving/api-lists.ts',
-        find: 'catalog.list(query, access.scope(viewer))',
-        replace: "catalog.list(query, 'everything')",
+        find: 'catalog.list(query, access.scope(viewer), ownerOf(viewer))',
+        replace: "catalog.list(query, 'everything', ownerOf(viewer))",
         testFile: 'test/attack/viewers.test.ts',
         test: 'no command is recovered letter by letter',
       },
