@@ -2,7 +2,7 @@
  * Stores sessions that a lost recorder left in the shared bucket. `lease.ts` decides which recorder takes a session
  * over, and `prove.ts` checks the session. Unproven sessions stay in the bucket: no recorder signs or removes them.
  */
-import { errorText } from '../../errors.ts';
+import { errorReason, errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -132,7 +132,7 @@ class Takeover {
     const { lease } = this.#options;
     const proven: Proven[] = [];
     for (const session of left) {
-      const found = await this.#proven(session, look);
+      const found = await this.#separately(session, look, () => this.#proven(session, look));
       if (found !== undefined) proven.push(found);
     }
     const others = proven.filter(({ checkpoint }) => owner !== lease.name && !this.#isOwn(checkpoint.log));
@@ -140,9 +140,21 @@ class Takeover {
     const canTakeOver = others.length > 0 && isLost && (await this.#holdsClaim(owner));
     if (others.length === 0) this.#claims.delete(owner);
     for (const each of proven) {
-      if (!others.includes(each) || canTakeOver) await this.#settle(each, look);
+      if (!others.includes(each) || canTakeOver)
+        await this.#separately(each.session, look, () => this.#settle(each, look));
       else if (!look.leases.signed.has(owner))
         look.untrusted.push(untrustedOf(each.session, { trust: 'unverified', reason: NO_LEASE }));
+    }
+  }
+
+  /** Runs a step of one session. Unreadable objects of this session do not stop the takeover of other sessions. */
+  async #separately<T>(session: OpenSession, look: Look, step: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await step();
+    } catch (error) {
+      if (!(error instanceof TailcastError) || error.code === 'STORE_FAILED') throw error;
+      look.untrusted.push(untrustedOf(session, { trust: 'unverified', reason: errorReason(error) }));
+      return undefined;
     }
   }
 
@@ -244,7 +256,14 @@ class Takeover {
   async #isStored(key: RecordingKey, bytes: number): Promise<boolean> {
     const { store, trusted } = this.#options;
     if ((await store.stat(key, 'cast')) === undefined) return false;
-    const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId: trusted });
+    const checked = await checkSigned(store, key, { trusted: true, byId: trusted }).catch(
+      (error: unknown) => {
+        if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return undefined;
+        throw error;
+      },
+    );
+    if (checked === undefined) return false;
+    const { evidence, findings, signature } = checked;
     if (!evidence || findings.some(({ severity }) => severity === 'fault')) return false;
     return (signature?.evidence.cast.bytes ?? -1) >= bytes;
   }

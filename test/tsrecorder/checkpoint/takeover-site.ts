@@ -22,6 +22,7 @@ import { createReceiveTimes } from '../../../src/tsrecorder/intake/receive-time.
 import { createRecorderMetrics } from '../../../src/tsrecorder/intake/recorder-metrics.ts';
 import type { Upload } from '../../../src/tsrecorder/intake/upload-connection.ts';
 import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { createArchiveStore } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { FROM_START } from '../../../src/wire/recorder-api/upload-headers.ts';
@@ -70,7 +71,8 @@ export function createTakeoverSite(recorders = 2): Site {
   const bucket = createMemoryBucket(() => nowMs);
   const keys = Array.from({ length: recorders }, () => generateSigningKey());
   const trusted = new Map(keys.map((key) => [key.public.id, key.public] as const));
-  const store = createS3Store({ bucket, nowMs: () => nowMs, recentMs: 0, fullListMs: 0 });
+  const inBucket = createS3Store({ bucket, nowMs: () => nowMs, recentMs: 0, fullListMs: 0 });
+  const store = createArchiveStore(inBucket, 'plain');
   const log = createSilentLogger();
 
   async function recorder(number: number): Promise<SiteRecorder> {

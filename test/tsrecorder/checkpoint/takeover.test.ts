@@ -115,6 +115,32 @@ describe('a session that a lost recorder left', () => {
     expect(stored(bucket).map((name) => bucket.objects.get(name)?.content.toString())).toEqual([cast]);
   });
 
+  it('is taken over although another program put a damaged archive under its key', async () => {
+    const site = createTakeoverSite();
+    const { bucket } = site;
+    const lost = await site.recorder(0);
+    await lost.look();
+    const finished = await lost.begin('finished');
+    await finished.end();
+    const sessions = [await lost.begin('one'), await lost.begin('two')];
+    for (const session of sessions) await session.write(LINE);
+    await lost.copies.update();
+    await lost.evidence.publish();
+    const nameOf = (id: string, suffix: string): string => `${id.replace('_', '/')}.${suffix}`;
+    const [victim] = sessions.map((session) => session.id()).toSorted();
+    bucket.objects.set(nameOf(victim!, 'json'), bucket.objects.get(nameOf(finished.id(), 'json'))!);
+    const damaged = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 1, 2, 3]);
+    await bucket.put(nameOf(victim!, 'cast'), damaged, { once: true });
+    site.wait(LEASE_MS);
+    const own = await site.recorder(1);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    await expect.poll(() => open(bucket)).toEqual([]);
+    const casts = stored(bucket).map((name) => bucket.objects.get(name)!.content.toString());
+    expect(casts).toEqual(expect.arrayContaining(sessions.map((session) => session.cast())));
+  });
+
   it('is left to the one of two that claimed it last', async () => {
     const { site, name } = await createLoss();
     const [first, second] = [await site.recorder(1), await site.recorder(2)];
