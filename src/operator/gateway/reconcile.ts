@@ -15,6 +15,7 @@ import {
   tlsSecretsOf,
 } from '../ingress/web-node.ts';
 import {
+  REFUSED_RETRY_MS,
   timeOf,
   type Managed,
   type Reconciler,
@@ -49,6 +50,8 @@ import {
   type GatewayFindings,
   classStatus,
 } from './status.ts';
+import { KubeRefusal } from '../kube-client.ts';
+import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
@@ -154,7 +157,7 @@ async function deploy(
     found,
     signal,
   );
-  for (const route of plan.routes) await writeRouteStatus(deps, nameOf(metadata), route, signal);
+  const failure = await writeRouteStatuses(deps, nameOf(metadata), plan.routes, signal);
   const [first] = deployed.nodes;
   const hasNode = first !== undefined && hasJoined(group, first, found.observed);
   const serves = servesOf(plan, node.hasCertificate, deployed.missing, secret);
@@ -165,7 +168,13 @@ async function deploy(
       : failed('Pending', deployed.missing ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
   await report(deps, gateway, { plan, programmed, addresses }, signal);
-  return nextPassMs(deployed.retryAfterMs, names.length);
+  const nextMs = nextPassMs(deployed.retryAfterMs, names.length);
+  if (!(failure instanceof KubeRefusal) || failure.conflict) {
+    throwFirst(failure);
+    return nextMs;
+  }
+  // The API server refuses one route. The Gateway stays programmed for the others.
+  return Math.min(nextMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS);
 }
 
 /**
@@ -232,6 +241,17 @@ async function routesOf(
  * Writes the status of a route if it changes. The route is read first, so that entries of other controllers in the
  * same list are not lost.
  */
+/** Writes the status of each route. Returns the first failure. */
+function writeRouteStatuses(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'log'>,
+  gateway: string,
+  plans: readonly RoutePlan[],
+  signal: AbortSignal,
+): Promise<Error | undefined> {
+  const members = plans.map((plan) => [nameOf(plan.route.metadata), plan] as const);
+  return forEachMember(deps, members, (plan) => writeRouteStatus(deps, gateway, plan, signal), signal);
+}
+
 async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,
@@ -257,12 +277,12 @@ async function writeRouteStatus(
 
 /** Removes the entries of a Gateway from the status of its routes. */
 async function forgetRoutes(
-  deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock'>,
+  deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock' | 'log'>,
   gateway: string,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const route of await routesOf(deps, gateway, signal))
-    await writeRouteStatus(deps, gateway, { route, parents: [] }, signal);
+  const plans = (await routesOf(deps, gateway, signal)).map((route) => ({ route, parents: [] }));
+  throwFirst(await writeRouteStatuses(deps, gateway, plans, signal));
 }
 
 /**

@@ -180,6 +180,21 @@ describe('a Gateway', () => {
     expect(status(ROUTE).parents).toMatchObject([FOREIGN, { controllerName: 'tailcast.dev/gateway' }]);
   });
 
+  it('writes the status of other routes if the API server refuses that of one route', async () => {
+    putGateway();
+    putRoute();
+    const other = ROUTE.replace(/route$/, 'second');
+    const second = { name: 'second', namespace: 'prod' };
+    put(other, { ...routeObject({ rules: [rule('/second')] }), metadata: second });
+    bench.api.interfere = ({ method, path }) =>
+      method === 'PATCH' && path.includes('/httproutes/route/status')
+        ? { status: 500, body: { kind: 'Status', code: 500, message: 'etcdserver: request is too large' } }
+        : undefined;
+    expect(await run()).toBeLessThanOrEqual(60_000);
+    expect(status(other).parents).toHaveLength(1);
+    expect(status().listeners).toHaveLength(1);
+  });
+
   it('says what each route cannot have', async () => {
     putGateway();
     putRoute({ rules: [rule('/', 'missing'), { matches: [{ method: 'GET' }] }] });
