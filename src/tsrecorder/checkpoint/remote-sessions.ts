@@ -46,7 +46,9 @@ interface Beginning {
   readonly meta: SpoolMeta;
   readonly head: CastHead;
   /** Proven bytes, or the reason why the session is unproven. */
-  readonly proven: { readonly castBytes: number; readonly notesBytes: number } | Distrust;
+  readonly proven:
+    | { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number }
+    | Distrust;
 }
 
 /**
@@ -129,7 +131,9 @@ async function describe(
     part: describePart(meta),
     isPlaceProven: isProven,
     files,
-    bodyEnd: bytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + (await noteBytes(files, bytes)),
+    bodyEnd: isProven
+      ? proven.bodyBytes
+      : bytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + (await noteBytes(files, bytes)),
     gapCount: 0,
   };
 }
@@ -164,10 +168,10 @@ async function readBeginning(
     const distrust: Distrust = { trust: read.isForged ? 'failed' : 'unverified', reason: read.problem };
     return { meta, head, proven: distrust };
   }
-  const { cast, notes } = read.value;
+  const { cast, notes, bodyBytes } = read.value;
   if (sha256(`${header}\n`) !== read.value.header || sha256(`${first}\n`) !== read.value.meta)
     return { meta, head, proven: { trust: 'failed', reason: COPIES_CHANGED } };
-  return { meta, head, proven: { castBytes: cast.bytes, notesBytes: notes.bytes } };
+  return { meta, head, proven: { castBytes: cast.bytes, notesBytes: notes.bytes, bodyBytes } };
 }
 
 async function readLine(

@@ -10,6 +10,7 @@ import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import { createMemoryBucket } from '../store/memory-bucket.ts';
+import { HEADER, UPLOADER } from '../recorder-rig.ts';
 import { createTakeoverSite } from './takeover-site.ts';
 
 const MEBIBYTE = 1024 ** 2;
@@ -96,4 +97,46 @@ it('the copies under an earlier name stay until there are signed ones under the 
   await recorder.look();
   expect(under(before)).toEqual([]);
   expect(under(recorder.lease.name).map((name) => name.split('/').at(-1))).toContain('proof');
+});
+
+it('changed sizes of notes in the bucket hide no later part of a session', async () => {
+  const site = createTakeoverSite();
+  const [one, two] = [await site.recorder(0), await site.recorder(1)];
+  await one.look();
+  await two.look();
+  const note = `{"kind":"session","id":"one","pad":"${'x'.repeat(200)}"}\n`;
+  const session = await one.begin('one');
+  await session.write(note);
+  await session.write('[1,"o","first"]\n');
+  await one.copies.update();
+  await one.evidence.publish();
+  const { nodeId, nodeName } = UPLOADER;
+  site.wait(1);
+  const upload = await two.ingest.begin(
+    { nodeId, nodeName, address: '100.64.0.1', protocol: 'v2', token: 'one' },
+    {
+      offset: Buffer.byteLength(`${HEADER}${note}[1,"o","first"]\n`),
+      number: 2,
+      preambleBytes: Buffer.byteLength(HEADER + note),
+    },
+    { waits: true, durable: () => undefined, drain: () => undefined, failed: () => expect.unreachable() },
+  );
+  upload.push(Buffer.from(`${HEADER}${note}[2,"o","second"]\n`));
+  await upload.end();
+  await two.evidence.publish();
+  const { objects } = site.bucket;
+  const name = [...objects.keys()].find((each) => /^\.open\/.*\/notes-0+$/.test(each))!;
+  const text = objects.get(name)!.content.toString();
+  const forged = text.replace(
+    /"size":(\d+)(,"note":.*"pad":")(x+)/,
+    (_found, size: string, between: string, pad: string) =>
+      `"size":999999999999999${between}${pad.slice(15 - size.length)}`,
+  );
+  expect(forged).not.toBe(text);
+  objects.set(name, { content: Buffer.from(forged), modifiedAtMs: site.nowMs() });
+  const [recording] = (await two.catalog.list({ limit: 9 })).recordings;
+  const { pieces = [] } = (await two.catalog.find(recording!.id)) ?? {};
+  const chunks = pieces.map((piece) => Array.fromAsync(piece.read({ start: piece.start, end: piece.end() })));
+  const cast = Buffer.concat((await Promise.all(chunks)).flat()).toString();
+  expect(cast).toContain('second');
 });
