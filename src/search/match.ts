@@ -1,6 +1,6 @@
 /**
  * Compares sessions with the queries of rules during the recording, without an index. The result is the same as with an
- * index. A query matches a session if it matches one of its moments. Pure.
+ * index of unlimited size. A query matches a session if it matches one of its moments. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';

@@ -44,6 +44,8 @@ export interface MomentOptions {
   readonly text: IndexedText;
   readonly limits?: Partial<MomentLimits>;
   readonly onMoment: (moment: Moment) => void;
+  /** Called with a moment that `onMoment` gets only at the end of the session, or never. */
+  readonly onLate?: (moment: Moment) => void;
 }
 
 /** Moments of one session. */
@@ -171,6 +173,7 @@ export class Moments {
       this.#options.onMoment(moment);
       return;
     }
+    this.#options.onLate?.(moment);
     this.#tail.push(moment);
     this.#tailLength += length;
     while (this.#tailLength > room / 3 || this.#tail.length > maxMoments / 4) {

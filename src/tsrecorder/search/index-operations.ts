@@ -1,7 +1,7 @@
 /** Operations of an index process. */
 import { isAscii } from 'node:buffer';
 import { CastText } from '../../search/cast-text.ts';
-import { createWatches, type RuleWatch } from '../../search/match.ts';
+import { createWatches, type RuleMatch, type RuleWatch } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc, SessionNames } from '../../search/search-index.ts';
 import type { ReadingEngine, WritingEngine } from './engine.ts';
@@ -43,12 +43,13 @@ export function createIndexHandlers(): IndexHandlers {
     },
     async begin({ key, doc, isLive, effort }) {
       if (!isLive && (await written().version(doc.names.id)) === doc.version) return 'same';
-      fed.set(key, new FedRecording(doc, createWatch(), effort));
+      fed.set(key, new FedRecording(doc, createWatch(), effort, isLive));
       return 'begun';
     },
     feed({ key, bytes }) {
       const current = recording(key);
       current.feed(bytes);
+      current.matchLate();
       return current.workDone();
     },
     async commit({ key, names: known, bytes }) {
@@ -57,7 +58,7 @@ export function createIndexHandlers(): IndexHandlers {
       const names = live.describe(known);
       await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
-      return { ...live.workDone(), matches: live.watch.match(names, moments, false) };
+      return { ...live.workDone(), matches: live.match(names, moments) };
     },
     async finish({ key, bytes }) {
       const whole = recording(key);
@@ -114,7 +115,7 @@ async function finish(
   const names = whole.describe(whole.doc.names);
   const doc = { ...whole.doc, names, ...(stoppedAt === undefined ? {} : { stoppedAt }) };
   await writer.add({ doc, moments, partial: whole.isPartial });
-  return { ...done, matches: whole.watch.match(doc.names, moments, true) };
+  return { ...done, matches: whole.match(doc.names, moments) };
 }
 
 interface OpenEngine {
@@ -148,17 +149,26 @@ class FedRecording {
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
+  /** Moments that the index gets late or never. Rules match them immediately. */
+  #late: Moment[] = [];
+  #lateMatches: readonly RuleMatch[] = [];
+  readonly #isLive: boolean;
   #rest: Uint8Array[] = [];
   #restBytes = 0;
   #skipped = false;
   #workBefore = 0;
 
-  constructor(doc: SessionDoc, watch: RuleWatch, effort: Effort) {
+  constructor(doc: SessionDoc, watch: RuleWatch, effort: Effort, isLive: boolean) {
     this.doc = doc;
+    this.#isLive = isLive;
     this.effort = effort;
     this.#budget = new WorkBudget(effort === 'quick' ? QUICK : undefined);
     this.watch = watch;
-    this.#cut = new Moments({ text: doc.text, onMoment: (moment) => this.#moments.push(moment) });
+    this.#cut = new Moments({
+      text: doc.text,
+      onMoment: (moment) => this.#moments.push(moment),
+      onLate: (moment) => this.#late.push(moment),
+    });
     this.#cast = new CastText({
       onRow: (row) => {
         this.#cut.row(row);
@@ -226,6 +236,20 @@ class FedRecording {
       from = to + 1;
     }
     return start + from;
+  }
+
+  /** Matches new moments of the index and all late moments. */
+  match(names: SessionNames, moments: readonly Moment[]): readonly RuleMatch[] {
+    const late = this.#late;
+    this.#late = [];
+    const matches = [...this.#lateMatches, ...this.watch.match(names, [...late, ...moments], !this.#isLive)];
+    this.#lateMatches = [];
+    return matches;
+  }
+
+  /** Matches late moments early, so that they use no memory until the next `match`. */
+  matchLate(): void {
+    if (this.#late.length > 0) this.#lateMatches = this.match(this.doc.names, []);
   }
 
   /** Returns the complete moments since the last call. */
