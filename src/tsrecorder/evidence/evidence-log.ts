@@ -2,6 +2,7 @@
  * The evidence log of this recorder. Entries become durable in the journal immediately. The recorder publishes them to
  * the store in signed segments. Entries stay in the journal until they are published.
  */
+import { randomInt } from 'node:crypto';
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
@@ -392,7 +393,12 @@ export class EvidenceLog {
       return segment.first <= (this.witnessed(segment.log)?.n ?? -1) ? [] : [{ ...segment, name }];
     });
     this.#readsLeft = MAX_WITNESS_READS;
-    for (const [log, ofLog] of Map.groupBy(segments, (segment) => segment.log)) {
+    const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
+    const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
+    const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
+    // An attacker may add more names than one pass reads. Read known logs first, and unknown logs from a random place.
+    const start = randomInt(unknown.length + 1);
+    for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
       const head = await this.#newestHead(ofLog);
       if (head === undefined || head.n <= (this.witnessed(log)?.n ?? -1)) continue;
       this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head });

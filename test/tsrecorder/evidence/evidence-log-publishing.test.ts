@@ -131,6 +131,25 @@ describe('an evidence log', () => {
     expect(new Set(reads).size).toBe(700);
   });
 
+  it('sees the newest entry of a known log although each pass finds more names than it reads', async () => {
+    const bench = await createBench();
+    const other = await bench.open('f');
+    await expect.poll(() => other.unpublished).toBe(0);
+    const log = await bench.open('a');
+    await log.publish();
+    expect(log.witnessed(other.id)).toMatchObject({ n: 0 });
+    for (let count = 0; count < 520; count++)
+      await bench.store.putDocument(
+        logSegmentName(count.toString(16).padStart(32, '0'), 0),
+        Buffer.from('x'),
+      );
+    other.append(removed('x'));
+    await other.sync();
+    await other.publish();
+    await log.publish();
+    expect(log.witnessed(other.id)?.n).toBeGreaterThan(0);
+  });
+
   it('sees the newest entry of another log behind copies of earlier segments', async () => {
     const bench = await createBench();
     const other = await bench.open('b');
