@@ -172,7 +172,18 @@ class Batches implements EventBatches {
   /** Stores every finished batch. The promise never rejects; failures are retried later. */
   async #storeOver(): Promise<void> {
     try {
-      for (const file of await this.#files()) if (file !== this.#taking) await this.#store(file);
+      let conflict: TailcastError | undefined;
+      for (const file of await this.#files()) {
+        if (file === this.#taking) continue;
+        try {
+          await this.#store(file);
+        } catch (error) {
+          // Another document has the name of this batch. The other batches must not wait for it.
+          if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+          conflict = error;
+        }
+      }
+      if (conflict !== undefined) throw conflict;
     } catch (error) {
       this.#options.onFailure();
       this.#options.log.error(

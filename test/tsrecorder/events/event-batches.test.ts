@@ -110,9 +110,12 @@ describe('batches of events', () => {
   ])('stay where they are when the store has something else of %s by that name', async (_, other) => {
     const bench = await createBench();
     await bench.store.putDocument(nameOf(1), Buffer.from(other));
-    await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), '{"a":1}\n');
+    for (const at of [1, 2])
+      await writeFile(join(bench.directory, nameOf(at).slice(batchPrefix(DAY).length)), `{"a":${at}}\n`);
     const batches = await bench.open();
     await expect.poll(bench.failures).toBeGreaterThan(0);
+    // the next batch does not wait for it
+    expect(await storedIn(bench, nameOf(2))).toBe('{"a":2}\n');
     expect((await batches.waiting()).get(nameOf(1))).toBe('{"a":1}\n');
     expect(await storedIn(bench, nameOf(1))).toBe(other);
   });
