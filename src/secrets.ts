@@ -74,7 +74,7 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
 /**
  * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at many
  * positions of a word would read the word many times. A pattern that contains a command, its options and everything
- * between them would also do this. `test/search/secret-growth.test.ts` repeats the text of each rule.
+ * between them would also do this. `test/search/secret-growth.test.ts` measures each rule with repeated text.
  */
 export const SECRET_RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },

@@ -1,4 +1,4 @@
-/** Go's httputil.ReverseProxy in three kinds. */
+/** Three variants of a proxy with Go's httputil.ReverseProxy. */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync } from 'node:fs';

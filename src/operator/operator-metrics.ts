@@ -48,7 +48,11 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     () => deployed.ingressGroups.size,
   );
   gauge('tailcast_operator_services', 'Services with their own proxy.', () => deployed.services.size);
-  gauge('tailcast_operator_gateways', 'Gateways with a proxy.', () => deployed.gateways.size);
+  gauge(
+    'tailcast_operator_gateways',
+    'Gateway resources with their own proxy.',
+    () => deployed.gateways.size,
+  );
   gauge('tailcast_operator_pending', 'Queued resources and resources in reconciliation.', () => pending());
   return {
     registry,

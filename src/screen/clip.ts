@@ -60,7 +60,7 @@ export interface ClipStill {
 /**
  * Returns the screens of a clip in order. The SVG positions each cell separately, because ffmpeg's SVG renderer ignores
  * `textLength`.
- * @throws ClipError as `clipSvg`
+ * @throws ClipError in the same cases as `clipSvg`
  */
 export async function clipStills(options: ClipOptions): Promise<Iterable<ClipStill>> {
   const printCells = ({ cells, wrapped }: CellRow): string => {

@@ -1,6 +1,6 @@
 /**
- * Every command in README and `docs/`, with the test that runs it. `ledger.test.ts` fails for a command on a page that
- * is missing here, and for an entry that no page contains. The named tests read the commands from this file, so they
+ * Every command in README and `docs/`, with the test that runs it. `ledger.test.ts` fails if this list lacks a command
+ * of a page, and if an entry is on no page. The named tests read the commands from this file, so they
  * test exactly the commands on the pages.
  */
 

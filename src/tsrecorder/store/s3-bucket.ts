@@ -111,7 +111,7 @@ export class S3Bucket implements Bucket {
       const request = new ListObjectsV2Command({
         Bucket: this.#settings.bucket,
         Prefix: this.#key(options.prefix),
-        // Request encoded names: other programs may have written names with characters that XML cannot represent.
+        // Names must be encoded: other programs may have written names with characters that XML cannot represent.
         EncodingType: 'url',
         ...(folders === true ? { Delimiter: '/' } : {}),
         ...(token === undefined ? {} : { ContinuationToken: token }),
