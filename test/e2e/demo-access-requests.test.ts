@@ -113,7 +113,7 @@ describe('access on request in the demo', () => {
     expect((await cli('deny', id, '--reason', 'freeze', ...approver())).code).toBe(0);
     expect(await asked).toMatchObject({
       code: 1,
-      out: expect.stringContaining('denied by approver@example.com (freeze)'),
+      out: expect.stringContaining('denied by approver@example.com "freeze"'),
     });
     expect((await cli('request', '--group', 'sre', '--for', '1d', ...requester())).err).toContain(
       'the access may last at most 15 minutes',
