@@ -267,7 +267,7 @@ it('running views end soon after the viewer has lost the right', { timeout: 40_0
   });
   const upload = openUpload(own.recorder);
   upload.write(HEADER);
-  await upload.ack(({ ack = 0 }) => ack > 0);
+  await upload.ack(({ ack }) => ack > 0);
   const [found] = await own.list();
   const path = `/api/v1/recordings/${encodeURIComponent(found!.id)}`;
   const live = new WebSocket(`${own.recorder.url.replace('http', 'ws')}${path}/live`, ['v2.asciicast']);

@@ -94,7 +94,7 @@ describe('one port', () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder);
     upload.write(HEADER);
-    await upload.ack(({ ack = 0 }) => ack > 0);
+    await upload.ack(({ ack }) => ack > 0);
     const [found] = await rig.list();
     const request = (target: string): string => `GET ${target} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
     const following = request(`/api/v1/recordings/${encodeURIComponent(found!.id)}/cast?follow=1`);
