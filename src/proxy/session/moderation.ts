@@ -6,7 +6,7 @@
  *      └────────── no moderator in time, or the user leaves ─────────────────┘
  * ```
  *
- * The recorder sends an order for each watcher and repeats it. If no order for a watcher arrives for {@link
+ * The recorder repeatedly sends an order `watch` for each watcher. If no such order arrives for {@link
  * ModerationLimits.leaseMs}, the watcher has left. An attacker who controls the recorder could invent a watcher, but
  * the gateway never accepts the user of the session as a moderator.
  */

@@ -126,7 +126,7 @@ function onPath(): string[] {
   if (first === undefined) return [];
   const real = realpathSync(first);
   const siblings = readdirSync(dirname(real)).filter((name) => /^kubectl[.-]?v?1\.\d+/.test(name));
-  // Versions come first, because `kubectl` itself may be a program that starts one of them.
+  // Programs with a version in their name come first, because `kubectl` may be a program that starts one of them.
   return [...siblings.map((name) => join(dirname(real), name)), real];
 }
 
