@@ -123,12 +123,11 @@ async function turnAway(
     await removeFronts(deps, name, signal);
   const reject = (member: Member): Promise<void> =>
     writeConditions(deps, member, refusal('ProxyGroupNotReady', message), signal);
-  throwFirst(await forEachMember(deps, named(members), reject, signal));
+  throwFirst(await forEachMember(deps, members, keyOfMember, reject, signal));
 }
 
-/** Returns the Services by their keys. */
-function named(members: readonly Member[]): readonly (readonly [string, Member])[] {
-  return members.map((member) => [keyOf(member.metadata), member] as const);
+function keyOfMember({ metadata }: Member): string {
+  return keyOf(metadata);
 }
 
 async function observeGroup(
@@ -205,7 +204,7 @@ async function serve(
   }
   const update = (member: Member): Promise<void> =>
     updateMember(deps, choices, seen.group, member, prepared, signal);
-  throwFirst(failure, await forEachMember(deps, named(seen.members), update, signal));
+  throwFirst(failure, await forEachMember(deps, seen.members, keyOfMember, update, signal));
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
@@ -220,7 +219,8 @@ async function prepareAll(
   const refusals = new Map<string, MemberVerdicts>();
   const failure = await forEachMember(
     deps,
-    named(members),
+    members,
+    keyOfMember,
     async (member) => {
       const answer = await prepare(deps, servesUnclassed, group, member, fronts, signal);
       if ('valid' in answer) refusals.set(keyOf(member.metadata), answer);

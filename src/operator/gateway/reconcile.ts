@@ -237,10 +237,6 @@ async function routesOf(
   return cached.by(ROUTES_BY_GATEWAY, gateway).map(parseHttpRoute);
 }
 
-/**
- * Writes the status of a route if it changes. The route is read first, so that entries of other controllers in the
- * same list are not lost.
- */
 /** Writes the status of each route. Returns the first failure. */
 function writeRouteStatuses(
   deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'log'>,
@@ -248,10 +244,14 @@ function writeRouteStatuses(
   plans: readonly RoutePlan[],
   signal: AbortSignal,
 ): Promise<Error | undefined> {
-  const members = plans.map((plan) => [nameOf(plan.route.metadata), plan] as const);
-  return forEachMember(deps, members, (plan) => writeRouteStatus(deps, gateway, plan, signal), signal);
+  const write = (plan: RoutePlan): Promise<void> => writeRouteStatus(deps, gateway, plan, signal);
+  return forEachMember(deps, plans, ({ route }) => nameOf(route.metadata), write, signal);
 }
 
+/**
+ * Writes the status of a route if it changes. The route is read first, so that entries of other controllers in the
+ * same list are not lost.
+ */
 async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,

@@ -14,7 +14,7 @@ import type { Allocations } from './allocations.ts';
 import { allocationsOf, type Candidates, type GroupContext } from './candidates.ts';
 import {
   inOrderOfAge,
-  named,
+  keyOfMember,
   problemOfMember,
   isGroupMember,
   type IngressMember,
@@ -157,7 +157,7 @@ async function accept(
     }
   };
   const members = await choose(deps, input, refused, signal);
-  const failure = await forEachMember(deps, named(members), take, signal);
+  const failure = await forEachMember(deps, members, keyOfMember, take, signal);
   return { requests, isNameTaken, failure };
 }
 

@@ -192,8 +192,8 @@ export async function createCertificateObjects(
       await applyChanged(client, object, before, signal);
     }
   };
-  const members = domains.map((domain) => [domain, domain] as const);
-  return { filled, failure: await forEachMember({ log }, members, create, signal) };
+  const failure = await forEachMember({ log }, domains, (domain) => domain, create, signal);
+  return { filled, failure };
 }
 
 function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {

@@ -126,11 +126,9 @@ export function clusterAddresses({ resource: { spec } }: ServiceMember): readonl
   return all.filter((address) => isIP(address) !== 0);
 }
 
-/** Returns the members by their keys. */
-export function named<Member extends { readonly key: string }>(
-  members: readonly Member[],
-): readonly (readonly [string, Member])[] {
-  return members.map((member) => [member.key, member] as const);
+/** Returns the key of a member, as its name for the log. */
+export function keyOfMember({ key }: { readonly key: string }): string {
+  return key;
 }
 
 /** Returns the members, oldest first. If several members request the same free name, the oldest gets it. */

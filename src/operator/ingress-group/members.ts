@@ -7,7 +7,7 @@ import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Allocation } from './allocations.ts';
 import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './candidates.ts';
-import { refreshed, isGroupMember, named, type GroupMember } from './member.ts';
+import { refreshed, isGroupMember, keyOfMember, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
 /** @param shown addresses for the status; undefined to keep the present ones */
@@ -58,7 +58,7 @@ export async function rejectMembers(
     const target = { kind: member.kind, metadata: member.metadata };
     return warn(deps, target, { reason: 'IngressNotServed', message }, signal);
   };
-  const failure = await forEachMember(deps, named(members), reject, signal);
+  const failure = await forEachMember(deps, members, keyOfMember, reject, signal);
   throwFirst(strays, failure);
 }
 
@@ -74,7 +74,7 @@ export async function releaseStrays(
 ): Promise<Error | undefined> {
   const release = (member: GroupMember): Promise<void> =>
     releaseMember(deps, candidates, member, undefined, signal);
-  return forEachMember(deps, named(strayMembers(candidates)), release, signal);
+  return forEachMember(deps, strayMembers(candidates), keyOfMember, release, signal);
 }
 
 /**

@@ -44,7 +44,7 @@ import {
   type GroupContext,
 } from './candidates.ts';
 import { allocationsName } from './allocations.ts';
-import { named, type GroupMember } from './member.ts';
+import { keyOfMember, type GroupMember } from './member.ts';
 import { releaseMember, releaseStrays, refuse, report, rejectMembers } from './members.ts';
 import { isIdle, ordersOf, type ServedMember, type ServeMode } from './plan.ts';
 import { followsOrders, readGroupNode, serves, type GroupNode } from './reports.ts';
@@ -106,7 +106,7 @@ async function deploy(
   if ('problem' in prepared) {
     const waiting = candidates.members.filter((one) => one.group === group.name && !hasMemberFinalizer(one));
     const reject = (member: GroupMember): Promise<void> => refuse(deps, member, prepared.problem, signal);
-    throwFirst(strays, await forEachMember(deps, named(waiting), reject, signal));
+    throwFirst(strays, await forEachMember(deps, waiting, keyOfMember, reject, signal));
     return undefined;
   }
   deps.metrics.ingressGroups.add(group.uid);
@@ -137,8 +137,9 @@ async function deploy(
   ]);
   const reported = await forEachMember(
     deps,
-    [...reports].map(([{ key }, report]) => [key, report] as const),
-    (report) => report(),
+    reports,
+    ([member]) => member.key,
+    ([, report]) => report(),
     signal,
   );
   const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
@@ -229,7 +230,7 @@ async function takeBack(
     await releaseMember(deps, candidates, member, grant, signal);
     kept.delete(member.key);
   };
-  const failure = await forEachMember(deps, named(gone), release, signal);
+  const failure = await forEachMember(deps, gone, keyOfMember, release, signal);
   await writeAllocations(deps, group, kept, signal);
   return failure;
 }
@@ -285,7 +286,7 @@ async function removeMore(
   );
   const release = (member: GroupMember): Promise<void> =>
     releaseMember(deps, candidates, member, allocations.get(member.key), signal);
-  throwFirst(await forEachMember(deps, named(members), release, signal));
+  throwFirst(await forEachMember(deps, members, keyOfMember, release, signal));
   const object = candidates.ledgers.get(allocationsName(group.name));
   if (object === undefined) return;
   const { namespace, name, uid } = object.metadata;

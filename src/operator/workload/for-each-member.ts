@@ -3,24 +3,28 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 
 /**
- * @param members members by their names for the log
+ * @param nameOf returns the name of a member for the log
  * @returns the first failure; all failures are logged
  * @throws the error of a task after `signal` has aborted
  */
 export async function forEachMember<Member>(
   { log }: { readonly log: Logger },
-  members: Iterable<readonly [string, Member]>,
+  members: Iterable<Member>,
+  nameOf: (member: Member) => string,
   task: (member: Member) => Promise<void>,
   signal: AbortSignal,
 ): Promise<Error | undefined> {
   let failure: Error | undefined;
-  for (const [name, member] of members) {
+  for (const member of members) {
     try {
       await task(member);
     } catch (error) {
       if (signal.aborted) throw error;
       failure ??= error instanceof Error ? error : new Error(errorText(error));
-      log.warn({ member: name, error: errorText(error) }, 'group member failed; the others continue');
+      log.warn(
+        { member: nameOf(member), error: errorText(error) },
+        'group member failed; the others continue',
+      );
     }
   }
   return failure;
