@@ -8,6 +8,7 @@ import { BlockList, isIP } from 'node:net';
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import { parseKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
+import { isLocalAddress } from './local-address.ts';
 
 export const CLUSTER_FORMATS = ['capi', 'argocd', 'clusterProfile'] as const;
 export type ClusterFormat = (typeof CLUSTER_FORMATS)[number];
@@ -196,36 +197,23 @@ function refuseForeign({ context }: DescribedCluster): void {
 }
 
 const FOREIGN = new BlockList();
+// The DNS resolver and web server of tailscaled.
+FOREIGN.addSubnet('100.100.100.100', 32, 'ipv4');
 for (const [network, bits] of [
-  ['0.0.0.0', 8],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['224.0.0.0', 4],
-  ['255.255.255.255', 32],
-  // The DNS resolver and web server of tailscaled.
-  ['100.100.100.100', 32],
-] as const) {
-  FOREIGN.addSubnet(network, bits, 'ipv4');
-}
-for (const [network, bits] of [
-  ['::', 127],
-  ['fe80::', 10],
-  ['ff00::', 8],
   ['fd7a:115c:a1e0::53', 128],
   // Metadata services of cloud providers.
   ['fd00:ec2::', 32],
-  // IPv6 addresses in these networks contain an IPv4 address, which could be one of the above.
+  // IPv6 addresses in these networks contain an IPv4 address, which could be a local one.
   ['64:ff9b::', 96],
   ['2002::', 16],
 ] as const) {
   FOREIGN.addSubnet(network, bits, 'ipv6');
 }
 
-/** True for loopback, link-local, multicast and unspecified addresses, and for names of this machine. */
+/** True for addresses and names of this machine and its link, and for addresses that may lead to them. */
 export function isForeignHost(host: string): boolean {
   const family = isIP(host);
-  // Node compares IPv4-mapped addresses with the IPv4 networks.
-  if (family !== 0) return FOREIGN.check(host, family === 4 ? 'ipv4' : 'ipv6');
+  if (family !== 0) return isLocalAddress(host) || FOREIGN.check(host, family === 4 ? 'ipv4' : 'ipv6');
   return /^(?:.*\.)?(?:localhost|localdomain)\.?$/i.test(host) || host === '';
 }
 

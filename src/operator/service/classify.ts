@@ -1,5 +1,6 @@
 /** Determines the purpose of a Service. Pure. */
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
+import { isLocalAddress } from '../../kube/local-address.ts';
 import type { PacketDuty } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
@@ -162,23 +163,11 @@ function problemOfTarget(
 }
 
 /**
- * Networks that the tailnet never routes. An unprivileged proxy would connect to such a target in its own pod or on its
- * node, where cloud providers serve credentials at 169.254.169.254.
+ * True for a target that the tailnet never routes. An unprivileged proxy would connect to it in its own pod or on its
+ * node. Only local addresses have a zone, such as fe80::1%eth0.
  */
-const LOCAL = new BlockList();
-for (const network of ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32']) {
-  const [address = '', length] = network.split('/');
-  LOCAL.addSubnet(address, Number(length), 'ipv4');
-}
-for (const network of ['::/127', 'fe80::/10', 'ff00::/8']) {
-  const [address = '', length] = network.split('/');
-  LOCAL.addSubnet(address, Number(length), 'ipv6');
-}
-
-/** True for a loopback, link-local, unspecified or multicast address. IPv4 addresses can have the form `::ffff:…`. */
 function isLocal(address: string): boolean {
-  // Only local addresses have a zone, such as fe80::1%eth0.
-  return address.includes('%') || LOCAL.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
+  return address.includes('%') || isLocalAddress(address);
 }
 
 /** True for a domain name with at least three labels. The domain of the tailnet depends on the control server. */
