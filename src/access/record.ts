@@ -137,6 +137,7 @@ export function isRequester({ requester }: AccessRecord, identity: Identity): bo
 
 const ID_LETTERS = 'abcdefghjkmnpqrstvwxyz23456789';
 
+/** Returns a random id of 10 letters and digits, without those that look alike. */
 export function newRequestId(): string {
   return Array.from({ length: 10 }, () => ID_LETTERS[randomInt(ID_LETTERS.length)]).join('');
 }

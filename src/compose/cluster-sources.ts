@@ -13,6 +13,7 @@ import {
   readKubeconfigContexts,
   type KubeconfigContext,
 } from '../kube/kubeconfig.ts';
+import { ageOf } from '../operator/kube-object.ts';
 import type { EndpointAddress } from '../proxy/upstream/endpoints.ts';
 import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
 import type { ClusterEntry, ClusterFile, Discovery } from './cluster-file.ts';
@@ -159,7 +160,16 @@ function followFiles(source: {
 }
 
 const LIST = z.looseObject({
-  items: z.array(z.looseObject({ metadata: z.looseObject({ name: z.string() }) })),
+  items: z.array(
+    z.looseObject({
+      metadata: z.looseObject({
+        name: z.string(),
+        namespace: z.string().default(''),
+        // every stored object has a time; one without it is sorted last
+        creationTimestamp: z.string().default('9999'),
+      }),
+    }),
+  ),
 });
 const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: string]>> = {
   capi: ['/api/v1', 'secrets'],
@@ -242,16 +252,11 @@ async function readObjects(
   }
   // The first of several clusters with one name keeps it. The oldest object comes first, so that a user of another
   // namespace cannot take the name.
-  const byAge = list.data.items.toSorted((one, other) => createdAt(one).localeCompare(createdAt(other)));
-  for (const object of byAge)
-    objects.set(`${String(object.metadata['namespace'])}/${object.metadata.name}`, object);
+  const byAge = list.data.items.toSorted((one, other) =>
+    ageOf(one.metadata) < ageOf(other.metadata) ? -1 : 1,
+  );
+  for (const object of byAge) objects.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
   return objects;
-}
-
-/** Returns the time of creation (RFC 3339 in UTC). An object without one is sorted last. */
-function createdAt({ metadata }: { readonly metadata: Readonly<Record<string, unknown>> }): string {
-  const { creationTimestamp } = metadata;
-  return typeof creationTimestamp === 'string' ? creationTimestamp : '9999';
 }
 
 function discovered(

@@ -63,10 +63,7 @@ export interface JournalFormat {
   readonly frames: boolean;
 }
 
-/**
- * Data of a session that another process needs to deliver the recording. That process finds the recorders again. Heads
- * of older versions have no `tagsOf`.
- */
+/** Data of a session that another process needs to deliver the recording. That process finds the recorders again. */
 export interface JournalHead extends NamedRecorders {
   readonly sessionId: string;
   /** Log fields of the session. */
