@@ -129,7 +129,7 @@ describe('HTTP/1.1 messages', () => {
 
   const CHUNKS: readonly (readonly [string, string])[] = [
     ['a size that overflows', 'fffffffffffffffff\r\nabcd\r\n0\r\n\r\n'],
-    ['a size that is none', 'xyz\r\nabcd\r\n0\r\n\r\n'],
+    ['an invalid size', 'xyz\r\nabcd\r\n0\r\n\r\n'],
     ['a size with a sign', '-4\r\nabcd\r\n0\r\n\r\n'],
     ['a chunk that is longer than it says', '2\r\nabcd\r\n0\r\n\r\n'],
     ['endless extensions', `4;${'x'.repeat(1_000_000)}\r\nabcd\r\n0\r\n\r\n`],

@@ -142,7 +142,7 @@ const ANSWERS = new Map<Verdict, Readonly<Record<string, Script>>>([
       'two lengths': ok('Content-Length: 5\r\n'),
       'a length and chunks':
         'HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
-      'a length that is none': 'HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\nbody',
+      'an invalid length': 'HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\nbody',
       'a space in a name': ok('A B: c\r\n'),
       'a NUL in a value': ok('A: b\0c\r\n'),
       'a bare carriage return': ok('A: b\rC: d\r\n'),
@@ -164,8 +164,8 @@ const ANSWERS = new Map<Verdict, Readonly<Record<string, Script>>>([
     'cut',
     {
       'a length in trailers': chunked('0\r\nContent-Length: 9\r\n\r\n'),
-      'a trailer that is none': chunked('0\r\nno trailer\r\n\r\n'),
-      'a chunk size that is none': chunked('zz\r\n'),
+      'an invalid trailer': chunked('0\r\nno trailer\r\n\r\n'),
+      'an invalid chunk size': chunked('zz\r\n'),
       'an end in the body': (socket) => void socket.end('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody'),
       'an end in a chunk': (socket) => void socket.end(chunked('9\r\nab')),
     },

@@ -135,9 +135,9 @@ const SHAPES = new Map<Verdict, Readonly<Record<string, Script>>>([
         BODY_CHUNK,
         '0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n',
       ),
-      'a trailer that is none': inPieces(BODY_CHUNK, '0\r\nno trailer\r\n\r\n'),
+      'an invalid trailer': inPieces(BODY_CHUNK, '0\r\nno trailer\r\n\r\n'),
       'endless trailers': inPieces(BODY_CHUNK, `0\r\n${'A: b\r\n'.repeat(60_000)}`),
-      'a chunk size that is none': inPieces(BODY_CHUNK, 'zz\r\n'),
+      'an invalid chunk size': inPieces(BODY_CHUNK, 'zz\r\n'),
       'a chunk that is too long': inPieces(BODY_CHUNK, '2\r\nabcd\r\n0\r\n\r\n'),
       'a reset in the body': (socket) =>
         socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody', () =>

@@ -96,7 +96,7 @@ const ATTACKS: readonly WhoisAttack[] = [
   },
   { id: 'A10', what: 'a node shared in from elsewhere', answer: userNode({ Sharer: 77 }) },
   { id: 'A13', what: 'a node whose key has expired', answer: userNode({ Expired: true }) },
-  { id: 'A14', what: 'a tag that is none', answer: taggedNode(['admin']) },
+  { id: 'A14', what: 'an invalid tag', answer: taggedNode(['admin']) },
   { id: 'A14', what: 'a line break in a tag', answer: taggedNode(['tag:a\r\nX: y']) },
 ];
 
@@ -223,7 +223,7 @@ describe('PROXY headers', () => {
     ],
     ['no address', 'PROXY TCP4\r\n'],
     ['a port too many', `PROXY TCP4 ${ALICE.address} 100.64.0.1 40000 443 1\r\n`],
-    ['an address that is none', 'PROXY TCP4 100.64.0.400 100.64.0.1 40000 443\r\n'],
+    ['an invalid address', 'PROXY TCP4 100.64.0.400 100.64.0.1 40000 443\r\n'],
     ['the wrong family', 'PROXY TCP6 100.64.0.4 100.64.0.1 40000 443\r\n'],
     ['a bare line feed', `PROXY TCP4 ${ALICE.address} 100.64.0.1 40000 443\n`],
     ['lower case', `proxy tcp4 ${ALICE.address} 100.64.0.1 40000 443\r\n`],

@@ -185,7 +185,7 @@ describe('SPDY sessions', () => {
     ['data on an aliased id', ({ client }) => client.data(0x85, hostile)],
     ['an unknown version', () => raw('800400010000000a0000000700000000000000000000')],
     ['an unknown control frame', () => raw('8003000f00000000')],
-    ['a header block that is none', () => raw('800300010000001400000007000000000000deadbeefdeadbeefdead')],
+    ['an invalid header block', () => raw('800300010000001400000007000000000000deadbeefdeadbeefdead')],
     ['a frame with a wrong length', () => raw('8003000600000005000000010000000000')],
     ['a control frame of 16 MiB', () => raw('80030001ffffffff')],
     ['credentials', () => raw('8003000a00000004000000010000')],
@@ -205,7 +205,7 @@ describe('SPDY sessions', () => {
     ['data on the stream of the input', ({ server }) => server.data(3, hostile)],
     ['a stream of its own', ({ server }) => server.open(2, 'stdout')],
     ['an answer to no stream', ({ server }) => server.reply(9)],
-    ['a header block that is none', () => raw('800300020000001400000005deadbeefdeadbeefdeadbeefdeadbeef')],
+    ['an invalid header block', () => raw('800300020000001400000005deadbeefdeadbeefdeadbeefdeadbeef')],
     ['an unknown version', () => raw('8004000200000004000000050000')],
   ];
   it.each(SERVER)('F2, F3 end when the API server sends %s', async (_what, make) => {

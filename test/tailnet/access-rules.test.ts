@@ -70,7 +70,7 @@ describe('a rule', () => {
     ['with approvers as text', { ...SRE, approvers: 'bob@example.com' }],
     ['with a negative count', { ...SRE, approvers: { users: ['b'], count: -1 } }],
     ['with a count that is no number', { ...SRE, approvers: { users: ['b'], count: '1' } }],
-    ['with a tag that is none', { ...SRE, approvers: { tags: ['pager'] } }],
+    ['with an invalid tag', { ...SRE, approvers: { tags: ['pager'] } }],
     ['with a duration of zero', { ...SRE, maxDuration: '0h' }],
     ['with a duration without a unit', { ...SRE, maxDuration: '60' }],
     ['with a duration over 30 days', { ...SRE, maxDuration: '31d' }],
@@ -79,7 +79,7 @@ describe('a rule', () => {
     ['with an unknown time', { ...SRE, windows: [{ from: '8:00' }] }],
     ['with a time after midnight', { ...SRE, windows: [{ to: '24:01' }] }],
     ['with an unknown time zone', { ...SRE, windows: [{ timeZone: 'Mars/Olympus' }] }],
-    ['with a namespace that is none', { ...SRE, namespaces: ['Payments'] }],
+    ['with an invalid namespace', { ...SRE, namespaces: ['Payments'] }],
     ['with a reason as text', { ...SRE, requireReason: 'true' }],
   ])('%s makes the grant invalid', (_name, rule) => {
     expect(() => parse(SRE, rule)).toThrow(expect.objectContaining({ code: 'GRANT_MALFORMED' }));

@@ -311,7 +311,7 @@ describe('certificates of our own making', () => {
     expect(new Set(sources.map(({ caPem }) => caPem)).size).toBe(1);
   });
 
-  it('refuse a name that is none, and a directory that is a file', async () => {
+  it('refuse an invalid name, and a directory that is a file', async () => {
     await expect(open(['a b'])).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
     await mkdir(join(directory, 'x'));
     await writeFile(join(directory, 'tls'), '');

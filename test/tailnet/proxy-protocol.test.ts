@@ -77,7 +77,7 @@ describe('the PROXY header, version 1', () => {
     ['a negative port', 'PROXY TCP4 1.2.3.4 1.2.3.4 -1 1\r\n'],
     ['a missing port', 'PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n'],
     ['one field more', 'PROXY TCP4 1.2.3.4 1.2.3.4 1 1 1\r\n'],
-    ['an address that is none', 'PROXY TCP4 1.2.3.256 1.2.3.4 1 1\r\n'],
+    ['an invalid address', 'PROXY TCP4 1.2.3.256 1.2.3.4 1 1\r\n'],
     ['a name', 'PROXY TCP4 localhost 1.2.3.4 1 1\r\n'],
     ['IPv6 called TCP4', 'PROXY TCP4 fd7a::1 fd7a::2 1 1\r\n'],
     ['IPv4 called TCP6', 'PROXY TCP6 1.2.3.4 1.2.3.4 1 1\r\n'],

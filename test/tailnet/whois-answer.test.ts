@@ -100,7 +100,7 @@ describe('a whois answer', () => {
     ['a tag without its prefix', userNode({ Tags: ['foo'] })],
     ['a tag that is only the prefix', userNode({ Tags: ['tag:'] })],
     ['tags that are no list', userNode({ Tags: 'tag:ci' })],
-    ['an address that is none', userNode({ Addresses: ['example.com/32'] })],
+    ['an invalid address', userNode({ Addresses: ['example.com/32'] })],
     ['an expired key', userNode({ Expired: true })],
     ['capabilities that are no map', { ...userNode(), CapMap: [] }],
     ['a capability that is no list', { ...userNode(), CapMap: { a: {} } }],

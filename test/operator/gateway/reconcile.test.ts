@@ -414,10 +414,10 @@ describe('a Gateway that leaves', () => {
   });
 });
 
-describe('a Gateway that is none of ours', () => {
+describe('a Gateway of another class', () => {
   it.each<[string, () => void]>([
     ['a class of somebody else', () => putClass('example.com/other')],
-    ['a class that is not there', () => bench.api.remove(CLASS)],
+    ['a missing class', () => bench.api.remove(CLASS)],
   ])('because of %s is left alone, with its routes', async (_what, change) => {
     change();
     putGateway();

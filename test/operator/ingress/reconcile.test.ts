@@ -318,7 +318,7 @@ describe('an Ingress of a group', () => {
   });
 });
 
-describe('an Ingress that is none of ours', () => {
+describe('an Ingress of another controller', () => {
   it.each<[string, object, string]>([
     ['another class', { ingressClassName: 'nginx' }, 'tailscale.com/ts-ingress'],
     ['no class', { ingressClassName: undefined }, 'tailscale.com/ts-ingress'],

@@ -107,7 +107,7 @@ describe('the account of a request', () => {
     expect(written[0]).toMatchObject({ status: 500, error: 'ACCESS_ENDED' });
   });
 
-  it('cuts a method that is none', () => {
+  it('cuts an invalid method', () => {
     const account = new Account(
       'h2',
       { ...INBOUND, method: 'X'.repeat(5000) },

@@ -258,7 +258,7 @@ describe('a gateway', () => {
   it.each([
     ['of a session that is not moderated', undefined],
     [
-      'by viewers who are no moderators',
+      'by viewers without the right of a moderator',
       { accepts: () => false, repeat: () => false, watch: (): undefined => undefined },
     ],
   ])('follows a rule after very many requests to watch, %s', (_, moderation) => {

@@ -242,7 +242,7 @@ describeSite('operator-egress', 'groups of egress nodes', ({ start, api, read, l
     );
   });
 
-  it('are taken back by an operator that goes for good', { timeout: 400_000 }, async () => {
+  it('are removed by an operator that is uninstalled', { timeout: 400_000 }, async () => {
     await group('out', { replicas: 1 });
     await service('apples', `apples.${DOMAIN}`);
     await ready('apples');

@@ -363,7 +363,7 @@ describeSite(
       expect(ipOf(await read(`${INGRESSES}/portal`))).toBeUndefined();
     });
 
-    it('are taken back by an operator that goes for good', { timeout: 400_000 }, async () => {
+    it('are removed by an operator that is uninstalled', { timeout: 400_000 }, async () => {
       await group('in', { replicas: 1 });
       await configured('shop');
       await last?.stop();

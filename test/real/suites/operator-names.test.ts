@@ -119,7 +119,7 @@ describeSite('operator-names', 'names in the cluster', ({ start, api, list, unti
   });
 
   it(
-    'are told to CoreDNS on request, with a right of that one ConfigMap, and taken back',
+    'are written to the ConfigMap of CoreDNS on request, with a right for only this ConfigMap, and removed',
     { timeout: 240_000 },
     async () => {
       await api('POST', COREDNS, {

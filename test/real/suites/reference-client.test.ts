@@ -211,7 +211,7 @@ describe('an event', () => {
     expect(text).toContain('"nodeUserID":16793133573424021');
   });
 
-  it('that is none is refused with a short reason', async () => {
+  it('with invalid content is refused with a short reason', async () => {
     const { recorder } = await startRecorder();
     const result = await run(['event', '-addr', addressOf(recorder)], '[1,2,3]\n');
     expect(result).toMatchObject({ stage: 'finish', error: expect.stringMatching(/non-OK status: 4\d\d/) });

@@ -32,7 +32,7 @@ describe('exact output', () => {
     ['an escape', '{"kind":"raw","base64":"AA\\\\"}\n'],
     ['white space', '{"kind":"raw","base64":"AA A"}\n'],
     ['padding inside', '{"kind":"raw","base64":"AA==AAAA"}\n'],
-    ['a character that is none', '{"kind":"raw","base64":"AAé"}\n'],
+    ['an invalid character', '{"kind":"raw","base64":"AAé"}\n'],
     ['another member', '{"kind":"raw","base64":"AAAA","more":"AA"}\n'],
     ['another order', '{"base64":"AAAA","kind":"raw"}\n'],
   ])('is not what has %s', (_, line) => {

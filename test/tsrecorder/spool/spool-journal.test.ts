@@ -50,12 +50,12 @@ describe('the first line of a journal', () => {
     ['neighbours', { after: '100.64.0.8:80' }],
     ['neighbours', { after: ['100.64.0.8:80', 5] }],
     ['neighbours', 5],
-  ])('is read without a %s that is none: %j', (name, value) => {
+  ])('is read without an invalid %s: %j', (name, value) => {
     const { [name as 'token']: _dropped, ...rest } = META;
     expect(parseJournalLine(line({ ...META, [name]: value }))).toEqual({ kind: 'meta', meta: rest });
   });
 
-  it('is read without a neighbour before that is no address', () => {
+  it('is read without an invalid address of the neighbour before', () => {
     const { after } = META.neighbours;
     expect(parseJournalLine(line({ ...META, neighbours: { before: 5, after } }))).toEqual({
       kind: 'meta',
