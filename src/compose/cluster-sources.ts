@@ -159,18 +159,13 @@ function followFiles(source: {
   };
 }
 
-const LIST = z.looseObject({
-  items: z.array(
-    z.looseObject({
-      metadata: z.looseObject({
-        name: z.string(),
-        namespace: z.string().default(''),
-        // every stored object has a time; one without it is sorted last
-        creationTimestamp: z.string().default('9999'),
-      }),
-    }),
-  ),
+const METADATA = z.looseObject({
+  name: z.string(),
+  namespace: z.string().default(''),
+  // every stored object has a time; one without it is sorted last
+  creationTimestamp: z.string().default('9999'),
 });
+const LIST = z.looseObject({ items: z.array(z.looseObject({ metadata: METADATA })) });
 const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: string]>> = {
   capi: ['/api/v1', 'secrets'],
   argocd: ['/api/v1', 'secrets'],

@@ -4,11 +4,11 @@
  * The author of such an object chooses the server and the credentials of a cluster. The gateway therefore refuses
  * objects that would make it run a command, read a file, use a proxy, or connect to an address of its own machine.
  */
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import { parseKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
-import { isLocalAddress } from './local-address.ts';
+import { blockListOf, isLocalAddress } from './local-address.ts';
 
 export const CLUSTER_FORMATS = ['capi', 'argocd', 'clusterProfile'] as const;
 export type ClusterFormat = (typeof CLUSTER_FORMATS)[number];
@@ -196,19 +196,14 @@ function refuseForeign({ context }: DescribedCluster): void {
     fail(source, `the server ${host} is an address of the gateway's own machine or link`);
 }
 
-const FOREIGN = new BlockList();
-// The DNS resolver and web server of tailscaled.
-FOREIGN.addSubnet('100.100.100.100', 32, 'ipv4');
-for (const [network, bits] of [
-  ['fd7a:115c:a1e0::53', 128],
+const FOREIGN = blockListOf(
+  // The DNS resolver and web server of tailscaled.
+  ...['100.100.100.100/32', 'fd7a:115c:a1e0::53/128'],
   // Metadata services of cloud providers.
-  ['fd00:ec2::', 32],
+  'fd00:ec2::/32',
   // IPv6 addresses in these networks contain an IPv4 address, which could be a local one.
-  ['64:ff9b::', 96],
-  ['2002::', 16],
-] as const) {
-  FOREIGN.addSubnet(network, bits, 'ipv6');
-}
+  ...['64:ff9b::/96', '2002::/16'],
+);
 
 /** True for addresses and names of this machine and its link, and for addresses that may lead to them. */
 export function isForeignHost(host: string): boolean {

@@ -1,23 +1,10 @@
 /** Addresses that a machine never reaches over a network. Pure. */
 import { BlockList, isIP } from 'node:net';
 
-const LOCAL = new BlockList();
-for (const [network, bits] of [
-  ['0.0.0.0', 8],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['224.0.0.0', 4],
-  ['255.255.255.255', 32],
-] as const) {
-  LOCAL.addSubnet(network, bits, 'ipv4');
-}
-for (const [network, bits] of [
-  ['::', 127],
-  ['fe80::', 10],
-  ['ff00::', 8],
-] as const) {
-  LOCAL.addSubnet(network, bits, 'ipv6');
-}
+const LOCAL = blockListOf(
+  ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32'],
+  ...['::/127', 'fe80::/10', 'ff00::/8'],
+);
 
 /**
  * True for loopback, link-local, multicast and unspecified addresses. Cloud providers serve credentials at the
@@ -27,4 +14,14 @@ for (const [network, bits] of [
  */
 export function isLocalAddress(address: string): boolean {
   return LOCAL.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
+}
+
+/** Returns a list of networks, each written as `address/bits`. */
+export function blockListOf(...networks: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const network of networks) {
+    const [address = '', bits] = network.split('/');
+    list.addSubnet(address, Number(bits), isIP(address) === 4 ? 'ipv4' : 'ipv6');
+  }
+  return list;
 }
