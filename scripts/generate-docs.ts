@@ -132,7 +132,7 @@ function errorsPage(): string {
 /** Descriptions of settings that several roles have. Each description applies to all of these roles. */
 const COMMON: Readonly<Record<string, string>> = {
   listen: 'address to accept connections on',
-  kubeconfig: 'kubeconfig of the API server; default: in-cluster account, in the demo its own cluster',
+  kubeconfig: 'kubeconfig of the API server; default: account of the pod; the demo uses its own cluster',
   context: 'context of the kubeconfig; default: its current-context',
   socket: SOCKET_SETTING.description,
   opsListen: 'address of /livez, /readyz and /metrics, or off',

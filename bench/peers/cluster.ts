@@ -29,7 +29,7 @@ export interface Cluster {
   readonly kubernetes: Kubernetes;
   /** A kubeconfig for proxies, with only the right to impersonate. */
   readonly kubeconfig: string;
-  /** Stores the response to a path in a file, and returns the path of the file. */
+  /** Requests a URL path, stores the response in a file, and returns the path of the file. */
   answerTo(path: string): Promise<string>;
 }
 

@@ -340,7 +340,7 @@ export class WrittenText {
     this.draw(seconds, top, text);
   }
 
-  /** Adds text that a control sequence draws in a screen row, although no view shows this text. */
+  /** Adds text that a control sequence writes into a screen row, and that player and transcript do not show. */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#takeFragment(seconds, ' ', 0);
     this.#drawnRow = row;

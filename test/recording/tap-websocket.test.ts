@@ -25,7 +25,7 @@ function taps(subprotocol = 'v5.channel.k8s.io') {
   return openTap((session) => createWebSocketTap(session, parseSubprotocol(subprotocol)!));
 }
 
-/** Error code of a new tap for `bytes`. */
+/** Returns the error code of a new tap that reads `bytes`. */
 function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
   try {
     taps()[direction](bytes);

@@ -13,7 +13,7 @@ export interface Said {
   readonly isQuick?: boolean;
 }
 
-/** State of a test file and a change at the time of a result. */
+/** Hashes of the files on which a result depends, at the time of the result. */
 export interface State {
   /** Hash of the test file only. */
   readonly own: string;
