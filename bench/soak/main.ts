@@ -37,6 +37,8 @@ const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
 /** Maximum time until all sessions have finished. Maximum duration of a shell. */
 const FINISH_MS = 120_000;
+/** Maximum time until the gateway has seen the end of the last session. */
+const END_MS = 10_000;
 
 const problems: string[] = [];
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
@@ -214,8 +216,18 @@ async function checkMetrics(gateway: Role, recorder: Role): Promise<void> {
   for (const name of none) if ((metricOf(text, name) ?? 0) > 0) problem(`gateway counts ${name}`);
   if ((metricOf(other, 'tailcast_recorder_uploads_failed_total') ?? 0) > 0)
     problem('recorder: uploads failed');
-  const active = metricOf(text, 'tailcast_sessions_active');
+  const active = await sessionsAtEnd(gateway);
   if (active !== 0) problem(`gateway has ${active ?? 'no count of'} sessions open at the end`);
+}
+
+/** Number of open sessions. A client sees the end of its shell before the gateway does: waits up to END_MS for none. */
+async function sessionsAtEnd({ ops }: Role): Promise<number | undefined> {
+  const endMs = performance.now() + END_MS;
+  for (;;) {
+    const active = metricOf(await metricsText(ops), 'tailcast_sessions_active');
+    if (active === 0 || performance.now() > endMs) return active;
+    await pause(100);
+  }
 }
 
 interface Listed {
