@@ -13,7 +13,7 @@ import {
   readKubeconfigContexts,
   type KubeconfigContext,
 } from '../kube/kubeconfig.ts';
-import { ageOf } from '../operator/kube-object.ts';
+import { olderFirst } from '../kube/object-age.ts';
 import type { EndpointAddress } from '../proxy/upstream/endpoints.ts';
 import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
 import type { ClusterEntry, ClusterFile, Discovery } from './cluster-file.ts';
@@ -247,10 +247,9 @@ async function readObjects(
   }
   // The first of several clusters with one name keeps it. The oldest object comes first, so that a user of another
   // namespace cannot take the name.
-  const byAge = list.data.items.toSorted((one, other) =>
-    ageOf(one.metadata) < ageOf(other.metadata) ? -1 : 1,
-  );
-  for (const object of byAge) objects.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
+  for (const object of list.data.items.toSorted(olderFirst)) {
+    objects.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
+  }
   return objects;
 }
 

@@ -198,11 +198,13 @@ function refuseForeign({ context }: DescribedCluster): void {
 
 const FOREIGN = blockListOf(
   // The DNS resolver and web server of tailscaled.
-  ...['100.100.100.100/32', 'fd7a:115c:a1e0::53/128'],
+  '100.100.100.100/32',
+  'fd7a:115c:a1e0::53/128',
   // Metadata services of cloud providers.
   'fd00:ec2::/32',
   // IPv6 addresses in these networks contain an IPv4 address, which could be a local one.
-  ...['64:ff9b::/96', '2002::/16'],
+  '64:ff9b::/96',
+  '2002::/16',
 );
 
 /** True for addresses and names of this machine and its link, and for addresses that may lead to them. */

@@ -45,18 +45,6 @@ export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
 export type ManagedFields = z.infer<typeof managedFieldsSchema>;
 export type KubeObject = z.infer<typeof objectSchema>;
 
-/**
- * Returns a key that sorts objects by age, oldest first. If several objects claim the same name or address, the oldest
- * object gets it.
- */
-export function ageOf({
-  creationTimestamp = '',
-  namespace = '',
-  name,
-}: Pick<KubeObject['metadata'], 'creationTimestamp' | 'namespace' | 'name'>): string {
-  return `${creationTimestamp} ${namespace}/${name}`;
-}
-
 /** A desired object: only the fields that the operator sets. */
 export interface DesiredObject {
   readonly apiVersion: string;

@@ -1,10 +1,10 @@
 /** Reconciles a DNSConfig: the nameserver, its names, and its address. Effects only. */
 import { z } from 'zod';
 import { errorText, TailcastError } from '../../errors.ts';
+import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import {
-  ageOf,
   controllerOf,
   kindOf,
   KINDS,
@@ -124,7 +124,7 @@ async function deploy(
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
-  return there.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1))[0]?.metadata.name;
+  return there.toSorted(olderFirst)[0]?.metadata.name;
 }
 
 /** Reads from the API server the objects that the operator has created for Services. */

@@ -3,8 +3,9 @@
  */
 import { isIP } from 'node:net';
 import { z } from 'zod';
+import { olderFirst } from '../../kube/object-age.ts';
 import { keyOf, readFront } from '../egress-group/member.ts';
-import { ageOf, type KubeObject } from '../kube-object.ts';
+import type { KubeObject } from '../kube-object.ts';
 import { readNodeState } from '../workload/node-state.ts';
 import { parentOf, stateSecretName } from '../workload/workload.ts';
 import { LAST_SET } from '../workload/proxy-specs.ts';
@@ -54,7 +55,9 @@ export type NameTable = ReadonlyMap<string, readonly string[]>;
  */
 export function nameTable(standing: Standing): NameTable {
   const found = new Map<string, { readonly owner: string; readonly addresses: Set<string> }>();
-  for (const { by, name: written, addresses } of claimsOf(standing).toSorted(olderFirst)) {
+  for (const { by, name: written, addresses } of claimsOf(standing).toSorted((a, b) =>
+    olderFirst(a.by, b.by),
+  )) {
     const name = written.replace(/\.$/, '').toLowerCase();
     const owner = keyOf(parentOf(by) ?? by.metadata);
     const known = found.get(name) ?? { owner, addresses: new Set<string>() };
@@ -94,10 +97,6 @@ interface Claim {
   readonly by: KubeObject;
   readonly name: string;
   readonly addresses: readonly string[];
-}
-
-function olderFirst({ by: a }: Claim, { by: b }: Claim): number {
-  return ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1;
 }
 
 function readyAddresses(service: string, slices: readonly KubeObject[]): readonly string[] {

@@ -1,9 +1,10 @@
 /** Plans the configuration of a Gateway's node from the attached routes. Pure. */
+import { olderFirst } from '../../kube/object-age.ts';
 import type { IngressTable, TableHost } from '../../wire/ingress-table.ts';
 import { addPath, type HostRoutes, type OpenRoutes } from '../ingress/routes.ts';
 import { planHttp, planHttps, type ServeConfig, type ServingNode } from '../ingress/serve-config.ts';
 import { forwardTo, type TlsSecret } from '../ingress/table.ts';
-import { ageOf, type KubeObject } from '../kube-object.ts';
+import type { KubeObject } from '../kube-object.ts';
 import { failed } from '../workload/reconciler.ts';
 import type { Verdict } from '../workload/status.ts';
 import { commonHosts, createPathBudget, inTurn, withWider } from './hosts.ts';
@@ -58,7 +59,7 @@ export function planGateway(
   routes: readonly HttpRoute[],
   facts: GatewayFacts,
 ): GatewayPlan {
-  const ordered = routes.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1));
+  const ordered = routes.toSorted(olderFirst);
   if (namesCertificates(gateway)) return planFor('own', gateway, ordered, facts);
   if (usesControlCertificate(gateway)) return planFor('tailscaled', gateway, ordered, facts);
   const own = planFor('own', gateway, ordered, facts);

@@ -4,9 +4,10 @@
  */
 import { TailcastError } from '../../errors.ts';
 import { describeCluster, FORMAT_LABELS, MAX_NAMED_OBJECTS } from '../../kube/cluster-objects.ts';
+import { olderFirst } from '../../kube/object-age.ts';
 import { isLabelSelector } from '../../kube/selectors.ts';
 import { CLUSTER_NAME } from '../../wire/asciicast/header.ts';
-import { ageOf, type DesiredObject, type KubeObject } from '../kube-object.ts';
+import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { metadataOf } from '../workload/object-specs.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
@@ -74,7 +75,7 @@ export function chooseClusters(
   const refused: string[] = [];
   const seen = new Set<string>();
   const labelled = SECRET_FORMATS.flatMap((format) => found[format].map((secret) => ({ format, secret })));
-  const byAge = labelled.toSorted((a, b) => (ageOf(a.secret.metadata) < ageOf(b.secret.metadata) ? -1 : 1));
+  const byAge = labelled.toSorted((a, b) => olderFirst(a.secret, b.secret));
   let served = 0;
   for (const { format, secret } of byAge) {
     const { name } = secret.metadata;
