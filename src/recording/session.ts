@@ -19,11 +19,11 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
-import {
-  type Annotation,
-  type EndAnnotation,
-  type OrderAnnotation,
-  type SessionAnnotation,
+import type {
+  Annotation,
+  EndAnnotation,
+  OrderAnnotation,
+  SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
 import type { FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';
 import { openRecorded } from '../support/recorded-rig.ts';
-import { type RecorderDouble } from '../support/recorder-double.ts';
+import type { RecorderDouble } from '../support/recorder-double.ts';
 import {
   clientMessage,
   createSpdyPeer,

@@ -8,7 +8,7 @@ import { createRequestEvents, type ApiRequest } from '../../src/recording/reques
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { openRecorder } from '../support/recorded-rig.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
-import { type RecorderBehaviour, type RecorderDouble } from '../support/recorder-double.ts';
+import type { RecorderBehaviour, RecorderDouble } from '../support/recorder-double.ts';
 
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 

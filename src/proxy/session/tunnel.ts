@@ -15,7 +15,7 @@ import {
 } from '../../recording/tap-port-forward.ts';
 import type { Admission } from '../gate/gate.ts';
 import { headerLines } from '../../kube/headers.ts';
-import { type UpgradeRequest } from './upgrade-http.ts';
+import type { UpgradeRequest } from './upgrade-http.ts';
 
 /** An unrecorded connection. */
 export interface Tunnel {

@@ -18,7 +18,7 @@ import type { NamedRecorders } from '../find-recorders.ts';
 import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
 import { JournalError, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
-import { type JournalKey } from './journal-key.ts';
+import type { JournalKey } from './journal-key.ts';
 import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
 import { SessionJournal, type JournalRoom } from './session-journal.ts';
 

@@ -10,7 +10,7 @@ import {
   recordingPolicy,
   webSocketExec,
 } from '../../support/recorded-rig.ts';
-import { type RecorderDouble } from '../../support/recorder-double.ts';
+import type { RecorderDouble } from '../../support/recorder-double.ts';
 import { createSpdyPeer, serverMessage, STATUS_SUCCESS, utf8 } from '../../support/stream-peers.ts';
 import { askUpgrade, EXEC, EXEC_TTY, SPDY_V4, switching, WEBSOCKET_V5 } from '../../support/upgrade-rig.ts';
 

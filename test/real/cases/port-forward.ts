@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { type Server, type Socket, connect, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { startKubectl } from '../rig/kubectl.ts';
-import { type CaseContext, type KubectlCase } from './case.ts';
+import type { CaseContext, KubectlCase } from './case.ts';
 import { listenOn } from '../../support/listen.ts';
 
 const BODY_BYTES = 8 * 1024 * 1024;
