@@ -6,7 +6,7 @@
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
-import type { NamedRecorders } from './find-recorders.ts';
+import { withFound, type NamedRecorders } from './find-recorders.ts';
 import type { Logger } from '../observe/logger.ts';
 import { withTimeout } from '../async/with-timeout.ts';
 import type { Journals } from './journal/journals.ts';
@@ -81,13 +81,13 @@ export interface RecorderClientDeps {
 export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
-  /** Recorders that a later process may use for the journal. Default: `recorders`, without tags. */
+  /** Recorders of the grants. A later process may use them for the journal. Default: `recorders`, without tags. */
   readonly named?: NamedRecorders;
   /**
-   * Returns the current addresses, because an address may belong to another node later. Called before each attempt to
-   * continue the session, and before each late delivery. Default: `recorders`.
+   * Returns the current addresses of the named recorders, because an address may belong to another node later. Called
+   * before each attempt to continue the session, and before each late delivery. Default: `recorders`.
    */
-  readonly find?: (signal: AbortSignal) => Promise<readonly string[]>;
+  readonly find?: ((named: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>) | undefined;
   readonly sessionId: string;
   /** Log fields of the session. */
   readonly about?: Readonly<Record<string, string>>;
@@ -169,14 +169,16 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
-      const { moved, late: events, find, about = {} } = request;
-      const named = request.named ?? { recorders, recorderTags: [] };
+      const { moved, late: events, about = {} } = request;
+      const named = withFound(request.named ?? { recorders, recorderTags: [] }, recorders);
+      const find = async (during: AbortSignal): Promise<readonly string[]> =>
+        (await request.find?.(named, during)) ?? recorders;
       const journal =
         events === undefined || !connection.resumable
           ? undefined
           : journals?.begin({ sessionId, ...named, about }, connection.frames);
       return createUpload(connection, limits, {
-        move: (intended, from) => moveSession(context, request, intended, from),
+        move: (intended, from) => moveSession(context, { sessionId, recorders, find }, intended, from),
         ...(moved === undefined ? {} : { moved }),
         ...(events === undefined
           ? {}
@@ -260,24 +262,27 @@ function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: R
  */
 async function moveSession(
   context: Context,
-  request: OpenRequest,
+  session: Pick<OpenRequest, 'sessionId' | 'recorders'> & {
+    /** Returns the addresses of the recorders now. */
+    readonly find: (signal: AbortSignal) => Promise<readonly string[]>;
+  },
   moved: MoveIntent,
   from: RecorderConnection,
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
-  const { sessionId } = request;
+  const { sessionId } = session;
   const intent = { sessionId, ...moved, before: from.address, orders: true };
   context.log.warn(
     { sessionId, recorder: from.address },
     'recorder lost; looking for another one that continues the session',
   );
-  for (const node of candidates.order(request.recorders)) {
+  for (const node of candidates.order(session.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }
   return withTimeout(limits.moveTimeoutMs, 'finding another recorder', context.closing, async (signal) => {
     for (;;) {
       try {
-        const recorders = (await request.find?.(signal)) ?? request.recorders;
+        const recorders = await session.find(signal);
         return await tryInOrder(context, candidates.order(recorders), { ...intent, recorders }, signal, []);
       } catch (error) {
         signal.throwIfAborted();

@@ -5,7 +5,7 @@
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
-import { withFound, type NamedRecorders } from '../../recording/find-recorders.ts';
+import type { NamedRecorders } from '../../recording/find-recorders.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import { headerLines } from '../../kube/headers.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
@@ -43,12 +43,11 @@ export async function openRecorder(
   const { mode } = recording;
   try {
     const recorders = (await deps.findRecorders?.(recording, signal)) ?? recording.recorders;
-    const named = withFound(recording, recorders);
     const upload = await deps.recorders.open(
       {
         recorders,
-        named,
-        find: async (during) => (await deps.findRecorders?.(named, during)) ?? recorders,
+        named: recording,
+        find: deps.findRecorders,
         sessionId: id,
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
