@@ -2,7 +2,6 @@ import { Readable, Writable, type Duplex } from 'node:stream';
 import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY, SPDY_RESET } from '../src/wire/spdy/frame.ts';
 import type { SpdyDataPiece, SpdyEvent, SpdyFrame } from '../src/wire/spdy/frame.ts';
 import { createHeaderDeflater, createHeaderInflater } from '../src/wire/spdy/headers.ts';
-import { inflateBlock } from './inflate.ts';
 
 /** A stream that the client has opened. */
 export interface ServedStream {
@@ -40,7 +39,7 @@ export function serveSpdy(
   options: { readonly maxStreams: number; readonly onStream: (stream: ServedStream) => void },
 ): SpdyConnection {
   const parser = createSpdyParser();
-  const inflater = createHeaderInflater(inflateBlock);
+  const inflater = createHeaderInflater();
   const send: Send = (frame, done = () => undefined) => {
     if (transport.destroyed || transport.writableEnded) done();
     else transport.write(encodeSpdyFrame(frame), done);

@@ -1,7 +1,6 @@
 /** Exec sessions of a benchmark's API server, over SPDY and WebSocket, with the behaviour of a Kubernetes server. */
 import { createHash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
-import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';
 import { CHANNEL } from '../../src/wire/remotecommand/channel.ts';
 import { encodeStatus } from '../../src/wire/remotecommand/exit-status.ts';
 import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY } from '../../src/wire/spdy/frame.ts';
@@ -52,7 +51,7 @@ export function serveSession(
 
 function serveSpdy(socket: Duplex, rest: Buffer, begin: (session: Session) => void): void {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater();
   const deflater = createHeaderDeflater();
   const ids = new Map<string, number>();
   const data = (role: string, payload: Uint8Array, fin: boolean): Uint8Array =>

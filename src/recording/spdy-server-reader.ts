@@ -10,7 +10,6 @@ import { createHeaderInflater, EXEC_HEADER_LIMITS } from '../wire/spdy/headers.t
 import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/spdy/frame.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import type { Conclusion } from './conclusion.ts';
-import { inflateSpdyBlock } from './spdy-inflate.ts';
 import { createStatusCollector, type StatusCollector } from '../wire/remotecommand/exit-status.ts';
 import { STATUS_SINCE, INCOMPLETE, violation, type TappedSession } from './tap.ts';
 
@@ -94,7 +93,7 @@ export function createSpdyServerReader(
   version: ChannelVersion,
   conclusion?: Conclusion,
 ): SpdyServerReader {
-  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
+  const headers = createHeaderInflater(EXEC_HEADER_LIMITS);
   const status = createStatusCollector(version);
   let closing = false;
   let exited = false;

@@ -6,7 +6,6 @@
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';
 import { createWebSocketScanner, OPCODE, unmaskPiece } from '../wire/websocket/frame.ts';
-import { inflateSpdyBlock } from './spdy-inflate.ts';
 import { asViolation, urgentInput, violation, type Tap } from './tap.ts';
 
 /** WebSocket subprotocol whose messages contain the bytes of a SPDY connection. */
@@ -54,7 +53,7 @@ const MAX_EXTRA_HEADERS = 64;
 
 function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater();
   let extra = 0;
   return (chunk) => {
     for (const event of parser.push(chunk)) {

@@ -25,7 +25,6 @@ import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import { Conclusion } from './conclusion.ts';
 import { createSizeReader } from '../wire/remotecommand/resize.ts';
-import { inflateSpdyBlock } from './spdy-inflate.ts';
 import {
   createSpdyServerReader,
   createSpdyStreams,
@@ -70,7 +69,7 @@ function probeOf(id: number): number {
 
 function createClientSide(session: TappedSession, streams: SpdyStreams, probes: ProbeLedger): ClientSide {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
+  const headers = createHeaderInflater(EXEC_HEADER_LIMITS);
   const readSize = createSizeReader((size) => session.resize(size));
   const isSizeBegun = (bytes: Uint8Array): boolean => {
     const id = streams.idOf('resize');

@@ -16,7 +16,6 @@ import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
 import type { ExecOptions } from '../../kube/exec-options.ts';
 import { createSpdyStreams } from '../../recording/spdy-server-reader.ts';
-import { inflateSpdyBlock } from '../../recording/spdy-inflate.ts';
 import type { StreamProtocol } from '../../recording/stream-plan.ts';
 import { NO_BYTES } from '../../recording/tap.ts';
 import { CHANNEL, encodeServerMessage, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
@@ -274,7 +273,7 @@ const NO_MASK = new Uint8Array(4);
 
 function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 'version'>): Side {
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock, EXEC_HEADER_LIMITS);
+  const headers = createHeaderInflater(EXEC_HEADER_LIMITS);
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
   const expected = rolesOf({ ...exec, version });

@@ -4,7 +4,6 @@ import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
 import { ExecOverSpdy } from '../../../src/proxy/session/exec-over-spdy.ts';
-import { inflateSpdyBlock } from '../../../src/recording/spdy-inflate.ts';
 import type { ChannelVersion } from '../../../src/wire/remotecommand/channel.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
 import { createHeaderInflater } from '../../../src/wire/spdy/headers.ts';
@@ -45,7 +44,7 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const [near, far] = duplexPair();
   const peer = createSpdyPeer();
   const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
+  const headers = createHeaderInflater();
   /** Bytes that the server received. */
   const received: string[] = [];
   const input = new Map<number, Buffer>();

@@ -2,7 +2,6 @@
  * SPDY frames for the differential test: random frames, their encoding, and tailcast's parsing in the oracle's format.
  */
 import { constants, deflateRawSync } from 'node:zlib';
-import { inflateSpdyBlock } from '../../../src/recording/spdy-inflate.ts';
 import { SPDY_DICTIONARY } from '../../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../../src/wire/spdy/frame.ts';
 import { createHeaderDeflater, createHeaderInflater } from '../../../src/wire/spdy/headers.ts';
@@ -234,7 +233,7 @@ export function decodeOurs(chunks: readonly Uint8Array[]): {
   refused: Error | undefined;
 } {
   const parser = createSpdyParser();
-  const inflater = createHeaderInflater(inflateSpdyBlock);
+  const inflater = createHeaderInflater();
   const frames: OracleFrame[] = [];
   let payload: Uint8Array[] = [];
   for (const chunk of chunks) {
