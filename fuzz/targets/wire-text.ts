@@ -6,7 +6,7 @@ import {
   type CastCode,
 } from '../../src/wire/asciicast/event.ts';
 import { encodeCastHeader, hasReversedResize, parseCastHeader } from '../../src/wire/asciicast/header.ts';
-import { decodeBase64, encodeBase64 } from '../../src/wire/base64.ts';
+import { decodeBase64 } from '../../src/wire/base64.ts';
 import { encodeJson, parseJson } from '../../src/wire/json-value.ts';
 import { encodeAnnotation, parseAnnotation } from '../../src/wire/recorder-api/annotation.ts';
 import { parseSubprotocol, splitProtocolLines } from '../../src/wire/remotecommand/channel.ts';
@@ -158,11 +158,11 @@ const base64: FuzzTarget = {
   words: ['=', '==', '+', '/', 'AAAA'],
   seeds: [utf8('aGVsbG8='), utf8('AA=='), utf8('AAAA'), utf8('')],
   run(input) {
-    ensureEqual([...decodeBase64(encodeBase64(input))], [...input], 'bytes do not survive being written');
-    ensureEqual(encodeBase64(input), Buffer.from(input).toString('base64'), 'not what Node writes');
-    const { value, refused } = attempt(() => decodeBase64(input), wireRefusal);
+    const written = Buffer.from(input).toString('base64');
+    ensureEqual([...decodeBase64(written)], [...input], 'bytes do not survive being written');
+    const { value, refused } = attempt(() => decodeBase64(latin1Of(input)), wireRefusal);
     if (refused !== undefined) return refused;
-    ensureEqual(encodeBase64(value), latin1Of(input), 'two spellings of one value');
+    ensureEqual(Buffer.from(value).toString('base64'), latin1Of(input), 'two spellings of one value');
     return 'read';
   },
 };

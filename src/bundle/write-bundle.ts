@@ -1,5 +1,4 @@
 /** Writes a recording as one HTML file (`bundle-format`), with one piece in memory at a time. */
-import { encodeBase64 } from '../wire/base64.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import {
   BUNDLE_MARK,
@@ -49,7 +48,7 @@ export async function* writeBundle(sources: BundleSources, options: BundleOption
     let number = 0;
     for await (const piece of inPieces(chunks)) {
       bytes += piece.length;
-      const packed = encodeBase64(await gzip(piece));
+      const packed = (await gzip(piece)).toBase64();
       yield `<script type="text/plain" data-file="${name}" data-piece="${number}">${packed}</script>\n`;
       number += 1;
       if (name === 'cast') onProgress(Math.min(1, bytes / Math.max(1, recording.bytes)));

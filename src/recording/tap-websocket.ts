@@ -387,7 +387,7 @@ function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array 
     rest = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     if (whole === 0) return EMPTY;
     if (padded) throw violation('base64 has data after its padding');
-    const data = decodeBase64(all.subarray(0, whole));
+    const data = decodeBase64(Buffer.from(all.buffer, all.byteOffset, whole).toString('latin1'));
     padded = data.length < (whole / 4) * 3;
     return data;
   };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decodeBase64, encodeBase64, encodeBase64Bytes } from '../../src/wire/base64.ts';
+import { decodeBase64 } from '../../src/wire/base64.ts';
 import { list, thrownBy, utf8 } from './bytes.ts';
 
 describe('base64', () => {
@@ -12,19 +12,15 @@ describe('base64', () => {
     ['foob', 'Zm9vYg=='],
     ['fooba', 'Zm9vYmE='],
     ['foobar', 'Zm9vYmFy'],
-  ])('encodes and decodes the test vector %j of RFC 4648', (plain, encoded) => {
-    expect(encodeBase64(utf8(plain))).toBe(encoded);
+  ])('decodes the test vector %j of RFC 4648', (plain, encoded) => {
     expect(list(decodeBase64(encoded))).toEqual(list(utf8(plain)));
   });
 
-  it('says what Node says, of text and of bytes', () => {
+  it('decodes what Node encodes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 100 }), (bytes) => {
         const text = Buffer.from(bytes).toString('base64');
-        expect(encodeBase64(bytes)).toBe(text);
-        expect(list(encodeBase64Bytes(bytes))).toEqual(list(utf8(text)));
         expect(list(decodeBase64(text))).toEqual(list(bytes));
-        expect(list(decodeBase64(utf8(text)))).toEqual(list(bytes));
       }),
     );
   });

@@ -3,7 +3,6 @@
  * clients of the reference, the encoder writes the same keys in the same order and omits the same empty
  * values. Keys in `kubernetes` are Go field names.
  */
-import { encodeBase64 } from '../base64.ts';
 import { encodeJson, type JsonObject } from '../json-value.ts';
 
 /**
@@ -81,7 +80,7 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
     request: {
       method: request.method,
       path: request.path,
-      body: encodeBase64(request.body),
+      body: request.body.toBase64(),
       ...(event.bodyTruncatedFromBytes === undefined
         ? {}
         : { bodyTruncatedFrom: event.bodyTruncatedFromBytes }),

@@ -6,7 +6,6 @@
  * In a fragmented message, only the first frame has the channel byte.
  */
 import { encodeWebSocketFrame, OPCODE } from '../websocket/frame.ts';
-import { encodeBase64Bytes } from '../base64.ts';
 import { WireError } from '../wire-error.ts';
 
 /** `close` exists since v5. Its data is the number of the channel that the sender has closed. */
@@ -61,11 +60,7 @@ export function encodeBase64Message({ channel, data }: ChannelMessage): Uint8Arr
   if (!Number.isInteger(channel) || channel < 0 || channel > 9) {
     throw new WireError('malformed', 'a base64 message begins with a digit');
   }
-  const encoded = encodeBase64Bytes(data);
-  const message = new Uint8Array(1 + encoded.length);
-  message[0] = 0x30 + channel;
-  message.set(encoded, 1);
-  return message;
+  return new TextEncoder().encode(`${channel}${data.toBase64()}`);
 }
 
 /** Returns a message of the server as one WebSocket frame. @throws WireError as `encodeBase64Message` */
