@@ -25,7 +25,7 @@ export interface ApiAnswer {
 
 export interface ApiClient {
   get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
-  /** @param as user to impersonate; default: no impersonation */
+  /** @param as identity that the request impersonates; default: none */
   post(path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer>;
 }
 

@@ -8,7 +8,7 @@ import { failed, ok, once, warning, type Check, type CheckVerdict } from './chec
 import { clockVerdict } from './clock-check.ts';
 
 export interface ApiServerFacts {
-  /** Reads address and credentials of the API server, from the kubeconfig or the pod's ServiceAccount. */
+  /** Reads the address and the credentials of the API server from the kubeconfig or from the pod's ServiceAccount. */
   readonly open: () => Promise<ApiServer>;
   readonly unixMs: () => number;
   /** Prefix of every path. Default: none. */
@@ -68,7 +68,10 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
   return { client, checks };
 }
 
-/** User of the review with request headers, because the gateway then has no account of its own. */
+/**
+ * User in the review if the gateway authenticates callers to the API server with `X-Remote-*` headers. The gateway then
+ * has no account of its own.
+ */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 
 function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer> {

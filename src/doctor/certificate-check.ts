@@ -1,4 +1,8 @@
-/** Checks the certificate that clients will see, its names and its expiry. Never creates or renews a certificate. */
+/**
+ * Checks the certificate that clients will see, its names and its expiry. Never creates or renews a self-signed
+ * certificate. For a Tailscale certificate, the check sends a request to tailscaled, which may then issue or renew the
+ * certificate.
+ */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { X509Certificate } from 'node:crypto';

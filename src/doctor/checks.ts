@@ -12,7 +12,10 @@ export type CheckVerdict =
   | { readonly status: 'warning' | 'failed'; readonly summary: string; readonly remedy: string };
 
 export interface Check {
-  /** Id of the check in `--json` and in `needs` of other checks. It must not change. */
+  /**
+   * Id of the check in the output of `--json` and in `needs` of other checks. Scripts use this id, so it must not
+   * change.
+   */
   readonly id: string;
   readonly title: string;
   /** Ids of earlier checks. If one of these checks fails, this check is skipped. */
@@ -69,7 +72,8 @@ async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> 
     return await Promise.race([check.run(either), expired.promise]);
   } catch (error) {
     signal.throwIfAborted();
-    // Only the detail is shown, because the general sentence of an error code would repeat the title of the check.
+    // The result shows only the detail of the error, because the general message of the error code would repeat the
+    // title of the check.
     const detail = error instanceof TailcastError ? error.detail : undefined;
     return failed(detail ?? errorText(error), check.remedy);
   } finally {

@@ -145,7 +145,7 @@ function grantsVerdict(
         `none of ${grants.length} nodes has a grant for this cluster: all callers are refused`,
         `add a grant with "clusters": ["${cluster}"]: see docs/clusters.md`,
       );
-    // The gateway impersonates callers without grants with their own user name and no groups. RBAC rules may name
+    // For callers without grants, the gateway impersonates their own user names without groups. RBAC rules may name
     // these users, so this is only a warning.
     return warning(
       `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,

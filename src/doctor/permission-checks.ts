@@ -15,7 +15,7 @@ export interface PermissionFacts {
   readonly podName?: string | undefined;
 }
 
-/** Returns the dangerous rights among the rules of an account. */
+/** Dangerous rights that the gateway's account must not have. */
 const DANGEROUS: readonly Access[] = [
   { verb: '*', group: '*', resource: '*' },
   { verb: 'get', group: '', resource: 'secrets' },

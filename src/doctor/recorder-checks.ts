@@ -104,8 +104,8 @@ async function probeNode(
 }
 
 /**
- * True if an HTTP/1.1 server at the address accepts requests, because the gateway then uploads with the protocol v1.
- * `POST /record` is not tested, because it would create a recording.
+ * Returns true if an HTTP/1.1 server at the address accepts requests. The gateway uploads to such a server with the
+ * protocol v1. `POST /record` is not tested, because it would create a recording.
  */
 async function speaksV1(facts: RecorderFacts, address: string, signal: AbortSignal): Promise<boolean> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);

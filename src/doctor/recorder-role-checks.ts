@@ -5,7 +5,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Returns a check that nodes with these tags or stable node IDs exist. They may upload. */
+/** Returns a check that nodes exist for these tags or stable node IDs of uploaders. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',

@@ -23,7 +23,7 @@ interface Loaded {
   readonly certificate: LoadedCertificate;
 }
 
-/** Creates the selection, which contains no certificates before the first `use`. */
+/** Creates an empty selection. `use` adds the certificates. */
 export function createTableCertificates(): TableCertificates {
   let loaded: readonly Loaded[] = [];
   let known = new Map<string, LoadedCertificate>();

@@ -32,7 +32,10 @@ export interface RequestFacts {
   readonly identity: Identity;
 }
 
-/** Returns the headers for a Service, without framing. Identity headers that the client has sent are removed. */
+/**
+ * Returns the headers for a Service, without the headers that describe the length of the body. Identity headers that
+ * the client has sent are removed.
+ */
 export function fieldsForService({ raw, authority, secure, peer, identity }: RequestFacts): FieldList {
   const trailers = /\btrailers\b/i.test(objectOf(raw)['te'] ?? '') ? ['te', 'trailers'] : [];
   const own = endToEnd(raw).filter(([name]) => !isOurs(name));

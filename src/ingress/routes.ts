@@ -80,8 +80,8 @@ function secureEntry(table: IngressTable, host: string): TableHost | Refused {
 }
 
 /**
- * Returns the routes of a host for plain HTTP. `plain` in the table determines them. Without `plain`, HTTPS hosts are
- * redirected or refused, and other hosts are served if a rule names them.
+ * Returns the routes of a host for plain HTTP. If the table has the field `plain`, this field determines the routes.
+ * Without `plain`, HTTPS hosts are redirected or refused, and other hosts are served if a rule names them.
  */
 function plainEntry(
   table: IngressTable,
@@ -105,7 +105,7 @@ function answerOf(upstream: string | undefined, secure: boolean, location: strin
   if (upstream === REFUSED) return refused(500, 'this backend is not available');
   const status = redirectStatusOf(upstream);
   if (status === undefined) return { kind: 'found', upstream };
-  // A redirect to HTTPS would send an HTTPS request to its own URL.
+  // For an HTTPS request, a redirect to HTTPS would point to the URL of the request itself.
   return secure ? NOTHING : { kind: 'redirect', location, status };
 }
 

@@ -47,17 +47,17 @@ export interface IngressServerOptions {
   readonly log: Logger;
   /**
    * Maximum in-flight requests, including upgraded connections. Further requests get 503. One address may use at most
-   * half of the requests that other addresses leave free.
+   * half of the request slots that other addresses leave free.
    */
   readonly maxRequests?: number;
   /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
   /**
-   * Maximum time between two parts of a request body, in milliseconds. Not limited after the response has started, and
-   * for gRPC calls.
+   * Maximum time between two parts of a request body, in milliseconds. There is no limit for gRPC calls, or after the
+   * response has started.
    */
   readonly bodyStallMs?: number;
-  /** Maximum number of connections, shared by address in the same way as `maxRequests`. */
+  /** Maximum number of connections. The limit for one address follows the rule of `maxRequests`. */
   readonly maxConnections?: number;
   /** Time for a client to read an error response or a redirect, in milliseconds. The server then closes the request. */
   readonly refusalMs?: number;
@@ -242,7 +242,7 @@ class Serving implements IngressServer {
       refuseWith(response, ...identityFailure(error));
     });
     if (caller === undefined) return disconnected.aborted ? 'broken' : 'refused';
-    // A closed response emits no further `close` event, which would release the slot.
+    // A response that is already closed emits no further `close` event, so the caller's slot would stay taken.
     if (disconnected.aborted) return 'broken';
     const leave = this.#enter(caller.identity);
     if (leave === undefined) {

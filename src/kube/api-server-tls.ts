@@ -18,7 +18,7 @@ export interface ApiServerTls {
   readonly rejectUnauthorized: boolean;
 }
 
-/** Bundles of all public CAs have about 250 KB. */
+/** Maximum size of a PEM text, in bytes. A bundle of all public CAs has about 250 KB. */
 const MAX_PEM_BYTES = 4 * 1024 * 1024;
 
 export type ClientCertificate = Pick<ApiServerTls, 'cert' | 'key'>;
@@ -42,7 +42,7 @@ export interface FollowedTls {
 }
 
 /**
- * Resolves after all sources have been read. The caller requests each further read.
+ * Resolves after all sources have been read. Afterwards, the sources are read again only when the caller requests this.
  *
  * @param about.where name of the source in errors
  * @param about.onUnusable called once for each new version of a source that is invalid

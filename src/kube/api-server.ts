@@ -1,4 +1,4 @@
-/** Address and credentials of the API server, from a kubeconfig or from inside a pod. */
+/** Address and credentials of the API server, from a kubeconfig or from the ServiceAccount of a pod. */
 import { isIP, type LookupFunction } from 'node:net';
 import { TailcastError } from '../errors.ts';
 import {
@@ -96,7 +96,7 @@ const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost'
 export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
- * Reads all files and the first credentials, so that errors appear at the start.
+ * Reads all files and the first credentials, so that errors appear at startup.
  *
  * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */

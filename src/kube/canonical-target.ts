@@ -32,9 +32,12 @@ export interface Target {
 /** Decoded name-value pairs of a query string, in order, with repeated names. */
 export type TargetQuery = readonly (readonly [name: string, value: string])[];
 
-/** Maximum length of path and query together. The limit for the target with all headers has the same value. */
+/**
+ * Maximum length of path and query together, in characters. The limit for the target together with all headers has the
+ * same value.
+ */
 export const MAX_TARGET_LENGTH = 256 * 1024;
-/** Maximum length of the path. */
+/** Maximum length of the path, in characters. */
 export const MAX_PATH_LENGTH = 16 * 1024;
 /**
  * Maximum number of pairs in the query. Go returns no pairs at all if there are more than 10,000, so the limit must be
@@ -171,7 +174,7 @@ function checkAppPart(rawRest: string): string {
   return rest;
 }
 
-/** Maximum number of percent-encoded bytes in an app part. */
+/** Maximum number of decoding rounds. A text that is still encoded after these rounds is refused. */
 const MAX_DECODINGS = 4;
 const ENCODED_SEPARATOR_OR_DOT = /%(?:25|2e|2f|5c|3b)/gi;
 
@@ -193,8 +196,8 @@ function climbs(decoded: string): boolean {
 }
 
 /**
- * Decodes percent-encoding once. Decodes a segment. Rejects invalid escapes, invalid UTF-8 including overlong forms,
- * and control characters.
+ * Decodes percent-encoding once. Rejects invalid escapes, invalid UTF-8 including overlong forms, and control
+ * characters.
  */
 function decodeOnce(raw: string): string {
   let decoded: string;

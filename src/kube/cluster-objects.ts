@@ -207,7 +207,10 @@ const FOREIGN = blockListOf(
   '2002::/16',
 );
 
-/** True for addresses and names of this machine and its link, and for addresses that may lead to them. */
+/**
+ * True for addresses and names of this machine, for link-local addresses, and for addresses that may lead to one of
+ * these.
+ */
 export function isForeignHost(host: string): boolean {
   const family = isIP(host);
   if (family !== 0) return isLocalAddress(host) || FOREIGN.check(host, family === 4 ? 'ipv4' : 'ipv6');

@@ -1,6 +1,6 @@
 /**
- * Classifies requests that can carry a session. An upgrade that this list does not contain is classified as
- * `opaqueUpgrade` and never as "plain", so an incomplete list is safe.
+ * Classifies requests that can carry a session. An upgrade that matches no other class is classified as `opaqueUpgrade`
+ * and never as `plain`, so unknown upgrades are not treated as harmless.
  */
 import { TailcastError } from '../errors.ts';
 import type { RequestInfo } from './request-info.ts';
@@ -50,7 +50,7 @@ export type RequestClass =
 
 /**
  * @param request.upgrade true if the client requests any upgrade
- * @throws TailcastError `POLICY_REFUSED` for the `/api/v1/proxy/…` form, which Kubernetes removed
+ * @throws TailcastError `POLICY_REFUSED` for a path of the form `/api/v1/proxy/…`, which Kubernetes no longer supports
  */
 export function classifyRequest(info: RequestInfo, request: { readonly upgrade: boolean }): RequestClass {
   if (!info.isResourceRequest) {

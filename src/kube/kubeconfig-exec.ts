@@ -11,7 +11,10 @@ import { pathInKubeconfig, type KubeconfigCluster, type KubeconfigExec } from '.
 
 export interface ExecCredentialOptions {
   readonly spec: KubeconfigExec;
-  /** Path of the kubeconfig that contains the spec. Relative paths of commands are relative to it. */
+  /**
+   * Path of the kubeconfig that contains the spec. Relative paths of commands are relative to the directory of this
+   * file.
+   */
   readonly file: string;
   readonly userName: string;
   /** Returns the cluster information for plugins with `provideClusterInfo`; called before each run. */

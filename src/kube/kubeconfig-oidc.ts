@@ -16,8 +16,8 @@ export interface OidcCredentialOptions {
   /** `auth-provider.config` of the user. */
   readonly config: Readonly<Record<string, string>>;
   /**
-   * Path of the kubeconfig that contains the user. Relative paths are relative to it, and new tokens are written to
-   * it.
+   * Path of the kubeconfig that contains the user. Relative paths are relative to its directory, and new tokens are
+   * written to the file.
    */
   readonly file: string;
   readonly userName: string;
@@ -32,7 +32,7 @@ const THREAD = new URL(
   import.meta.url,
 );
 const TIMEOUT_MS = 30_000;
-/** A refresh takes about 0.5 s of CPU. */
+/** Minimum time between two refreshes, in milliseconds. A refresh takes about 0.5 s of CPU time. */
 const MIN_INTERVAL_MS = 10_000;
 /** Memory limits of the thread. An endless response from a provider then terminates the thread, but not the process. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb: 32 };

@@ -15,7 +15,7 @@ export interface KubeconfigEntry {
   readonly name: string;
   /** `https://…` */
   readonly server: string;
-  /** PEM of the CA of the server's certificate; undefined if the OS trusts it. */
+  /** PEM of the CA that issued the server's certificate; undefined if the OS trusts this CA. */
   readonly caPem?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly userName: string;

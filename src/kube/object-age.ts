@@ -1,6 +1,6 @@
 /** The order in which Kubernetes objects get a name or address that several of them claim. Pure. */
 
-/** The parts of an object's metadata that decide its place. */
+/** The parts of an object's metadata that determine its position in the order. */
 interface Aged {
   readonly metadata: {
     readonly creationTimestamp?: string | undefined;

@@ -32,7 +32,7 @@ export interface RequestInfo {
   readonly name: string;
   /** Resource, name, subresource and further segments. */
   readonly parts: readonly string[];
-  /** First value as received. Set only for list, watch and deletecollection. */
+  /** First value of the query parameter, as received. Set only for list, watch and deletecollection. */
   readonly fieldSelector: string;
   readonly labelSelector: string;
 }
@@ -118,7 +118,7 @@ function resourceRequest(
   const found = { ...NON_RESOURCE, isResourceRequest: true, path, apiPrefix, apiGroup, apiVersion };
   const first = segments[start] ?? '';
   const verbInPath = PATH_VERBS.has(first);
-  // Kubernetes responds to such a request with 500.
+  // Kubernetes responds with 500 to a request whose path ends after the verb.
   if (verbInPath && segments.length < start + 2) return { ...found, verb: method.toLowerCase() };
   const { namespace, parts } = splitNamespace(segments.slice(verbInPath ? start + 1 : start));
   const [resource = '', nameInPath = '', third = ''] = parts;
@@ -181,7 +181,8 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
 
 function watches(query: TargetQuery): boolean {
   if (queryFlag(query, 'watch')) return true;
-  // NOTE: if the list options are invalid, Kubernetes uses a fallback in which fewer letters are equivalent.
+  // NOTE: if the list options are invalid, Kubernetes compares this value with `strings.ToLower` instead of
+  // `strings.EqualFold`. Only `EqualFold` treats the long s (ſ) as s.
   const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
   return text !== 'false' && text !== '0' && decodeListOptions(query) === undefined;
 }

@@ -1,6 +1,6 @@
 /**
  * Parts of field and label selectors that RequestInfo needs. The field selector `metadata.name=x` determines the name
- * of the object if it and the label selector are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
+ * of the object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
  */
 
 /** One requirement of a field selector. Commas separate requirements. */

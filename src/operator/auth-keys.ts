@@ -19,7 +19,7 @@ export interface TailnetNodeEntry {
   readonly id: string;
   readonly name: string;
   readonly tags: readonly string[];
-  /** Public half, `mkey:<hex>`; empty if the server does not report it. */
+  /** Public half of the machine key, `mkey:<hex>`; empty if the server does not report the key. */
   readonly machineKey: string;
 }
 
@@ -64,7 +64,7 @@ export interface TailnetControl {
     wanted: {
       readonly tags: readonly string[];
       readonly lifetimeMs: number;
-      /** Text in the server's list of keys, for users: letters, digits, spaces, hyphens. */
+      /** Description of the key in the server's list of keys, for users. Only letters, digits, spaces and hyphens. */
       readonly description: string;
     },
     signal: AbortSignal,

@@ -91,8 +91,8 @@ function clusterSecrets(namespace: string): readonly Watched[] {
 }
 
 /**
- * Controller of the Services of all namespaces. Services that need no proxy are filtered from the cache, without
- * requests.
+ * Controller of the Services of all namespaces. It skips Services that need no proxy. For this decision, it reads only
+ * the cached objects and sends no requests.
  */
 export function serviceController(
   reconciler: Reconciler,
@@ -138,7 +138,7 @@ export function ingressController(
   };
 }
 
-/** Gateways of all classes. The reconciler reads the class. */
+/** Controller of the Gateways of all classes. The reconciler checks the class. */
 export function gatewayController(
   reconciler: Reconciler,
   { namespace, defaultClass }: WatchChoices,
@@ -176,7 +176,7 @@ export function gatewayClassController(reconciler: Reconciler): ControllerSpec {
   return { reconciler, resources: { ...GATEWAY_CLASSES, names }, others: [], resync: false };
 }
 
-/** The nodes of ProxyGroups of type egress. */
+/** Controller of the nodes of ProxyGroups of type egress. */
 export function egressNodesController(
   reconciler: Reconciler,
   { namespace, defaultClass }: WatchChoices,
@@ -192,7 +192,7 @@ export function egressNodesController(
   };
 }
 
-/** The Services of egress groups, by the name of the group. */
+/** Controller of the Services of egress groups. Its keys are the names of groups. */
 export function egressServicesController(reconciler: Reconciler, namespace: string): ControllerSpec {
   const fronts = { namespace, labelSelector: frontSelector(), names: labelled(FRONT_LABELS.group) };
   const pods = { namespace, labelSelector: typeSelector('proxygroup'), names: parentName };
@@ -226,7 +226,7 @@ export function ingressGroupController(
   }: WatchChoices & {
     readonly services: boolean;
     readonly ingresses: boolean;
-    /** True if the operator's own control server has Tailscale Services. */
+    /** True if the operator's own control server supports Tailscale Services. */
     readonly tailnetServices: boolean;
   },
 ): ControllerSpec {
@@ -263,8 +263,8 @@ export function ingressGroupController(
         ],
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
-      // Endpoints matter only for Tailscale Services: if no endpoint is ready here, another cluster can serve the
-      // callers.
+      // Endpoints matter only for Tailscale Services: if no endpoint in this cluster is ready, another cluster can
+      // serve the callers.
       ...(services && tailnetServices
         ? [
             {

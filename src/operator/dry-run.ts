@@ -7,7 +7,9 @@ import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts
 
 type Print = (text: string) => void;
 
-/** Reads are real. Applied objects are printed as YAML documents, without the data of Secrets. */
+/**
+ * Read requests are sent to the API server. Applied objects are printed as YAML documents, without the data of Secrets.
+ */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {
     get: (kind, reference, signal) => client.get(kind, reference, signal),

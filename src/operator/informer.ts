@@ -40,7 +40,7 @@ export interface Informer {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Maximum lifetime of a watch at the server. The client closes it 30 s later. */
+/** Maximum lifetime of a watch at the server. If the server does not end the watch, the client closes it 30 s later. */
 const WATCH_SECONDS = 300;
 const CUT_AFTER_MS = 30_000;
 const UNKNOWN_KIND = 'the API server does not know this kind; the operator retries';

@@ -187,7 +187,7 @@ export function labelValue(name: string): string {
   return shortened(name, MAX_LABEL);
 }
 
-/** Kubernetes' rule for the values of labels. */
+/** True if Kubernetes accepts the text as the value of a label. */
 export function isLabelValue(value: string): boolean {
   return (
     value === '' || (value.length <= MAX_LABEL && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(value))

@@ -39,7 +39,7 @@ export const leaseSchema = z.object({
     .prefault({}),
 });
 
-/** Content of the Lease, and the local time at which it was first seen. */
+/** Content of the Lease, and the local time at which this content was first seen. */
 interface Sighting {
   readonly record: string;
   readonly seenAtMs: number;

@@ -1,6 +1,6 @@
 /**
- * The objects that the operator watches, with indexes. Reconcilers read them here instead of listing the cluster in
- * each pass. Controllers that watch the same objects share one watch and one copy.
+ * The objects that the operator watches, with indexes. Reconcilers read the objects from this cache instead of listing
+ * them from the API server in each pass. Controllers that watch the same objects share one watch and one copy.
  */
 import { pause } from '../async/pause.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -36,7 +36,7 @@ export interface CachedObjects {
 export interface ObjectCache {
   /**
    * Returns a view of the selected objects. Selections without a watch are listed from the API server. The objects may
-   * be some milliseconds old: read an object from the API server before a write that depends on its current content.
+   * be a few milliseconds old: read an object from the API server before a write that depends on its current content.
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */

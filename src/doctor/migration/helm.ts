@@ -37,7 +37,7 @@ const releaseSchema = z.object({
   config: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** A Helm release of the reference operator. */
+/** A Helm release of Tailscale's operator. */
 export interface HelmRelease {
   readonly name: string;
   readonly version: string;

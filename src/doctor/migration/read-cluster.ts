@@ -1,4 +1,4 @@
-/** Reads the objects of the reference operator from a cluster. Changes nothing. */
+/** Reads the objects of Tailscale's operator (*the reference*) from a cluster. Changes nothing. */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { ClusterConnection } from '../../operator/cluster-connection.ts';

@@ -1,4 +1,7 @@
-/** Verdicts of `tailcast migrate check` about objects, grants and Helm values of the reference. Pure. */
+/**
+ * Verdicts of `tailcast migrate check` about objects, grants and Helm values of Tailscale's operator (*the reference*).
+ * Pure.
+ */
 
 /**
  * - `unchanged`: tailcast reads the object without changes

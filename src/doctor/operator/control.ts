@@ -12,7 +12,7 @@ export interface ControlFacts {
   readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
 }
 
-/** Lifetime of the test key. It is long enough to revoke the key before it expires. */
+/** Lifetime of the test key. The check needs less time to revoke the key. */
 const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 

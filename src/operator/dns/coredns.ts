@@ -24,7 +24,8 @@ export async function settleCoreDns(
   const wanted = stub === undefined ? '' : (annotations[DNS_ANNOTATIONS.coreDns] ?? '');
   const written = annotations[DNS_ANNOTATIONS.written] ?? '';
   if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub, signal);
-  // First stores the name of the ConfigMap in the DNSConfig, so that the operator can undo the change after a crash.
+  // The name of the ConfigMap is stored in the DNSConfig before the change, so that the operator can undo the change
+  // after a crash.
   if (written !== wanted) {
     const others = finalizers.filter((one) => one !== FINALIZER);
     const body = {

@@ -1,4 +1,4 @@
-/** The objects of the nameserver, with the reference's names. Pure. */
+/** The objects of the nameserver, with the same names as in the reference (Tailscale's operator). Pure. */
 import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
 import { labelSelector, type SpecOptions } from '../workload/workload.ts';

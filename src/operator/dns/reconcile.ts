@@ -127,7 +127,7 @@ async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise
   return there.toSorted(olderFirst)[0]?.metadata.name;
 }
 
-/** Reads from the API server the objects that the operator has created for Services. */
+/** Lists the objects that the operator has created for Services. */
 async function listServices(
   { client, options }: ReconcilerDeps,
   signal: AbortSignal,

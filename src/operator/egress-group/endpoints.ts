@@ -89,16 +89,16 @@ export interface Serving {
 }
 
 /**
- * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all of
- * these pods forward. A new port therefore appears when the last pod forwards it. Until then, only the existing ports
- * are available.
+ * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all
+ * accepting pods forward. A new port therefore appears when the last pod forwards it. Until then, only the existing
+ * ports are available.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
   const deciding = taking.filter(({ pod }) => !pod.going);
-  // Terminating pods are used only if no other pod accepts connections.
+  // Terminating pods determine the ports only if no other pod accepts connections.
   const common = (deciding.length > 0 ? deciding : taking).map(
     ({ rules }) => new Set(rules.map((rule) => rule.matchPort)),
   );
@@ -114,8 +114,8 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
 }
 
 /**
- * Returns one slice for each address family of the Service. Terminating pods are used only if no other pod accepts
- * connections.
+ * Returns one slice for each address family of the Service. Terminating pods are listed as not ready, so Kubernetes
+ * uses them only if no other pod accepts connections.
  */
 export function slicesOf(
   front: ServiceFront,
@@ -169,9 +169,9 @@ export function slicesOf(
 }
 
 /**
- * True if a pod has taken over, so that the roll-out may replace the next pod. The pod must have applied the rules of
- * every Service, and must be in the EndpointSlices of all Services that it can serve. A target that cannot be resolved
- * does not delay the roll-out.
+ * True if a pod has taken over, so that the roll-out may replace the next pod: the pod has applied the rules of every
+ * Service. A target that cannot be resolved does not delay the roll-out. Call this function only after the pod is in
+ * the EndpointSlices of all Services that it can serve.
  */
 export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (

@@ -9,12 +9,12 @@ import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/classify.ts';
 
-/** Labels of fronts in addition to the common ones; equal to the reference's. */
+/** Labels of fronts in addition to the common labels. The reference (Tailscale's operator) uses the same labels. */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations of a front with the target. Users set other annotations: the operator would create a proxy for a front
- * with those.
+ * Annotations in which a front stores its target. They differ from the annotations that users set, because the operator
+ * would create a proxy for a front with the user's annotations.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
@@ -101,7 +101,7 @@ export function keyOf({
   return `${namespace ?? ''}.${name}`;
 }
 
-/** @returns undefined without the labels of a Service */
+/** @returns undefined if the object lacks the labels that name a Service */
 export function readFront(object: KubeObject): ServiceFront | undefined {
   const parent = parentOf(object);
   if (parent === undefined) return undefined;
@@ -134,7 +134,7 @@ export function problemOfPorts({ spec }: Member): string | undefined {
 }
 
 /**
- * Assigns a node port to every port of a Service. Existing ports stay, even after a change of the name.
+ * Assigns a node port to every port of a Service. A port keeps its node port, even if the name of the port changes.
  *
  * @param taken node ports of other Services of the group
  * @returns undefined if the group has no free ports

@@ -16,7 +16,7 @@ export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', messa
   };
 }
 
-/** @param target name or address of its target */
+/** @param target name or address of the member's target */
 export function memberVerdictsOf(
   group: string,
   target: string,

@@ -173,13 +173,13 @@ async function deploy(
     throwFirst(failure);
     return nextMs;
   }
-  // The API server refuses one route. The Gateway stays programmed for the others.
+  // The API server refused the status of a route. The Gateway keeps serving the other routes.
   return Math.min(nextMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS);
 }
 
 /**
- * Tailcast's ingress server reports readiness with its readiness probe. For tailscaled, the state Secret of the node
- * shows whether the configuration has been applied.
+ * Returns true if the node serves the planned configuration. Tailcast's ingress server shows this with its readiness
+ * probe. For tailscaled, the state Secret of the node shows whether tailscaled has applied the configuration.
  */
 function servesOf(
   { server, config }: GatewayPlan,

@@ -184,7 +184,7 @@ export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly stri
   ];
 }
 
-/** Returns the backends of a route that are Services in the route's own namespace. */
+/** Returns the names of the Services in the route's own namespace that the route uses as backends. */
 export function routeBackends({ spec }: HttpRoute): readonly string[] {
   return [...new Set(spec.rules.flatMap(({ backendRefs }) => backendRefs.map(({ name }) => name)))];
 }

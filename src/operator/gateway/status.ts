@@ -14,7 +14,7 @@ import {
   type HttpRoute,
 } from './resource.ts';
 
-/** Written format. */
+/** Status of a Gateway, in the format that the operator writes. */
 interface GatewayStatus {
   readonly conditions: readonly Condition[];
   readonly addresses: Gateway['status']['addresses'];

@@ -134,7 +134,7 @@ async function accept(
       refused.set(member, tooLarge);
       return;
     }
-    // If a request fails, a member that the group serves already stays.
+    // If a request fails, a member that the group already serves is still served.
     let isAccepted = allocations.get(member.key)?.hostname === member.hostname;
     try {
       const claim = claimOf(member, input.tailnet);

@@ -31,7 +31,7 @@ export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }
 
-/** True if the ConfigMap contains the allocations of some group. */
+/** True if the ConfigMap contains the allocations of a group. */
 export function isAllocations({ metadata }: KubeObject): boolean {
   return metadata.name.endsWith(SUFFIX);
 }

@@ -33,9 +33,9 @@ interface Common {
   readonly key: string;
   readonly kind: ResourceKind;
   readonly finalizer: string;
-  /** Name of its group; empty for none. */
+  /** Name of the member's group; empty for none. */
   readonly group: string;
-  /** True if it requests exposure through a group. */
+  /** True if the member requests exposure through a group. */
   readonly isRequested: boolean;
   /** First label of the member's name in the tailnet. */
   readonly hostname: string;

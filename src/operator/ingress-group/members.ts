@@ -80,7 +80,7 @@ export async function releaseStrays(
 /**
  * Clears the status of a member. Then removes the finalizer, unless another group serves the member now.
  *
- * @param grant its previous allocation
+ * @param grant previous allocation of the member
  */
 export async function releaseMember(
   deps: ReconcilerDeps,

@@ -37,11 +37,11 @@ export interface ServedMember {
   readonly member: GroupMember;
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
-  /** Its name in the tailnet; undefined until a node has joined. */
+  /** Name of the member in the tailnet; undefined until a node has joined. */
   readonly dnsName: string | undefined;
   /** Undefined for a Service. */
   readonly web: WebPlan | undefined;
-  /** True while its certificate does not exist. */
+  /** True while the member's certificate does not exist. */
   readonly isCertificatePending: boolean;
   /** True if no endpoint of the Service is ready. Callers should then reach another cluster. */
   readonly unready: boolean;
@@ -101,7 +101,7 @@ export function ruleOf(
 export interface NodeFacts {
   readonly joined: boolean;
   readonly addresses: readonly string[];
-  /** Routes and services that its current configuration advertises. */
+  /** Routes and Tailscale Services that the node's current configuration advertises. */
   readonly offer: Offer;
   /** Returns true if the current pod forwards exactly this rule. */
   readonly forwards: (name: string, rule: object) => boolean;

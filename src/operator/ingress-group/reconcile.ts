@@ -181,7 +181,7 @@ async function openGates(
   }
 }
 
-/** One entry for each replica. */
+/** Returns the node of each replica, with the reports of its current pod. */
 async function nodesOf(
   { client, options }: ReconcilerDeps,
   group: NodeGroup,

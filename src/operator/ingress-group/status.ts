@@ -12,7 +12,7 @@ export interface ExposureVerdicts {
 
 const VALID: Verdict = { ready: true, reason: 'IngressSvcValid', message: 'IngressSvcValid' };
 
-/** Returns the conditions of an invalid member. It is not served until the user changes it. */
+/** Returns the conditions of an invalid member. The group does not serve the member until the user changes it. */
 export function refusedMember(message: string): ExposureVerdicts {
   return { valid: { ready: false, reason: 'IngressSvcInvalid', message }, configured: noBackends(message) };
 }
@@ -25,7 +25,7 @@ export function groupMissing(message: string): ExposureVerdicts {
   };
 }
 
-/** @param count number of nodes that serve it */
+/** @param count number of nodes that serve the member */
 export function exposureVerdictsOf(
   count: number,
   replicas: number,

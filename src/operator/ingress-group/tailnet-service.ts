@@ -12,7 +12,7 @@ import type { GroupMember } from './member.ts';
  */
 const ANY_PORT = ['do-not-validate'];
 
-/** Returns the operator ID in the annotation of a Tailscale Service. It identifies one group of one cluster. */
+/** Returns the operator ID in the annotation of a Tailscale Service. The ID identifies one group of one cluster. */
 function ownerId(uid: string): string {
   return `tailcast-${uid}`;
 }

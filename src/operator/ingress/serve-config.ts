@@ -5,10 +5,10 @@ import type { HostRoutes, IngressProblem, Upstream } from './routes.ts';
 
 /** The node that serves an Ingress. */
 export interface ServingNode {
-  /** MagicDNS name; undefined until it has joined. */
+  /** MagicDNS name; undefined until the node has joined. */
   readonly dnsName: string | undefined;
   readonly addresses: readonly string[];
-  /** True if the control server issues a certificate for its name. */
+  /** True if the control server issues a certificate for the node's name. */
   readonly hasCertificate: boolean;
 }
 

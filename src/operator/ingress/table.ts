@@ -22,8 +22,8 @@ export interface TablePlan {
 }
 
 /**
- * Listen addresses of `tailcast ingress`, by the port that clients use. Not 127.0.0.1: a userspace tailscaled forwards
- * tailnet ports there, and a peer could send its own PROXY header.
+ * Listen addresses of `tailcast ingress`, by the port that clients use. The address is not 127.0.0.1, because a
+ * userspace tailscaled forwards tailnet ports to 127.0.0.1. A peer could then send its own PROXY header.
  */
 const LISTENERS = { '443': '127.0.0.77:8443', '80': '127.0.0.77:8080' } as const;
 /** Maximum size of the certificates of one Ingress, in bytes. A Secret has at most 1 MiB. */

@@ -4,7 +4,7 @@ import type { DesiredObject } from '../kube-object.ts';
 import type { ProxyGroupPolicySpec } from './resource.ts';
 
 const API_VERSION = 'admissionregistration.k8s.io/v1';
-/** Label of the admission policies, with the namespace that they are for. */
+/** Label of the admission policies. Its value is the namespace to which the policies apply. */
 export const POLICY_LABEL = 'tailcast.dev/proxy-group-policy';
 
 type AdmissionObject = DesiredObject & { readonly spec: object };

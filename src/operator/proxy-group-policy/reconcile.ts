@@ -5,7 +5,7 @@ import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reco
 import { admissionObjects, POLICY_LABEL, policyNames } from './admission-specs.ts';
 import { parsePolicySpec } from './resource.ts';
 
-/** Reconciles one namespace at a time: all its ProxyGroupPolicies become the same admission policies. */
+/** Each key is a namespace, because all ProxyGroupPolicies of a namespace share its admission policies. */
 export function createProxyGroupPolicyReconciler(
   deps: Pick<ReconcilerDeps, 'client' | 'leaving'>,
 ): Reconciler {

@@ -13,7 +13,7 @@ import type { NodeGroup } from '../workload/workload.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 import type { GroupVerdict } from './status.ts';
 
-/** Formats of Secrets. */
+/** Formats of the Secrets that describe clusters. */
 export const SECRET_FORMATS = ['capi', 'argocd'] as const;
 type SecretFormat = (typeof SECRET_FORMATS)[number];
 

@@ -52,7 +52,10 @@ const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
-  /** Types of ProxyGroups whose controllers are enabled. Groups of other types get a condition that says so. */
+  /**
+   * Types of ProxyGroups whose controllers are enabled. The condition of other groups reports that their type is not
+   * served.
+   */
   readonly served: readonly string[];
 }
 

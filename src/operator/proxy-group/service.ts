@@ -1,6 +1,6 @@
 /**
  * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation contains the owner of the Service
- * in the reference's format, so that no operator adopts a foreign Service. Pure.
+ * in the format of the reference (Tailscale's operator), so that no operator adopts a foreign Service. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';

@@ -9,13 +9,13 @@ import {
 } from '../workload/status.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** Types of conditions, equal to the reference's. */
+/** Types of conditions. The reference (Tailscale's operator) uses the same types. */
 const CONDITIONS = {
   valid: 'KubeAPIServerProxyValid',
   configured: 'KubeAPIServerProxyConfigured',
   available: 'ProxyGroupAvailable',
   ready: 'ProxyGroupReady',
-  /** Condition that only tailcast has, for groups with the annotation. */
+  /** Condition that only tailcast has, for groups with the annotation for additional clusters. */
   clusters: 'KubeAPIServerProxyClusters',
 } as const;
 
@@ -82,7 +82,7 @@ export interface Seen {
   readonly replicas: number;
   /** Number of ready pods in the status of the StatefulSet. */
   readonly readyPods: number;
-  /** One per replica. */
+  /** One entry for each replica. */
   readonly nodes: readonly NodeState[];
   /** Name of the Tailscale Service; undefined if the control server does not support Tailscale Services. */
   readonly service: string | undefined;
@@ -93,7 +93,7 @@ export interface Seen {
 export interface ProxyGroupStatus {
   readonly conditions: readonly Condition[];
   readonly devices: readonly ShownDevice[];
-  /** Null removes it. */
+  /** Null removes the URL from the status. */
   readonly url: string | null;
 }
 

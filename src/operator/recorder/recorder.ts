@@ -175,8 +175,8 @@ function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchSe
 }
 
 /**
- * Returns the problem of a Recorder. Problems that the reference also detects have the reference's texts, because
- * dashboards match them.
+ * Returns the problem of a Recorder. Problems that the reference (Tailscale's operator) also detects have the same
+ * texts, because dashboards match them.
  */
 function problemOf({
   metadata,

@@ -163,8 +163,8 @@ function problemOfTarget(
 }
 
 /**
- * True for a target that the tailnet never routes. An unprivileged proxy would connect to it in its own pod or on its
- * node. Only local addresses have a zone, such as fe80::1%eth0.
+ * True for a target that the tailnet never routes. An unprivileged proxy would connect to such a target in its own pod
+ * or on its own machine. Only local addresses have a zone, such as fe80::1%eth0.
  */
 function isLocal(address: string): boolean {
   return address.includes('%') || isLocalAddress(address);

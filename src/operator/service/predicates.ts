@@ -5,7 +5,7 @@ import { FINALIZER, type KubeObject } from '../kube-object.ts';
 /** `spec.loadBalancerClass` of the operator's Services. */
 const LOAD_BALANCER_CLASS = 'tailscale';
 
-/** Annotations of a Service; the names are the reference's. */
+/** Annotations of a Service. The names are those of the reference (Tailscale's operator). */
 export const ANNOTATIONS = {
   expose: 'tailscale.com/expose',
   hostname: 'tailscale.com/hostname',
@@ -34,7 +34,7 @@ const specSchema = z.object({
 });
 
 /**
- * True if a Service requests something from the operator, or has its finalizer.
+ * True if a Service requests something from the operator, or has the operator's finalizer.
  *
  * @param servesUnclassed true if the operator serves LoadBalancer Services without a `loadBalancerClass`
  */

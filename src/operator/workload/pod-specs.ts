@@ -25,7 +25,7 @@ export interface DesiredStatefulSet extends DesiredObject {
 export const SOCKET_DIRECTORY = '/run/tailscale';
 /** Path of tailscaled's socket. */
 export const SOCKET = `${SOCKET_DIRECTORY}/sock`;
-/** User id of the reference's image, so that existing volumes stay readable. */
+/** User ID in the image of the reference (Tailscale's tsrecorder), so that existing volumes stay readable. */
 export const USER = 65_532;
 
 /** Security context of the restricted pod security standard. */

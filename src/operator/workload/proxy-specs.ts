@@ -44,8 +44,8 @@ const TABLE_VOLUME = 'ingress-table';
 /** Port of containerboot's health check and metrics. */
 export const LOCAL_PORT = 9002;
 /**
- * Minimum number of replicas whose configuration every pod mounts. Larger groups mount a multiple of this number, so
- * that scaling up to that number restarts no pod.
+ * Minimum number of replicas whose configuration every pod mounts. In larger groups, the number is rounded up to a
+ * multiple of this minimum. Scaling up to the rounded number therefore restarts no pod.
  */
 const MOUNTED_AT_LEAST = 4;
 
@@ -383,8 +383,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // A renewal order must not refer to the previous certificate, because only the ACME account of that certificate
-        // may do so.
+        // Only the ACME account of a certificate may refer to the certificate in a renewal order. With this variable,
+        // the order contains no such reference.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });

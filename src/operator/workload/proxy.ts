@@ -14,7 +14,7 @@ export type ClassAnswer =
   | { readonly kind: 'found'; readonly proxyClass: ProxyClass | undefined }
   | { readonly kind: 'waits'; readonly message: string };
 
-/** Does the same as {@link classOf}, for proxies that need privileges because they forward packets. */
+/** Like {@link classOf}, for proxies that need privileges because they forward packets. */
 export async function privilegedClassOf(
   deps: Pick<ReconcilerDeps, 'client'>,
   name: string,
@@ -43,8 +43,8 @@ export async function classOf(
 
 /**
  * Returns the name of the existing objects of a parent, or undefined if it has no objects. The name must be read from
- * the cluster, because the names of the reference differ from those of tailcast. Secrets are sufficient, because they
- * are deleted after the StatefulSet.
+ * the cluster, because the names of the reference (Tailscale's operator) differ from those of tailcast. Secrets are
+ * sufficient, because they are deleted after the StatefulSet.
  *
  * @throws Error if the objects of the parent have two different names
  */

@@ -197,7 +197,10 @@ export interface ReconcilerSpec<Resource> {
   parse(object: KubeObject): Resource | undefined;
   /** @returns undefined if the operator does not handle the resource */
   managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
-  /** Returns true if the resource needs nodes. Default: always. Otherwise its nodes and the finalizer are removed. */
+  /**
+   * Returns true if the resource needs nodes. If it returns false, the nodes and the finalizer of the resource are
+   * removed. Default: true.
+   */
   needsNodes?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
   /**
    * Clears the operator's status of a resource that needs no nodes any more.
@@ -331,7 +334,7 @@ interface ConditionTarget {
   readonly status: { readonly conditions: readonly Condition[] };
 }
 
-/** Names contain no slash. */
+/** Parses `<name>` or `<namespace>/<name>`. */
 function referenceOf(name: string): ObjectReference {
   const [first = '', second] = name.split('/');
   return second === undefined ? { name: first } : { namespace: first, name: second };
@@ -359,7 +362,7 @@ export async function writeStatus(
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
-/** For resources with a single condition. Writes the condition if it has changed. */
+/** Writes the condition of a resource that has only one condition, if it has changed. */
 export async function writeCondition(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { kind, metadata, status }: ConditionTarget,

@@ -92,7 +92,7 @@ export function sameJson(left: unknown, right: unknown): boolean {
   return JSON.stringify(ordered(left)) === JSON.stringify(ordered(right));
 }
 
-/** Truncates a message to the schema's maximum of 32,768 characters. */
+/** Truncates a message to 4,096 characters. The schema of conditions permits up to 32,768 characters. */
 function clip(message: string): string {
   return message.length <= 4096 ? message : `${message.slice(0, 4095)}…`;
 }

@@ -117,12 +117,12 @@ export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
   return Object.entries(group.labels).every(([key, value]) => object.metadata.labels?.[key] === value);
 }
 
-/** Sorted and without duplicates, so that the order in a resource does not matter. */
+/** Returns the tags, sorted and without duplicates, so that their order in the resource does not matter. */
 export function tagsOf(wanted: readonly string[], defaults: readonly string[]): readonly string[] {
   return [...new Set(wanted.length > 0 ? wanted : defaults)].toSorted();
 }
 
-/** 0 … replicas − 1 */
+/** Returns the numbers from 0 to replicas − 1. */
 export function ordinals({ replicas }: NodeGroup): readonly number[] {
   return Array.from({ length: replicas }, (_, ordinal) => ordinal);
 }
@@ -259,7 +259,10 @@ export type PacketDuty = Extract<
   { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
 >;
 
-/** The same tasks without privileges: the pod forwards TCP connections of each port instead of packets. */
+/**
+ * Tasks like {@link PacketDuty}, but without privileges: the pod forwards TCP connections of each port instead of
+ * packets.
+ */
 export type ForwardDuty =
   /** From the tailnet: tailscaled forwards connections with a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
