@@ -7,7 +7,7 @@ export class BoundedMap<Value> extends Map<string, Value> {
     this.#maxSize = maxSize;
   }
 
-  /** Adds or replaces an entry. The entry is then the newest one. */
+  /** Adds or replaces an entry, and makes it the newest entry. */
   override set(key: string, value: Value): this {
     this.delete(key);
     super.set(key, value);

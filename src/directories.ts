@@ -5,8 +5,8 @@ import { dirname } from 'node:path';
 import { isSystemError } from './errors.ts';
 
 /**
- * Creates a directory and its missing parents. Node's `recursive` loops forever in file systems such as `/proc`, which
- * report ENOENT for a new entry of an existing directory.
+ * Creates a directory and its missing parents. Node's `mkdir` with `recursive` loops forever in file systems such as
+ * `/proc`, which report ENOENT for a new entry in an existing directory.
  *
  * @returns the topmost created directory; undefined if nothing was missing
  * @throws a system error
@@ -19,7 +19,7 @@ export async function makeDirectories(path: string, mode = 0o700): Promise<strin
     const isMissing = isSystemError(error, 'ENOENT');
     if (!isMissing || parent === path) throw error;
     const first = await makeDirectories(parent, mode);
-    // a second failure of the same directory is thrown
+    // if creating this directory fails again, the error is thrown
     const isNew = await makeOne(path, mode);
     return first ?? (isNew ? path : undefined);
   }

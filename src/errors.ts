@@ -15,7 +15,7 @@ export interface ErrorEntry {
   readonly message: string;
 }
 
-/** Returns the reason that Kubernetes uses for an HTTP status. */
+/** Reason that Kubernetes uses for each HTTP status. */
 const REASONS = {
   400: 'BadRequest',
   401: 'Unauthorized',
@@ -184,8 +184,8 @@ export class TailcastError extends Error {
 }
 
 /**
- * Returns the text of any thrown value, for a `detail` or a log field. For an error of the OS or of TLS, this
- * is a sentence that contains the file or address, but not the name of the errno.
+ * Returns the text of any thrown value, for a `detail` or a log field. For an error of the OS or of TLS, the text is a
+ * sentence that contains the file or address, but not the name of the errno.
  */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {
@@ -198,7 +198,10 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** Like {@link errorText}, but without the file or address. Use it if the message already contains them. */
+/**
+ * Like {@link errorText}, but without the file or address. Use this function if the message already contains the file
+ * or address.
+ */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }

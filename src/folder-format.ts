@@ -1,6 +1,6 @@
 /**
- * Format mark of a directory, stored in a file inside the directory. Without the mark, an older version of
- * tailcast could treat files of a newer version as damaged or as remains of a crash.
+ * Marks a directory with its format, which is stored in a file inside the directory. Without the mark, an older version
+ * of tailcast could treat files of a newer version as damaged or as remains of a crash.
  *
  * ```
  * /var/lib/tailcast-recorder/spool/format.json    {"kind":"spool","format":1,"version":"0.1.0"}

@@ -31,8 +31,8 @@ export interface FollowedFileOptions<Content> {
 const CHECK_EVERY_MS = 1000;
 
 /**
- * Reads the file once before it resolves. If the file is invalid, reports this and keeps the last valid
- * content.
+ * Resolves after the file has been read once. If the file is invalid, the error is logged, and the last valid content
+ * stays in use.
  */
 export async function openFollowedFile<Content>(
   options: FollowedFileOptions<Content>,

@@ -58,13 +58,13 @@ const LISTS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum length of a header, in bytes. Many clients use nghttp2, which closes the connection if a longer
- * header is decompressed.
+ * Maximum length of a header, in bytes. Many clients use nghttp2, which closes the connection after it has decompressed
+ * a longer header.
  */
 const MAX_FIELD_BYTES = 60 * 1024;
 
 /**
- * @param fields flat list of a head or a trailer section, ready for the client
+ * @param fields flat list of names and values, from the head or the trailer section of a response
  * @returns a new flat list with names in lower case
  * @throws TailcastError `UPSTREAM_BROKEN` for a header that is too long
  */

@@ -2,12 +2,14 @@
 export interface KeyedCounter {
   readonly total: number;
   usedBy(key: string): number;
-  /** Takes `places` slots, by default one. The returned function releases them once. */
+  /**
+   * Takes `places` slots, by default one. The returned function releases the slots; further calls of it have no effect.
+   */
   take(key: string, places?: number): () => void;
   /**
-   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are
-   * free. A single key therefore gets at most half of the slots, and `n` keys with high demand get
-   * `1 / (n + 1)` each. A new key always finds a free slot.
+   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are free. A
+   * single key therefore gets at most half of the slots. If `n` keys have high demand, their shares approach
+   * `1 / (n + 1)` each as slots are released. A few keys cannot take all slots, so a new key usually finds a free slot.
    */
   hasShare(key: string, capacity: number): boolean;
   /** Takes one slot, like `take`. @returns undefined if `hasShare` is false */

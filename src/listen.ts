@@ -4,7 +4,7 @@ import type { AddressInfo, ListenOptions, Server } from 'node:net';
 export interface ListenAddress {
   /** IP address or name, without brackets. */
   readonly host: string;
-  /** 0: the OS selects a free port. */
+  /** Port number. For 0, the OS selects a free port. */
   readonly port: number;
 }
 

@@ -3,9 +3,8 @@ import { readFile } from 'node:fs/promises';
 import { isSystemError } from './errors.ts';
 
 /**
- * Returns the process id and, if the OS reports it, the start time of the process. The start time is needed
- * because the OS reuses ids; in containers this happens immediately. Returns an empty text if there is no
- * such process.
+ * Returns the process id and, if the OS reports it, the start time of the process. The start time is needed because the
+ * OS reuses ids; in a container, it may reuse an id immediately. Returns an empty text if there is no such process.
  */
 export async function describeProcess(pid: number): Promise<string> {
   try {

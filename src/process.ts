@@ -11,7 +11,7 @@ const abort = new AbortController();
 const stop = (why: string): void => abort.abort(new Error(why));
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
   process.on(signal, () => stop(`stopped by ${signal}`));
-// The parent that started this process with a channel, such as `scripts/tailcast.mjs`, has exited.
+// A parent such as `scripts/tailcast.mjs` starts this process with a channel. The process stops when the parent exits.
 if (process.channel !== undefined) {
   process.on('disconnect', () => stop('its parent is gone'));
   process.channel.unref();
@@ -21,7 +21,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   else throw error;
 });
 
-/** Maximum time from the end of a program that a signal stopped to the exit of the process, in milliseconds. */
+/** After a signal, maximum time from the end of the program to the exit of the process, in milliseconds. */
 const EXIT_MS = 1000;
 
 const environment = readEnvironment();

@@ -7,8 +7,8 @@
 export const SECRET = '[secret]';
 
 /**
- * Rule that matches secrets of one form. If `shape` has a group `keep`, that text stays, and the rest of the
- * match is replaced.
+ * Rule that matches secrets of one form. If `shape` has a group `keep`, the text of the group stays, and the rest of
+ * the match is replaced.
  */
 interface Rule {
   /** Words in lower case. A line that contains none of them is not searched. */
@@ -40,7 +40,7 @@ const ASSIGNED_LITERAL = [
 const NAME = String.raw`[^\s|;&>-]\S{0,127}`;
 /** A dollar-quoted string literal of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
-/** Name of a variable or field with a secret key. */
+/** Name of a variable or field whose value is a secret key. */
 const KEY_NAME = [
   '(?:secret|private|signing|encryption|master|account|preshared|auth|client)',
   '[_-]?key(?:[_-](?:base|data))?',
@@ -48,13 +48,13 @@ const KEY_NAME = [
 /** @param secrets alternatives */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
-/** Returns a rule about an option that contains a secret and applies only after a command. */
+/** Returns a rule about an option that contains a secret. The rule applies only after a command. */
 const afterCommand = (words: readonly string[], command: RegExp, keep: string, secret: string): Rule => ({
   words,
   shape: shape(keep, secret, 'y'),
   after: { command, option: new RegExp(keep, 'g') },
 });
-/** A pipe and a command that reads a password from standard input. */
+/** Matches a pipe and a command that reads a password from standard input. */
 const READS_PASSWORD = String.raw`(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`;
 /** Returns rules about an option that contains a user, a separator and a password. */
 const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
@@ -72,9 +72,10 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
   afterCommand(words, command, String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`));
 
 /**
- * NOTE: Programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at many
- * positions of a word would read the word many times. A pattern that contains a command, its options and everything
- * between them would also do this. `test/search/secret-growth.test.ts` measures each rule with repeated text.
+ * NOTE: Recorded programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at
+ * many positions of a word would read the word many times. A pattern that contains a command, its options and
+ * everything between them would also read the line many times. `test/search/secret-growth.test.ts` measures each rule
+ * with repeated text.
  */
 export const SECRET_RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
@@ -313,7 +314,7 @@ export const SECRET_RULES: readonly Rule[] = [
   },
   {
     words: ['pass', 'pwd', 'pw=', 'pw:'],
-    // not `PWD=`, the working directory
+    // `PWD=` is excluded, because it names the working directory
     shape: shape(
       String.raw`(?:(?:_|-|\b|\b[Dd][Bb])(?:pass|PASS|Pass|pwd|pw)|_PWD)(?:["']\s{0,2}:|:|["']?=)\s{0,2}["']?`,
       ASSIGNED,
@@ -330,7 +331,10 @@ const BEGINS_ONE = new Uint8Array(0x8000);
 for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-Lines: \d/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-MAC: /;
-/** A PEM key in a word of a command. Ends at the first text that no key contains, because a command may follow. */
+/**
+ * A PEM key in a word of a command. The match ends at the first text that no key contains, because a command may
+ * follow.
+ */
 const PEM_KEY = new RegExp(
   [
     `(?:${PEM_BEGIN.source})`,
@@ -343,7 +347,7 @@ const PEM_KEY = new RegExp(
 const COMMAND_OUTPUT = /^["']?(?:\$\(|`)/;
 /**
  * Text that may run a command, because a shell may split it or an interpreter may call a function. A reference to one
- * variable is no such text.
+ * variable does not match.
  */
 const MAY_BE_COMMAND = /^(?!["']?\$(?:\w+|\{\w+\})["']?$)[^]*?[\s;|&`$(]/;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
@@ -377,7 +381,10 @@ function lastBits(text: string): number {
   return bits;
 }
 
-/** NOTE: Without the lookup table, the regular expression took 3 % of the CPU time of an index build. */
+/**
+ * Returns true if the line may contain a secret. NOTE: Without the lookup table, the regular expression took 3 % of the
+ * CPU time of an index build.
+ */
 function mayHoldOne(line: string): boolean {
   let bits = 0;
   for (let at = 0; at < line.length; at += 1) {
@@ -437,8 +444,8 @@ function replaceLine(line: string, isHidden: IsHidden): string {
 }
 
 /**
- * NOTE: Programs choose the text. A secret may contain the option of its rule again, so the command is checked
- * before the secret is read. Otherwise, each option without a command would read the rest of a word.
+ * NOTE: Recorded programs choose the text. A secret may contain the option of its rule again, so the command is checked
+ * before the secret is read. Otherwise, the rest of a word would be read again for each option without a command.
  */
 function replaceShape(text: string, { shape: secret, after }: Rule, isHidden: IsHidden): string {
   const begin = after?.option ?? secret;

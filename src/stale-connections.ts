@@ -9,9 +9,9 @@ import type { Socket } from 'node:net';
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * A request may be retried if its connection is lost within this time after it was sent, in milliseconds. Within this
- * time, the peer had probably closed the connection before the request arrived. Later, the peer may have processed the
- * request.
+ * A request may be retried if its connection is lost within this time after the request was sent, in milliseconds. If
+ * the connection is lost within this time, the peer probably closed it before the request arrived. If the connection is
+ * lost later, the peer may have processed the request.
  */
 export const STALE_MS = 50;
 
@@ -48,7 +48,8 @@ export function watchForStale(
     error instanceof Error &&
     'code' in error &&
     LOST.has(error.code) &&
-    // if the number of received bytes is unknown, the stream may have delivered bytes
+    // if the number of received bytes is unknown, a response may have started, so the connection does not count as
+    // stale
     (socket === undefined || (typeof before === 'number' && socket.bytesRead === before && isRecent()));
 }
 

@@ -64,7 +64,7 @@ export class WorkBudget {
   }
 }
 
-/** Limits the output that is read as text after a budget is exhausted. One per reader. */
+/** Limits the output that is read as text after a budget is exhausted. Each reader needs its own allowance. */
 export class TextAllowance {
   readonly #budget: WorkBudget;
   #left = UNRENDERED;

@@ -39,7 +39,8 @@ export function answerBundle(bundle: BundleReader): AnswerBundle {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // A short recording is ready after these turns. For a long one, the response contains only the progress.
+    // A short recording is ready after these turns of the event loop. For a long recording, the response contains only
+    // the progress.
     await Promise.race([derived, turns()]);
     return made;
   }

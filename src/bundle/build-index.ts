@@ -1,6 +1,6 @@
 /**
  * Plays a cast once, at full speed, and stores keyframes and marks for a player (`screen/play-index`). Runs in a
- * separate thread, because a terminal takes about a second of CPU time for 20 MB.
+ * separate thread, because the terminal emulator takes about a second of CPU time for 20 MB.
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
@@ -233,9 +233,7 @@ class IndexBuilder {
     };
   }
 
-  /**
-   * Keeps the thumbnail of the current screen if that screen has at least half as much content as the previous one.
-   */
+  /** Keeps the thumbnail of the current screen if it has at least half as much content as the previous thumbnail. */
   #takeThumbnail(): void {
     const { columns, rows } = this.#terminal.size;
     if (!this.#budget.spend(columns * rows * THUMBNAIL_WORK)) return;

@@ -3,7 +3,7 @@
  * blocks that browsers do not run. Pure.
  *
  * ```
- * <script type="text/plain" data-file="cast" data-piece="0">base64 of gzip of the first PIECE_BYTES bytes</script>
+ * <script type="text/plain" data-file="cast" data-piece="0">base64(gzip(first BUNDLE_PIECE_BYTES bytes))</script>
  * …
  * <script type="application/json" data-bundle>{"version", "id", "madeAt", "files": {"cast": {"bytes"}, …}}</script>
  * ```

@@ -10,8 +10,8 @@ import type { BundleReader } from './read-bundle.ts';
 import { isRecord } from '../wire/is-record.ts';
 
 /**
- * `verified`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check the
- * signature.
+ * `verified`: the key signed the sidecar, and cast and notes match it. `none`: the bundle has no signature. `unable`:
+ * this browser cannot check the signature.
  */
 export interface BundleCheck {
   readonly verdict: 'verified' | 'failed' | 'none' | 'unable';

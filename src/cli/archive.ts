@@ -26,7 +26,10 @@ export interface ArchivedRecording extends ListedRecording {
 export interface Archive {
   /** Recordings, newest first. Later pages are requested on demand. */
   list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
-  /** After a list: returns the name of the viewer if no viewer rule of the recorder matches; otherwise undefined. */
+  /**
+   * Returns the name of the viewer if no viewer rule of the recorder matches; otherwise undefined. Call it after
+   * `list`.
+   */
   noRuleFor?(): string | undefined;
   /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
   find(id: string): Promise<ListedRecording>;

@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import { errorText } from '../errors.ts';
 
-/** Converts a parser, so that its error names the option. */
+/** Wraps a parser, so that commander adds the name of the option to its errors. */
 export function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
   return (raw) => {
     try {

@@ -183,7 +183,7 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   return sessions;
 }
 
-/** Returns the facts of all recordings of Kubernetes sessions. */
+/** Returns the sessions of all Kubernetes recordings. */
 async function readRecordedSessions(
   archive: Archive,
 ): Promise<{ readonly recorded: readonly RecordedSession[]; readonly untied: readonly UntiedRecording[] }> {
@@ -198,14 +198,17 @@ async function readRecordedSessions(
   return { recorded, untied };
 }
 
-/** All facts come from the list, because the trust level covers the list and not the cast. */
+/**
+ * Converts an entry of the list. No data is read from the cast, because the trust level covers the list and not the
+ * cast.
+ */
 function recordedSession(recording: ArchivedRecording): RecordedSession | UntiedRecording | undefined {
   const { source, kubernetes, connectionId: id, auditId, kind, state, startedAt } = recording;
   if (kubernetes === undefined) return undefined;
   const { namespace, pod: name } = kubernetes;
   const about = { user: source.user ?? source.node, subresource: kind, namespace, name };
   const at = { id: recording.id, time: startedAt };
-  // the recorder states no trust while a session runs
+  // the recorder reports no trust level while a session runs
   const { trust = state === 'running' ? 'verified' : 'unverified' } = recording;
   // without a public key, recordings count although their signatures are not verified
   if (trust !== 'verified' && recording.isUnchecked !== true) return { ...at, because: 'unsigned', ...about };

@@ -135,7 +135,9 @@ function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuer
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
 }
 
-/** Merges the sessions of several sources. The facts of a session are those in its first source. */
+/**
+ * Merges the sessions of several sources. The data of a session comes from the first source that contains the session.
+ */
 async function mergeRemotes(
   sources: readonly (() => Promise<readonly RemoteRecording[]>)[],
 ): Promise<readonly RemoteRecording[]> {

@@ -111,7 +111,7 @@ async function* contentOf(
   }
 }
 
-/** Returns why an export is incomplete: the first reason, and the total number of reasons. */
+/** Collects the reasons why an export is incomplete: the texts of the first reasons, and the number of all reasons. */
 class Problems {
   readonly #texts: string[] = [];
   #count = 0;

@@ -30,7 +30,7 @@ const USER_TOKEN = 'unused';
 /**
  * `tailcast kubeconfig <host…>`: adds a cluster, a user and a context for each gateway, and selects the first context.
  *
- * @param hosts URLs, names or addresses; names without dots and addresses are looked up in the tailnet
+ * @param hosts URLs, names or addresses; addresses, and names without dots, are looked up in the tailnet
  * @throws TailcastError `USAGE` or `CONFIG_INVALID`
  */
 export async function writeGatewayKubeconfig(

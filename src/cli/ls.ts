@@ -21,7 +21,7 @@ const MAX_SORTED = 100_000;
 
 interface Column {
   readonly text: (recording: ListedRecording) => string;
-  /** Sort key. Value for the sort order. Default: the text of the cell. */
+  /** Returns the value by which recordings are sorted. Default: the text of the cell. */
   readonly order?: (recording: ListedRecording) => number;
 }
 
@@ -141,7 +141,7 @@ function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: Comman
   return { columns: columnsOf(isShort ? short : options['columns']), isShort };
 }
 
-/** Removes an empty column on a terminal to save space. */
+/** Removes the column `result` on a terminal if it is empty, to save space. */
 function withoutResult(layout: Layout, shown: readonly ListedRecording[]): Layout {
   if (!layout.isShort || shown.some(({ result }) => result !== undefined)) return layout;
   return { ...layout, columns: layout.columns.filter(([name]) => name !== 'result') };
@@ -233,7 +233,7 @@ const RED = 31;
 const GREEN = 32;
 const YELLOW = 33;
 
-/** Returns the colour of failures and running sessions, as in the page. */
+/** Returns the colour of failures and running sessions, as on the page. */
 function colourOf(column: string, cell: string): number | undefined {
   if (column === 'result') return cell === '' || cell === '0' ? undefined : YELLOW;
   if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : RED;

@@ -15,7 +15,7 @@ import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { readRoleSettings } from './role-options.ts';
 
-/** File in the demo's directory with the address of its recorder and the path of its store. */
+/** Content of the file in the demo's directory: the address of the demo's recorder and the path of its store. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
 
 /**

@@ -9,8 +9,8 @@ import { safeLine, safeLines, UNSAFE_CHARACTERS } from '../safe-text.ts';
 import { cellWidth } from '../terminal/cell-width.ts';
 
 /**
- * Writes text. Writes text. Line feeds and tabs are kept; other control characters are replaced by `�`. Pass each field
- * of a record through {@link plain} first, so that a field cannot start a new line.
+ * Writes text. Line feeds and tabs are kept; other control characters are replaced by `�`. Pass each field of a record
+ * through {@link plain} first, so that a field cannot start a new line.
  */
 export function print(stream: Writable, text: string): Promise<void> {
   return write(stream, safeLines(text));
@@ -103,7 +103,7 @@ function formatTable({ header, rows, colour, width, cut = new Set() }: Table): s
 
 /** Minimum width of a truncated column. */
 const LEAST_WIDTH = 6;
-/** Share of the terminal that the last column keeps while other columns can be truncated. */
+/** Share of the terminal's width that the last column keeps while other columns can be truncated. */
 const LAST_SHARE = 0.3;
 
 /**

@@ -83,7 +83,7 @@ class KeyedPlayer {
   /** Commands of the session, in order of time. The list is empty until the transcript is loaded. */
   readonly #entries: JournalCommand[] = [];
   #note = '';
-  /** True while a frame is drawn. The command list hides the status row. */
+  /** True while the screen is drawn at another time. The status row is not written during that time. */
   #isDrawing = false;
   readonly #over = Promise.withResolvers<void>();
 
@@ -161,8 +161,8 @@ class KeyedPlayer {
   }
 
   /**
-   * Returns the notice about invisible characters; undefined for a long recording, because the check reads the
-   * recording a second time.
+   * Returns the notice about invisible characters. The notice is empty for a long recording without a loaded
+   * transcript, because the check would read the recording a second time.
    */
   async #hiddenNotice(): Promise<string> {
     if (this.#transcript === undefined && this.#options.cast.bytes > MAX_NOTICE_BYTES) return '';

@@ -38,7 +38,7 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
  * Runs one invocation of `tailcast`. Prints a message for an expected failure to stderr. Only defects print a stack.
  *
  * @param args the arguments without `node` and the script
- * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C; `verify` also returns 4
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };

@@ -61,11 +61,14 @@ interface ReportRow {
   readonly ended: string;
   /** Number of recorded API requests that used this access. */
   readonly calls: number;
-  /** Sessions among them. */
+  /** Number of sessions among these API requests. */
   readonly sessions: number;
   /** True if access was granted and never used. */
   readonly unused: boolean;
-  /** `verified` if the recorder read all events, and a trusted recorder signed those of the request and its use. */
+  /**
+   * `verified` if the recorder read all events, and a trusted recorder signed the events of this request and of its
+   * use.
+   */
   readonly trust: string;
 }
 

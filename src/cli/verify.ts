@@ -29,7 +29,7 @@ const HOUR_MS = 3_600_000;
 
 /**
  * Prints the problems of the stores, which are directories or buckets: one line each, or one JSON object with `--json`.
- * A session that continued at a recorder with another store is complete if all its parts are in one of the stores.
+ * A session that continued at a recorder with another store is complete if each of its parts is in one of these stores.
  *
  * @returns the exit code, see {@link EXIT_CODES}
  * @throws TailcastError `USAGE` or `CONFIG_INVALID` if a store, a key or the checkpoint cannot be read
@@ -59,7 +59,8 @@ export async function verifyArchive(
   });
   const joint = ids.length === 0 ? all : onlyAbout(all, ids);
   const target = options['saveCheckpoint'];
-  // no checkpoint is written for a damaged or foreign log, because it would hide the problem in later runs
+  // no checkpoint is written for a damaged or foreign log, because a new checkpoint would hide the problem in later
+  // runs
   if (typeof target === 'string') {
     const heads = all.reports.flatMap((report) => report.heads);
     if (all.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));

@@ -77,7 +77,7 @@ const DISCOVERY = z.union([
 const CLUSTER_FILE = z.strictObject({
   clusters: z.array(CLUSTER).max(1000).default([]),
   discover: z.array(DISCOVERY).max(20).default([]),
-  /** True if rules without `clusters` apply to every cluster. */
+  /** Clusters to which rules without `clusters` apply. */
   unscopedRules: z.enum(['none', 'all']).default('none'),
 });
 

@@ -162,7 +162,7 @@ function followFiles(source: {
 const METADATA = z.looseObject({
   name: z.string(),
   namespace: z.string().default(''),
-  // every stored object has a time; one without it is sorted last
+  // every stored object has a creation time; an object without one is sorted last
   creationTimestamp: z.string().default('9999'),
 });
 const LIST = z.looseObject({ items: z.array(z.looseObject({ metadata: METADATA })) });
@@ -245,8 +245,8 @@ async function readObjects(
   if (list.data.items.length > MAX_FOUND) {
     throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${PATHS[format][1]}`);
   }
-  // The first of several clusters with one name keeps it. The oldest object comes first, so that a user of another
-  // namespace cannot take the name.
+  // If several clusters have the same name, the first cluster keeps the name. The oldest object comes first, so that a
+  // user of another namespace cannot take the name.
   for (const object of list.data.items.toSorted(olderFirst)) {
     objects.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
   }

@@ -35,11 +35,9 @@ const RELOAD_EVERY_MS = 1000;
  */
 const RETIRE_MS = 60_000;
 const CHECK_TIMEOUT_MS = 2_000;
-/**
- * Intervals of health checks for a cluster with several API servers, and for one with a single API server, in
- * milliseconds.
- */
+/** Interval of health checks for a cluster with several API servers, in milliseconds. */
 const CHECK_EVERY_MS = 1_000;
+/** Interval of health checks for a cluster with a single API server, in milliseconds. */
 const CHECK_ONLY_EVERY_MS = 15_000;
 /** Concurrent health checks. */
 const MAX_CHECKS = 16;
@@ -64,7 +62,7 @@ export interface Clusters {
   /** Addresses (`host:port`) of listeners that serve only one cluster, by the name of that cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
-  /** Connections to all API servers. */
+  /** Number of connections to all API servers. */
   size(): { readonly total: number; readonly idle: number };
   /** Reads all sources immediately. Never rejects. */
   reload(): Promise<void>;
@@ -271,7 +269,7 @@ class ClusterManager implements Clusters {
   ): Promise<Map<string, OpenCluster>> {
     const next = new Map<string, OpenCluster>();
     const owners = new Map<string, string>();
-    // If two clusters have the same name, one that is already open stays.
+    // If two clusters have the same name, the cluster that is already open keeps the name.
     const ordered = [...good].toSorted(([, one], [, other]) => this.#rank(one) - this.#rank(other));
     for (const [key, spec] of ordered) {
       const names = namesOf(spec);
@@ -340,7 +338,7 @@ class ClusterManager implements Clusters {
     return { spec, key, entry, apiServer, endpoints, pool, checkedAtMs: -Infinity };
   }
 
-  /** Logs a warning if the gateway's account may not impersonate, or has additional rights. Never rejects. */
+  /** Logs a warning if the gateway's account is not allowed to impersonate, or has additional rights. Never rejects. */
   async #reviewRights(spec: ClusterSpec, apiServer: ApiServer): Promise<void> {
     const { config, log, signal } = this.#options;
     const client = createApiClient(apiServer, Date.now, ownPrefix(spec));
@@ -356,7 +354,7 @@ class ClusterManager implements Clusters {
         );
       }
     } catch {
-      // The gateway is stopping.
+      // the checks are aborted only when the gateway stops
     }
   }
 

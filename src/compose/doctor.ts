@@ -5,7 +5,8 @@ import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 export interface DoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
   /**
-   * Stops all checks. The caller must abort this signal in the end, because the watch of the tailnet runs until then.
+   * Stops all checks when it aborts. The caller must abort this signal in the end, because the watch of the tailnet
+   * runs until then.
    */
   readonly signal: AbortSignal;
   /** Node to which the check of grants is limited; undefined for all nodes. */

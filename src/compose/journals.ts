@@ -53,7 +53,7 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
 
 /**
  * Returns undefined if journals are disabled, or if the default directory is unusable. If the default directory is
- * unusable, the gateway logs that once, and keeps output in memory.
+ * unusable, the gateway logs one warning, and keeps output in memory.
  *
  * @throws TailcastError `CONFIG_INVALID` if a directory in the settings is unusable
  */

@@ -9,7 +9,9 @@ import type { ServiceChoices } from '../operator/service/reconcile.ts';
 export type OperatorChoices = ServiceChoices &
   IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
 
-/** Derives these values from the operator's settings. @throws TailcastError `CONFIG_INVALID` */
+/**
+ * Derives the common settings of the reconcilers from the operator's settings. @throws TailcastError `CONFIG_INVALID`
+ */
 export function choicesOf(config: OperatorConfig, namespace: string): OperatorChoices {
   const { defaultProxyClass: defaultClass = '', clusterDomain } = config;
   const { proxyGroups, services, ingresses } = reconciledBy(config);

@@ -202,7 +202,7 @@ async function printAll(
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // Only a default: each resource uses the login server of its own control server.
+    // This value is replaced for each resource by the login server of its control server.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

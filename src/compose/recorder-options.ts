@@ -29,11 +29,12 @@ export interface RecorderOptions {
    * `bucket`, this path only determines the default location of the spool.
    */
   readonly directory: string;
-  /** Bucket as the store instead of the directory. Several recorders may share it. */
+  /** Bucket as the store instead of the directory. Several recorders may share a bucket. */
   readonly bucket?: Bucket;
   /**
-   * Directory of uploads that are not in the store yet. Each recorder needs its own. If it is on the file system of
-   * `directory`, finished uploads are moved to the store without a copy. Default: see `spool-place.ts`.
+   * Directory of uploads that are not in the store yet. Each recorder needs its own spool directory. If the spool is on
+   * the file system of `directory`, finished uploads are moved to the store without a copy. Default: see
+   * `spool-place.ts`.
    */
   readonly spoolDirectory?: string;
   /** File of the private key that signs the evidence. Created if missing. Default: a file in the spool directory. */
@@ -111,7 +112,7 @@ export interface RecorderLimits {
   readonly maxTotalEventBytes: number;
   /** Minimum free space in the store for a new session, in bytes. */
   readonly minFreeBytes: number;
-  /** HTTP/2 flow control windows. */
+  /** Size of HTTP/2 flow control windows, in bytes. */
   readonly streamWindowBytes: number;
   readonly connectionWindowBytes: number;
   /** Maximum number of recordings whose descriptions are cached in memory. */

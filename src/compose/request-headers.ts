@@ -103,7 +103,7 @@ async function refuseUnsafe(
 /**
  * Verifies that the API server accepts the headers only on connections with the gateway's certificate. A kcp server
  * refuses the review of an unknown user, but its refusal contains the user's name. Groups and extras cannot be checked
- * there.
+ * on a kcp server.
  */
 async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   const fail = (problem: string): never => {

@@ -44,7 +44,8 @@ const fileSchema = z.object({
 });
 
 /**
- * Parses the file. Invalid names and addresses are ignored, because one Service must not disable the other names.
+ * Parses the file. Invalid names and addresses are ignored, because an invalid entry of one Service must not disable
+ * the names of the others.
  *
  * @throws TailcastError `CONFIG_INVALID` for an invalid file
  */

@@ -95,7 +95,7 @@ const RETRY_MS = 2000;
 const CLOSE_NORMAL = 1000;
 const SUBPROTOCOL = 'v2.asciicast';
 
-/** Follows a running session from its beginning. After a reconnect, it starts from the beginning again. */
+/** Follows a running session from its beginning. After a reconnect, the stream starts from the beginning again. */
 export function followLive(id: string, listener: LiveListener): LiveFeed {
   let socket: WebSocket | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 
-/** Button for a check that reads the complete recording, with a progress message. */
+/** Button that starts a check of the complete recording, and a message during the check. */
 export function CheckNow({
   asked,
   done,

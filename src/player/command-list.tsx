@@ -1,4 +1,4 @@
-/** Commands of a session next to the screen. A click seeks to the command. */
+/** List of a session's commands, next to the screen. A click on a command seeks to it. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { clockText } from '../screen/clock-text.ts';

@@ -1,5 +1,5 @@
 /**
- * A pop-up over the page. The panel closes on Escape, on a click elsewhere, and when the user follows a link in it.
+ * A pop-up over the page. The pop-up closes on Escape, on a click elsewhere, and when the user follows a link in it.
  */
 import { ChevronDown } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';

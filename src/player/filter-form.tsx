@@ -12,8 +12,8 @@ const TYPING_PAUSE_MS = 250;
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
 /**
- * Fields that match only complete values. The form suggests known names, and applies a value only after the input is
- * finished.
+ * Fields that match only complete values. The form suggests known names, and applies a value only after the user has
+ * left the field or pressed Enter.
  */
 const KNOWN_AS = { user: 'user', cluster: 'cluster', namespace: 'ns', pod: 'pod' } as const;
 type Name = keyof typeof KNOWN_AS;

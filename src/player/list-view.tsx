@@ -167,7 +167,7 @@ function Narrowing({
   readonly known: KnownNames;
   readonly state: ListState;
 }): JSX.Element | null {
-  // unknown until the recorder has reported whether it supports search
+  // nothing is shown until the recorder has reported whether it supports search
   if (canSearch === undefined && query === '' && problem === undefined) return null;
   if (canSearch !== true && query === '')
     return (

@@ -9,8 +9,8 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  // Renders after the evaluation of the script. A request records its position in the script, for which V8 would
-  // otherwise parse the script again.
+  // Renders after the script has been evaluated. Otherwise V8 would parse the script again to find the position of the
+  // first request in it.
   queueMicrotask(() => {
     root.replaceChildren();
     render(

@@ -13,7 +13,7 @@ import { Recorder } from './recorder-context.ts';
 
 const NOTHING: Control = { mayGive: false, isModerated: false };
 
-/** Moderates a session: it runs while this page is open. */
+/** Button that moderates a session: the session runs while this page is open. */
 function WatchButton({ id }: { readonly id: string }): JSX.Element {
   const { ask } = useContext(Recorder);
   const [isWatching, setIsWatching] = useState(false);

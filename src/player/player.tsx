@@ -38,7 +38,7 @@ export interface PlayerProps {
   readonly startAt: number | undefined;
   /** Text to find in the transcript; may be empty. */
   readonly find: string;
-  /** Query that found the recording; the player marks the matches of the query. Empty for none. */
+  /** Query that found the recording; the player marks the matches of the query. Empty if no query found it. */
   readonly query: string;
   readonly zone: Zone;
   readonly onZone: () => void;

@@ -5,14 +5,14 @@ import type { Listed } from './archive.ts';
 
 interface Pointed {
   readonly recording: Listed;
-  /** Free area of the window in which a preview can be shown, in pixels. */
+  /** Position of the preview in the window, in pixels. */
   readonly left: number;
   readonly top: number;
 }
 
 /**
  * Time after which a preview is loaded, in milliseconds. Each preview creates an entry in the access log, so a pointer
- * that only passes must not load one.
+ * that only passes must not load a preview.
  */
 const DWELL_MS = 500;
 const PREVIEW_HEIGHT = 190;

@@ -1,5 +1,6 @@
 /**
- * Small preview of a recording at a position. A second player renders the preview, so both show the same screen.
+ * Small preview of a recording at a position. A second player renders the preview, so the preview and the main player
+ * show the same screen.
  */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';

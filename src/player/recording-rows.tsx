@@ -196,7 +196,7 @@ function ColumnTitle({
   );
 }
 
-/** Moves the focus to another link. @returns false if no other link exists */
+/** Moves the focus by this number of links. @returns false if there is no such link */
 function stepFrom(table: HTMLTableElement, by: number): boolean {
   const links = [...table.querySelectorAll<HTMLElement>('a')];
   const next = links[links.findIndex((link) => link === document.activeElement) + by];
@@ -245,7 +245,7 @@ function useChunksInSight(
     const found = chunksInSight(table.current, current.current, heights);
     setChunks((old) => (old.first === found.first && old.last === found.last ? old : found));
   };
-  // measure only after the current rows are drawn
+  // heights are measured only after the current rows are drawn
   useEffect(look, [count, chunks]);
   useEffect(() => {
     addEventListener('scroll', look, { passive: true });
@@ -301,7 +301,7 @@ function Chunk(props: ChunkProps): JSX.Element {
   const before = recordings[number * CHUNK - 1];
   const dayBefore = before === undefined ? '' : dayKeyOf(new Date(before.startedAt), zone);
   const chosen = rows.map(({ id }) => (selected.has(id) ? 'x' : '-')).join('');
-  // avoid rendering unchanged rows
+  // unchanged rows are not rendered again
   return useMemo(
     () => (
       <tbody role="rowgroup" data-chunk={number}>

@@ -140,7 +140,7 @@ function useRefresh(
           setLostAt(undefined);
           setRecording(found);
         },
-        // keep the screen while the recorder is temporarily unreachable
+        // the screen stays while the recorder is temporarily unreachable
         () => {
           if (!abort.signal.aborted) setLostAt(seenAt);
         },

@@ -152,7 +152,7 @@ function Chips({
   const list = useRef<HTMLUListElement>(null);
   const remove = (index: number): void => {
     goTo(searchAddress(without(index)), { replace: false });
-    // keep the focus at the same position, so that the user can remove several chips
+    // the focus stays at the same position, so that the user can remove several chips
     requestAnimationFrame(() => {
       const chips = list.current?.querySelectorAll('button') ?? [];
       (chips[Math.min(index, chips.length - 1)] ?? field.current)?.focus();

@@ -6,8 +6,9 @@ export interface SnippetPart {
   readonly isMatch: boolean;
 }
 
-/** Maximum number of visible characters, and maximum number of visible characters before the first match. */
+/** Maximum number of visible characters. */
 const MAX_SHOWN = 160;
+/** Maximum number of visible characters before the first match. */
 const MAX_BEFORE = 40;
 
 /** Parts of a match's row, in order. */

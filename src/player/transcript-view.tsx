@@ -155,7 +155,7 @@ function TranscriptRow({
   return (
     <div
       class={`line${isNow ? ' now' : ''}`}
-      // do not seek while the user selects text to copy
+      // a click that selects text to copy does not seek
       onClick={() => (getSelection()?.isCollapsed === false ? undefined : jump())}
     >
       <button type="button" class="at" tabIndex={-1} onClick={jump}>

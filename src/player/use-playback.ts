@@ -194,7 +194,7 @@ async function growWith({ refresh }: OpenCast, playback: Playback, signal: Abort
   const since = performance.now();
   while (!signal.aborted) {
     await new Promise((resolve) => setTimeout(resolve, GROW_MS));
-    // retry while the recorder is temporarily unreachable
+    // an error is ignored, because the next call retries; the recorder may be temporarily unreachable
     await refresh().catch(() => undefined);
     if (!signal.aborted) playback.grow(seconds + (performance.now() - since) / 1000);
   }

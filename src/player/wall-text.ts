@@ -47,7 +47,7 @@ export function dayOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'day', { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' });
 }
 
-/** Returns a key for comparisons of days. It is much faster than the text. */
+/** Returns a key for comparisons of days. The key is much faster to create than the text of the day. */
 export function dayKeyOf(at: Date, zone: Zone): string {
   return zone === 'utc' ? at.toUTCString().slice(0, 16) : at.toDateString();
 }

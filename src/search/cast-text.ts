@@ -1,5 +1,6 @@
 /**
- * Reads the lines of a cast into a row journal. Input events (`i`) are ignored, because they contain passwords. Pure.
+ * Reads the lines of a cast into a row journal. Input events (`i`) are ignored, because they may contain passwords.
+ * Pure.
  */
 import { parseCastEvent, parseResize, isCastComment } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';

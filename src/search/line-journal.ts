@@ -34,7 +34,10 @@ export class LineJournal implements TerminalActions, TextJournal {
     this.#allowance = new TextAllowance(this.#budget);
   }
 
-  /** True if nothing more is read. An exhausted budget does not stop this journal, because it renders no screen. */
+  /**
+   * True if nothing more is read. An exhausted budget does not stop this journal, because the journal renders no
+   * screen.
+   */
   get isStopped(): boolean {
     return this.isExhausted;
   }

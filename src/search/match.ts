@@ -1,6 +1,6 @@
 /**
  * Compares sessions with the queries of rules during the recording, without an index. The result is the same as with an
- * index of unlimited size. A query matches a session if it matches one of its moments. Pure.
+ * index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
@@ -96,14 +96,14 @@ export class RuleWatch {
     return this.#patterns?.output.isEmpty === false;
   }
 
-  /** Adds a row of the screen or a written line, which the patterns are compared with later. */
+  /** Adds a row of the screen or a written line, for a later comparison with the patterns. */
   output(line: PatternLine): void {
     if (!this.readsOutput) return;
     this.#output.push(line);
     this.#count(line);
   }
 
-  /** Adds a command, which the patterns are compared with later. */
+  /** Adds a command, for a later comparison with the patterns. */
   command(line: PatternLine): void {
     if (this.#patterns?.command.isEmpty !== false) return;
     this.#commands.push(line);

@@ -44,7 +44,7 @@ export interface MomentOptions {
   readonly text: IndexedText;
   readonly limits?: Partial<MomentLimits>;
   readonly onMoment: (moment: Moment) => void;
-  /** Called with a moment that `onMoment` gets only at the end of the session, or never. */
+  /** Called immediately with a moment that `onMoment` gets only at the end of the session, or never. */
   readonly onLate?: (moment: Moment) => void;
 }
 
@@ -78,7 +78,7 @@ export class Moments {
     return this.#isPartial;
   }
 
-  /** Counts characters of the output. Rows of the screen are limited to twice this number and {@link ROW_SLACK}. */
+  /** Counts characters of the output. Rows of the screen are limited to twice this number plus {@link ROW_SLACK}. */
   printed(characters: number): void {
     this.#printed += characters;
   }
@@ -103,7 +103,7 @@ export class Moments {
 
   /** @returns false if an equal row was added within the last minutes */
   #addRow(at: number, text: string, filter: (text: string) => string): boolean {
-    // The filter must read every row: a repeated row can be the first line of another key.
+    // The filter must read every row, because a repeated row can be the first line of another PEM key.
     const shown = filter(text);
     if (this.#wasSeen(at, text)) return false;
     const [first] = this.#rows;

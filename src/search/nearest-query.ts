@@ -1,7 +1,7 @@
 /** Queries that are similar to a query without results. Pure. */
 import { parseQuery, printQuery, QueryError, type Query } from './query.ts';
 
-/** Each part of a query that can be removed. */
+/** Returns the parts of a query, each of which can be removed. */
 export function partsOf({ clauses }: Query): readonly string[] {
   return clauses.map((clause) => printQuery({ clauses: [clause] }));
 }

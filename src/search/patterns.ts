@@ -39,7 +39,10 @@ const MIN_STATE_BYTES = 64 * 1024;
 const PATTERN_LIMITS = {
   /** Maximum unused CPU time that a session can accumulate for a single pattern, in milliseconds. */
   reserveMs: 200,
-  /** The same for several patterns. A smaller limit is enough, because the session continues with all of them. */
+  /**
+   * Maximum unused CPU time for a set of several patterns, in milliseconds. A smaller limit is enough, because a
+   * session that exceeds it still uses all patterns of the set.
+   */
   sharedReserveMs: 50,
   nsPerCharacter: 100,
 } as const;
@@ -163,7 +166,10 @@ export class SessionPatterns {
     return found;
   }
 
-  /** Returns the halves of a group whose budget was exceeded. Removes a single pattern. */
+  /**
+   * Returns the halves of a group whose budget was exceeded. A group with a single pattern has no halves, so the
+   * session no longer uses the pattern.
+   */
   #divided(group: Group): readonly BudgetedGroup[] {
     const halves = this.#halvesOf(group);
     if (halves.length === 0) this.#slow = [...this.#slow, ...group.patterns.map(({ id }) => id)];

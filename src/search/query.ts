@@ -37,7 +37,7 @@ export interface FieldTerm {
   readonly isPrefix: boolean;
 }
 
-/** Start time of the session. */
+/** Condition on the start time of a session. */
 export interface TimeTerm {
   readonly kind: 'time';
   readonly field: 'before' | 'after';

@@ -267,7 +267,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#level = 0;
   }
 
-  // ---- keeping
+  // ---- callbacks before rows lose text
 
   losing(y: number, from: number, to: number): void {
     const row = this.screen.row(y);

@@ -20,7 +20,10 @@ const IS_PAIRED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Scri
 const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
-/** Returns the words of a text, in order. The last character of a text without spaces is also a word of its own. */
+/**
+ * Returns the words of a text, in order. In scripts without spaces, the last character of a run is also a word of its
+ * own.
+ */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];
   for (const { 0: run, index } of text.matchAll(RUN)) {

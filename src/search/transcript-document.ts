@@ -31,7 +31,10 @@ export const PARTIAL_TEXT =
 export const HIDDEN_PARTIAL_TEXT =
   'The list of lines that were never visible is incomplete. It leaves out later lines beyond its maximum size.';
 
-/** Heading for hidden rows of control strings that do not count as invisible, because normal programs send some. */
+/**
+ * Heading for hidden rows of control strings that do not count as invisible, because normal programs also send such
+ * strings.
+ */
 export const STRINGS_TEXT = 'Text in control strings, such as window titles';
 
 /** Returns the notice about characters that never became visible. */

@@ -54,7 +54,7 @@ const CONTEXT = 32;
 const PRINTABLE = /[^\s\p{Cc}]/gu;
 /** Letters that the DEC line-drawing charset shows as lines. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
-/** The most frequent of these letters. The rest of a box contains no word. */
+/** The most frequent of these letters. Without them, the letters of a drawn box contain no word. */
 const LINES = /[qx`~]+/g;
 /** Maximum length of a piece that can be a part of a word. */
 const SHORT_PIECE = 16;
@@ -86,7 +86,7 @@ const MAX_TITLES = 16;
 const FREE_CHARACTERS = 512;
 /** Number of characters in fragments that do not count as invisible. */
 const FREE_FRAGMENTS = 16;
-/** Control strings that are longer and not OSC strings always count as invisible. */
+/** Maximum length of a short control string, in characters. Longer control strings, except OSC strings, always count as invisible. */
 const SHORT_STRING = 64;
 
 /** A control string, or text in a rectangle. */
@@ -265,7 +265,7 @@ export class WrittenText {
     this.#fragmentBefore = this.#fragment;
     if (this.#titles.length > 0) this.#endTitles();
     this.#stringBefore = this.#string;
-    // Most lines are one plain piece. The rows of the screen already contain them.
+    // Most lines are one plain piece. The rows of the screen already contain such lines.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
       return;
@@ -365,7 +365,10 @@ export class WrittenText {
     this.#take({ at, payload: text, text, mayShow: false, hasRow: false, isFree: false, hidden });
   }
 
-  /** Adds a string now, or at the end of the line if an earlier string waits for that: order matters. */
+  /**
+   * Adds a control string. If an earlier string waits for the end of the line, this string also waits, to keep the
+   * order.
+   */
   #take(title: Title): void {
     if (this.#titles.length === 0 && !title.mayShow) return this.#hideTitle(title);
     this.#titles.push(title);
@@ -411,7 +414,7 @@ export class WrittenText {
     }
   }
 
-  /** Emits the joined strings. The next strings may continue their last words. */
+  /** Emits the joined strings. The last words are kept, because the next strings may continue them. */
   #giveFragments(seconds: number): void {
     if (!this.#isJoined) return;
     const text = cleaned(decoded(this.#fragments));

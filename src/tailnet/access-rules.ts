@@ -1,7 +1,7 @@
 /**
- * Parses the capability for access on request and moderated sessions. The parser is as strict as that for the
- * capability of the reference, and also rejects unknown fields. Otherwise a misspelled `approvers` would give
- * access without an approval. Pure.
+ * Parses the capability for access on request and moderated sessions. The parser is as strict as the parser of the
+ * reference's capability, and also rejects unknown fields. Otherwise a misspelled `approvers` would give access without
+ * an approval. Pure.
  */
 import { grantFlag, isTag, malformed, matchesName, members, texts } from './capabilities.ts';
 import type { CapabilityMap } from './identity.ts';
@@ -38,7 +38,7 @@ export interface Approvers {
   readonly groups: readonly string[];
   readonly tags: readonly string[];
   /**
-   * Number of different approvers that a request needs. With 0 it needs no approval, but the approvers may
+   * Number of different approvers that a request needs. If 0, the request needs no approval, but the approvers may
    * revoke the access.
    */
   readonly count: number;
@@ -60,7 +60,8 @@ const MODERATED = ['exec', 'attach', 'portForward'] as const;
 export type ModeratedClass = (typeof MODERATED)[number];
 
 /**
- * An element of the capability's list with `moderate`. Its sessions run only while a moderator watches them.
+ * An element of the capability's list with `moderate`. Sessions to which it applies run only while a moderator watches
+ * them.
  */
 export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespaces'> {
   readonly moderate: readonly ModeratedClass[];
@@ -258,7 +259,7 @@ function isTimeZone(name: string): boolean {
   }
 }
 
-/** Names are compared with header values, byte by byte. */
+/** Returns true for a valid name. Names are compared with header values, byte by byte. */
 function isName(text: string): boolean {
   return /^[!-~]{1,256}$/.test(text);
 }

@@ -167,7 +167,7 @@ export function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
 }
 
-/** True for a cluster name, or for the first letters of one followed by `*`. */
+/** True for a cluster name, or for the beginning of a cluster name and `*`. */
 function isClusterPattern(text: string): boolean {
   return /^(?=.)[a-z0-9-]*\*?$/.test(text);
 }

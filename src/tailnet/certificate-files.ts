@@ -9,14 +9,14 @@ import { loadCertificate, type CertificateSource, type LoadedCertificate } from 
 import { createRefreshing } from './refreshing.ts';
 
 export interface CertificateFilesOptions {
-  /** PEM, the server's certificate first. */
+  /** Path of the certificate chain: PEM, the server's certificate first. */
   readonly certificatePath: string;
-  /** PEM. */
+  /** Path of the private key, as PEM. */
   readonly keyPath: string;
   readonly log: Logger;
   /** Minimum time between two checks of the files. */
   readonly checkEveryMs?: number;
-  /** Monotonic milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
 }
 
@@ -26,7 +26,7 @@ interface FileCertificate extends LoadedCertificate {
 }
 
 /**
- * Resolves after the files have been read once. If the files become invalid later, the source reports this and keeps
+ * Resolves after the files have been read once. If the files become invalid later, the source logs an error and keeps
  * the last valid certificate.
  * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if the files are invalid at the start
  */

@@ -44,7 +44,7 @@ interface CommonOptions {
   readonly cluster?: string | undefined;
 }
 
-/** `none` is for a listener behind a TLS terminator. */
+/** Options of a listener. `tls: 'none'` is for a listener behind a TLS terminator. */
 export type TailnetListenerOptions = CommonOptions &
   ({ readonly tls?: 'terminate'; readonly certificates: CertificateSource } | { readonly tls: 'none' });
 

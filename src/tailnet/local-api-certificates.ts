@@ -29,9 +29,9 @@ const RETRY_AFTER_MS = 5000;
 const MIN_VALIDITY_HOURS = 24;
 
 /**
- * The first call of `certificate()` sends the first request, which takes long if the certificate must be
- * issued, so call it once at start. The names are those of `CertDomains`. A single label matches the name
- * that starts with it.
+ * The first call of `certificate()` sends the first request, which takes a long time if the certificate must be issued,
+ * so call `certificate()` once at the start. The names are those of `CertDomains`. A single label matches the name that
+ * starts with it.
  */
 export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
   const { localApi, log, signal } = options;

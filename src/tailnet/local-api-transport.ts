@@ -114,8 +114,8 @@ function abortReason(signal: AbortSignal): Error {
 }
 
 /**
- * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively.
- * tailscaled responds with 200 and `Dial-Self: true` for an address outside of the tailnet. This is an error here,
+ * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively. tailscaled
+ * responds with 200 and `Dial-Self: true` for an address outside of the tailnet. `openTunnel` rejects in this case,
  * because the tailnet must protect the connection.
  */
 export async function openTunnel(
@@ -128,7 +128,7 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // After this, the caller owns the tunnel, so `target.signal` must no longer end it.
+  // A separate controller is used, because `target.signal` must not end the tunnel after the caller has received it.
   const attempt = new AbortController();
   const { signal } = attempt;
   const withdraw = (): void => attempt.abort(target.signal.reason);

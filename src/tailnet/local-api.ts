@@ -60,8 +60,8 @@ export interface LocalApi {
    */
   whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer>;
   /**
-   * Returns the status of the daemon, this node and (unless `peers: false`) all others. @throws TailcastError
-   * `TAILNET_UNAVAILABLE`
+   * Returns the status of the daemon, of this node and, unless `peers` is false, of all other nodes. @throws
+   * TailcastError `TAILNET_UNAVAILABLE`
    */
   status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;
   /**
@@ -81,7 +81,7 @@ export interface LocalApi {
    */
   dial(host: string, port: number, signal: AbortSignal): Promise<Duplex>;
   /**
-   * Reads the notification bus until `signal` aborts (ends normally) or the daemon stops (throws).
+   * Reads the notification bus. The iteration ends when `signal` aborts, and throws when the daemon stops.
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify>;

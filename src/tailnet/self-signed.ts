@@ -19,7 +19,7 @@ import { issueAuthority, issueServer, type IssuedPair } from './issue-certificat
 import { createRefreshing } from './refreshing.ts';
 
 export interface SelfSignedOptions {
-  /** Created if missing. */
+  /** Directory of the CA and the certificate. Created if missing. */
   readonly directory: string;
   /** DNS names and IP addresses in addition to `localhost`, `127.0.0.1` and `::1`. */
   readonly names?: readonly string[];

@@ -1,9 +1,9 @@
 /**
  * Server side of TLS for connected sockets. Their PROXY header has already been read.
  *
- * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents.
- * It takes over their native handles, so that encrypted bytes do not pass through JavaScript. Bytes that were
- * read before are pushed to it.
+ * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents. It takes
+ * over their native handles, so that encrypted bytes do not pass through JavaScript. Bytes that were already read from
+ * a socket are also passed to the server.
  */
 import type { Socket } from 'node:net';
 import { createServer, type SecureContext, type TLSSocket } from 'node:tls';

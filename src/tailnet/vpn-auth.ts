@@ -9,15 +9,18 @@ export type MaskedPreferences = Readonly<Record<string, unknown>>;
 
 export interface VpnAuth {
   readonly joinKey: string;
-  /** Preferences that the string sets. All other preferences are not changed. */
+  /** Preferences that the value of `--vpn-auth` sets. All other preferences are not changed. */
   readonly preferences: MaskedPreferences;
 }
 
-/** Time for the login, as in k3s with some reserve, in milliseconds. */
+/** Maximum time for the login, in milliseconds: the time that k3s allows, and some reserve. */
 const LOGIN_MS = 60_000;
 const POLL_MS = 250;
 
-/** Arguments that the gateway ignores: k3s sets routes itself (`tailscale set`). */
+/**
+ * Arguments that the gateway ignores. k3s sets routes itself (`tailscale set`); `timeout` and `reset` apply only to
+ * `tailscale up`.
+ */
 const LEFT_TO_K3S: ReadonlySet<string> = new Set(['accept-routes', 'advertise-routes', 'timeout', 'reset']);
 
 /**

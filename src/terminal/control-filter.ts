@@ -40,7 +40,7 @@ const C1: ReadonlyMap<number, string> = new Map([
   [0x88, '\x1bH'],
 ]);
 
-/** One per emulator. Buffers an incomplete sequence until the next piece of output. */
+/** Filter in front of one emulator. Buffers an incomplete sequence until the next piece of output. */
 export class ControlFilter implements TerminalActions {
   readonly #parser: EscapeParser;
   readonly #options: ControlFilterOptions;

@@ -65,7 +65,7 @@ for (const final of 'STLM') LIMITS[final.charCodeAt(0)] = LIMIT.rows;
 for (const final of '@PXIZb}~') LIMITS[final.charCodeAt(0)] = LIMIT.cells;
 for (const final of 'mhlnpqtcx') LIMITS[final.charCodeAt(0)] = LIMIT.value;
 
-/** One per terminal. */
+/** Parser of one terminal's output. */
 export class EscapeParser {
   /** Size of the screen in cells, which limits numeric parameters. */
   columns: number;
@@ -137,7 +137,7 @@ export class EscapeParser {
     } else this.#takeCsi(code);
   }
 
-  /** Handles characters that mean the same in every state. */
+  /** Handles characters that have the same meaning in every state. */
   #anywhere(code: number): boolean {
     const isIntroducer = code === 0x1b || code === 0x18 || code === 0x1a || (code >= 0x80 && code <= 0x9f);
     if (!isIntroducer) return false;

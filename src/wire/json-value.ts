@@ -1,5 +1,5 @@
 /**
- * JSON with exact integers. `JSON.parse` rounds integers that a double cannot represent, and the formats here
+ * JSON with exact integers. `JSON.parse` rounds integers that a double cannot represent, and the formats in `src/wire`
  * have 64-bit ids. An integer outside the safe range becomes a `bigint`, and `encodeJson` writes it back exactly.
  */
 import { WireError } from './wire-error.ts';

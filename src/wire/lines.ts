@@ -3,8 +3,8 @@
 const LINE_FEED = 0x0a;
 
 /**
- * Yields the complete lines of each chunk as a batch, without line feeds. If bytes follow the last line feed
- * of the stream, they are the last line. Buffers one line.
+ * Yields the complete lines of each chunk as a batch, without line feeds. If bytes follow the last line feed of the
+ * stream, they are the last line. Buffers at most one line.
  *
  * @param maxBytes maximum length of a line; unlimited by default, for files that tailcast has written
  * @throws RangeError for a longer line

@@ -20,8 +20,8 @@ export class WireError extends Error {
  * Wraps a function of a parser. After `step` has thrown once, every later call throws a `WireError` with the
  * code `dead`.
  *
- * A failed parser does not know its position in the stream. It could misinterpret later bytes, and decisions
- * about recording must not depend on that.
+ * A failed parser does not know its position in the stream. It could misinterpret later bytes, and decisions about
+ * recording must not depend on such a result.
  */
 export function stopAfterFailure<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
   let failure: { readonly cause: unknown } | undefined;

@@ -6,7 +6,7 @@
  * ```
  * archive    = *frame  guard  table
  * frame      = a zstd frame (RFC 8878), with its content checksum
- * guard      = 51 2A 4D 18  08 00 00 00  "TCA1"  crc32(table)          a skippable frame of ours: a table has no checksum
+ * guard      = 51 2A 4D 18  08 00 00 00  "TCA1"  crc32(table)          a skippable frame, because a table has no checksum
  * table      = 5E 2A 4D 18  size  *(compressed, plain)  count  00  B1 EA 92 8F      numbers: 32 bits, little endian
  * ```
  *
@@ -166,7 +166,7 @@ export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
 
 /**
  * Returns the size of guard and table at the end of an archive.
- * @param footer its last {@link FOOTER_BYTES}
+ * @param footer the last {@link FOOTER_BYTES} of the archive
  * @throws ArchiveFormatError
  */
 export function seekTableBytes(footer: Uint8Array, sealed = false): number {
@@ -182,7 +182,7 @@ export function seekTableBytes(footer: Uint8Array, sealed = false): number {
 
 /**
  * Parses guard and table.
- * @param bytes the last {@link seekTableBytes} of the archive, which has `archiveBytes`
+ * @param bytes the last {@link seekTableBytes} of the archive; `archiveBytes` is the size of the archive
  * @throws ArchiveFormatError for any damage
  */
 export function parseSeekTable(

@@ -17,7 +17,7 @@ import {
 } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 
-/** The keys are the JSON keys. */
+/** Kubernetes session of a recording. The field names are the JSON keys. */
 export interface CastKubernetes {
   readonly PodName: string;
   readonly Namespace: string;
@@ -118,9 +118,8 @@ const NAMED: ReadonlySet<string> = new Set([
 /**
  * Returns a header line, with a line break.
  *
- * @throws WireError `malformed` for a number that JSON cannot express or a named key in `extra`; `limit` for a
- * line that
- *   `parseCastHeader` would reject.
+ * @throws WireError `malformed` for a number that JSON cannot express or a key in `extra` that has its own field;
+ *   `limit` for a line that `parseCastHeader` would reject.
  */
 export function encodeCastHeader(header: CastHeader): string {
   const members = namedMembers(header);
@@ -159,7 +158,7 @@ function namedMembers(header: CastHeader): [string, JsonValue][] {
   return members;
 }
 
-/** Go's `omitempty`. */
+/** Omits an empty text, like Go's `omitempty`. */
 function textMember(key: string, text = ''): [string, JsonValue][] {
   return text === '' ? [] : [[key, text]];
 }
@@ -172,8 +171,7 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
  * Parses a header line, with or without its line break. Missing or `null` texts become empty, missing numbers
  * 0. For v3, `width` and `height` are `term.cols` and `term.rows`, and `extra` contains `term`.
  *
- * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi
- * code
+ * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi code
  *   units.
  */
 export function parseCastHeader(line: string): ParsedCastHeader {

@@ -9,7 +9,7 @@ import { WireError } from '../wire-error.ts';
 import { MAX_REASON_LENGTH, ORDER_ACTIONS, type SessionOrder, type SessionWatcher } from './session-order.ts';
 
 export interface Ack {
-  /** Received bytes of the upload. `{}` is 0. */
+  /** Received bytes of the upload. An acknowledgement without this field means 0. */
   readonly ack: number;
   /**
    * Number of bytes of frames that correspond to `ack` bytes of events. Present only for uploads of frames.

@@ -76,7 +76,8 @@ export interface OrderAnnotation extends Omit<SessionOrder, 'action' | 'watcher'
 const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
 
 /**
- * Describes the end of the session. Sent once, after everything else. A recording without it is incomplete.
+ * Describes the end of the session. Sent once, after everything else. A recording without this annotation is
+ * incomplete.
  */
 export interface EndAnnotation {
   readonly kind: 'end';

@@ -27,8 +27,8 @@ export interface CheckedEvidence {
     readonly log: string;
     readonly entry: number;
     /**
-     * Set if the recorder took the session over: log and start entry of the first recorder, and the key that signed the
-     * copies.
+     * Set if another recorder took the session over from the first one: log and start entry of the first recorder, and
+     * the key that signed the copies.
      */
     readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
     /** The public key, if known: SubjectPublicKeyInfo, PEM. */

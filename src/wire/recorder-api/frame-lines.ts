@@ -3,7 +3,7 @@
  *
  * ```
  *   frames │ frame │ frame        │ frame │
- *   lines  │ line │ line line     │ line │        places: where both are whole
+ *   lines  │ line │ line line     │ line │        places: boundaries of frames and lines
  * ```
  *
  * A *place* is a position of the recording that is a boundary of frames and of lines. Frames are independent

@@ -18,9 +18,9 @@ import { MAX_ACK_BYTES } from './ack.ts';
 /** Name and version of the protocol that a connection is upgraded to. */
 export const RECORD_PROTOCOL = 'tailcast-record/1';
 
-/** Maximum content of a message from a gateway. */
+/** Maximum content of a message from a gateway, in bytes. */
 export const MAX_UPLOAD_RECORD_BYTES = 4 * 1024 * 1024;
-/** Maximum content of a message from a recorder: the longest acknowledgement and its line break. */
+/** Maximum content of a message from a recorder, in bytes: the longest acknowledgement and its line break. */
 export const MAX_ACK_RECORD_BYTES = MAX_ACK_BYTES + 1;
 
 const LEAD_BYTES = 4;

@@ -39,7 +39,7 @@ const KNOWN: ReadonlySet<string> = new Set(Object.values(FIELDS));
 
 /** Printable ASCII without spaces, which is always a valid header value. */
 const WORD = /^[\u0021-\u007e]{1,256}$/;
-/** Encodes a text so that it contains no comma, because commas separate tags. */
+/** A tag. It contains no comma, because commas separate tags. */
 const TAG = /^tag:[\u0021-\u002b\u002d-\u007e]{1,252}$/;
 const MAX_TAGS = 100;
 

@@ -72,9 +72,7 @@ export interface RecordedPart {
   readonly number: number;
   readonly from: number;
   readonly to: number;
-  /**
-   * Length of the header line in the cast. The first byte after it has this position in the session.
-   */
+  /** Length of the header line in the cast. The first byte after the header line has this position in the session. */
   readonly headerBytes: number;
   readonly headerEnd: number;
   /** State of this upload, regardless of earlier uploads. */

@@ -19,12 +19,12 @@ export const ORDER_ACTIONS = [...VIEWER_ACTIONS, 'hold'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
 /**
- * Actions in annotations. Actions that the gateway confirms. `leave`: the viewer has stopped watching, or may
- * not moderate the session. `reason`: the user typed a reason for the session.
+ * Actions in annotations, with which the gateway confirms orders and reports changes. `leave`: the viewer has stopped
+ * watching, or may not moderate the session. `reason`: the user typed a reason for the session.
  */
 export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 
-/** Interval in which the recorder repeats the order for a watching viewer. */
+/** Interval at which the recorder repeats the order for a watching viewer. */
 export const WATCH_INTERVAL_MS = 3_000;
 
 /** A viewer of a moderated session, as the recorder identified it. */

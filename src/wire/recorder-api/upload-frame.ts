@@ -5,9 +5,9 @@
  *
  * ```
  *   kind (u8)  length of the content (u32)  content
- *   1          lines as they are: header, annotations, events that are not output
+ *   1          complete lines: header, annotations, events that are not output
  *   2          microseconds since the start (u64), then the output of one line: 1 to 1 Mi bytes
- *   3          the same, of which the line says only how much it is
+ *   3          like 2, for output whose event contains only its length and printable text
  * ```
  *
  * Numbers are big endian. Positions in a recording count bytes of lines, so all gateways and recorders must

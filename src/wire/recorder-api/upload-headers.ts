@@ -55,7 +55,7 @@ export interface Continuation {
 /** An upload from the beginning of a session. */
 export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0 };
 
-/** The other recorders of a session, by the addresses that the gateway uses. */
+/** Addresses of the other recorders of a session, as the gateway uses them. */
 export interface Neighbours {
   /** Recorder of the previous part. Absent for the first part, and if the recorder is unknown. */
   readonly before?: string;

@@ -30,8 +30,8 @@ const PROTOCOLS: ReadonlyMap<string, ChannelProtocol> = new Map<string, ChannelP
 ]);
 
 /**
- * Parses the name of a selected subprotocol. Returns `undefined` for unknown names. Names are case-sensitive.
- * The empty name means version 1: the client offered none. SPDY upgrades use the same names in
+ * Parses the name of a selected subprotocol. Returns `undefined` for unknown names. Names are case-sensitive. The empty
+ * name means version 1, for clients that offer no subprotocol. SPDY upgrades use the same names in
  * `X-Stream-Protocol-Version`, except those for base64.
  */
 export function parseSubprotocol(name: string): ChannelProtocol | undefined {

@@ -88,7 +88,7 @@ const MAX_CLIENT_EXIT_CODE = 255;
 
 /**
  * Translates a status of the kubelet, received over SPDY, into a status for a WebSocket client with protocol version 5.
- * The API server does the same: it parses the status with client-go and writes its own status. Source:
+ * The API server also translates: it parses the status with client-go and writes its own status. Source:
  * `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
  *
  * @param bytes the complete error stream, not empty

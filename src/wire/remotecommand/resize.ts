@@ -49,7 +49,7 @@ const EMPTY = /^\{[ \t\r\n]*\}$/;
 /** Matches every text with a width or a height. A backslash may start an escaped letter of the name. */
 const MAY_HAVE_SIZE = /width|height|\\/i;
 
-/** A client may send thousands of small objects at once, so common texts are parsed without the slower general way. */
+/** A client may send thousands of small objects at once, so common texts do not use the slower general parser. */
 function parseSize(text: string): TerminalSize {
   const usual = USUAL_SIZE.exec(text);
   if (usual !== null) return { columns: Number(usual[1]), rows: Number(usual[2]) };
@@ -84,7 +84,9 @@ function memberLiterals(text: string): readonly (readonly [name: string, literal
   return members;
 }
 
-/** An object in which a key occurs twice, in any case, is ambiguous and is rejected. */
+/**
+ * Returns a width or a height. An object that contains the key twice, in any letter case, is ambiguous and is rejected.
+ */
 function dimension(members: ReturnType<typeof memberLiterals>, name: string): number {
   const literals = members.filter(([found]) => found === name).map(([, literal]) => literal);
   if (literals.length > 1) throw new WireError('malformed', `${name} occurs twice in a resize`);

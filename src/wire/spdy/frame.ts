@@ -22,7 +22,7 @@ export type SpdyControl =
       readonly kind: 'synStream';
       readonly streamId: number;
       readonly associatedTo: number;
-      /** From 0 (highest) to 7. */
+      /** Priority of the stream, from 0 (highest) to 7. */
       readonly priority: number;
       readonly fin: boolean;
       readonly unidirectional: boolean;

@@ -76,7 +76,7 @@ export interface WebSocketScanner {
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly WebSocketPiece[];
-  /** True between frames. True between frames, even if a message is incomplete. */
+  /** True between frames, even if a message is incomplete. */
   readonly atBoundary: boolean;
   /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
@@ -95,8 +95,8 @@ const LENGTH_64 = 127;
 const MAX_HEADER_BYTES = 14;
 
 /**
- * The current frame. Frame state, one object per connection that is reused for each frame. Bulk output can
- * have a frame for each line.
+ * State of the current frame. Each connection has one such object and reuses it for every frame, because bulk output
+ * can have a frame for each line.
  */
 interface Frame {
   opcode: number;
