@@ -86,7 +86,10 @@ const MAX_TITLES = 16;
 const FREE_CHARACTERS = 512;
 /** Number of characters in fragments that do not count as invisible. */
 const FREE_FRAGMENTS = 16;
-/** Maximum length of a short control string, in characters. Longer control strings, except OSC strings, always count as invisible. */
+/**
+ * Maximum length of a short control string, in characters. Longer control strings, except OSC strings, always count as
+ * invisible.
+ */
 const SHORT_STRING = 64;
 
 /** A control string, or text in a rectangle. */
