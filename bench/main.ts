@@ -7,13 +7,13 @@
  * A case can be named by its prefix: `get`, `exec-cat`. Some cases use other programs:
  * - `recorder`: only the recorder (`recorder.ts`)
  * - `search`: the recorder's index (`search.ts`)
- * - `real`: a real API server; `kubectl` and `exec-start` also start it
+ * - `real`: a real API server, which `kubectl` and `exec-start` also need
  *
  * Options:
  * - `--profile=<directory>`: writes CPU profiles
  * - `--update`: merges the named cases into the last results
  * - `--before=<checkout>`: compares with gateway and recorder of another checkout, after `npm ci` there; writes nothing
- * - `--peers=tailcast,go`: skips the other peers
+ * - `--peers=tailcast,go`: runs only these peers, and with `--before` also their counterparts
  * - `--gc`: prints the duration of the gateways' garbage collections
  * - `--node=<flag>`: passes a flag to the gateways' Node
  *
@@ -67,7 +67,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** Peers to run. Peers to compare them with run as well. */
+/** Peers to run; undefined: all of them. With `--before`, the counterparts of these peers also run. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)

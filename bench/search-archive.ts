@@ -15,7 +15,7 @@ export interface ArchiveShape {
   readonly sessions: number;
   /** Number of output characters of all sessions. */
   readonly textBytes: number;
-  /** Start time of the first session, and the end of the archive, in milliseconds since the epoch. */
+  /** Start and end of the period in which the sessions ran, in milliseconds since the epoch. */
   readonly fromMs: number;
   readonly toMs: number;
 }
@@ -111,7 +111,7 @@ export class SearchArchive {
     };
   }
 
-  /** Returns the entry in the form of a store's list. */
+  /** Lists all recordings, like a store. */
   *stored(): Generator<StoredRecording> {
     for (let number = 0; number < this.shape.sessions; number += 1) yield this.#listed(number);
   }
@@ -120,7 +120,7 @@ export class SearchArchive {
     return { key: this.key(number), hasSidecar: true, stat: { bytes: 1, modifiedAtMs: number } };
   }
 
-  /** Returns an entry of a catalogue. The cast is generated on demand. */
+  /** Returns the catalogue entry of a session. Each call generates the session's cast. */
   entry(number: number): CatalogEntry {
     const cast = this.cast(number);
     return {

@@ -30,7 +30,7 @@ const CASTS = join(import.meta.dirname, '../test/fixtures/casts');
 interface Content {
   readonly name: string;
   readonly tty: boolean;
-  /** Times in milliseconds since the start, with the output. */
+  /** Pieces of output, each with its time in milliseconds since the start of the session. */
   readonly chunks: readonly (readonly [number, Uint8Array])[];
 }
 

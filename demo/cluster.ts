@@ -31,7 +31,7 @@ export interface DemoClusterOptions {
   readonly log: Logger;
   /** Signal that closes the cluster. */
   readonly signal?: AbortSignal;
-  /** Program that containers with input run if their spec has no command. Default: bash if available, otherwise sh. */
+  /** Program of containers whose spec has `stdin` but no command. Default: bash if available, otherwise sh. */
   readonly shell?: string;
   /** Search path for programs, in the format of the variable PATH. */
   readonly searchPath?: string;

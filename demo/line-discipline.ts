@@ -8,8 +8,8 @@ export interface TypedResult {
 
 /**
  * Minimal line discipline for a shell on pipes, if no pseudo-terminal is available: echo, backspace, Ctrl-C, Ctrl-D,
- * and `\n` becomes `\r\n` in the output. A line has at most 4096 bytes, as in the kernel. Further input is dropped,
- * and the bell rings.
+ * and the conversion of `\n` to `\r\n` in the output. A line has at most 4096 bytes, as in the kernel. Further input is
+ * dropped, and the bell rings.
  */
 export interface LineDiscipline {
   typed(bytes: Uint8Array): TypedResult;

@@ -8,7 +8,7 @@ export interface PodSummary {
   readonly lastRestart: string;
 }
 
-/** Computes these columns like kubectl. Source: kubernetes `pkg/printers/internalversion/printers.go` (printPod). */
+/** Computes the columns like the API server (kubernetes `pkg/printers/internalversion/printers.go`, printPod). */
 export function summarizePod(pod: ApiObject): PodSummary {
   const statuses = arrayAt(pod, 'status', 'containerStatuses');
   const total = arrayAt(pod, 'spec', 'containers').length;

@@ -225,7 +225,7 @@ function openGateway(parts: {
       ['lateKeyFile', isApprover ? join(directory, 'gateway', 'late.key') : undefined],
       ['opsListen', 'off'],
       ['accessLog', false],
-      // The account is that of the demo's user, who usually is an administrator.
+      // The gateways use the account of the demo's user, which usually has the rights of an administrator.
       // `system:masters` is the group of `demoIdentity`.
       ['claimableGroups', 'system:masters,sre'],
     ]),

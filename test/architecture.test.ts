@@ -515,7 +515,7 @@ function namesakes(
     .filter(({ files }) => files.length > 1);
 }
 
-/** The other layers that a layer imports, in the order of `rooms`. */
+/** Returns the other layers that the layer `room` imports, in the order of `rooms`. */
 function importedRooms(
   room: string,
   rooms: readonly string[],

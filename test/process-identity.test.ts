@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { describeProcess } from '../src/process-identity.ts';
 
-/** Linux has no greater process ids. */
+/** An id that no process has: greater than the maximum of Linux. */
 const NO_PID = 2 ** 22 + 1;
 
 describe('a process', () => {

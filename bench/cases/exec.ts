@@ -21,7 +21,7 @@ const SESSION_PEERS: readonly PeerName[] = [
   'reference',
   'reference-recorded',
 ];
-/** Variants that are measured only in cases that show their cost. */
+/** A variant that is measured only in cases that show its cost. */
 const DURABLE_FIRST = 'tailcast-durable-first' satisfies PeerName;
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];

@@ -7,8 +7,8 @@
 /** Minimum duration of one turn; a shorter load is repeated. */
 export const WARM_TURN_MS = 2000;
 /**
- * Maximum duration of the warm-up. If the speed is not stable after this time, the measurement starts with a printed
- * notice.
+ * Maximum duration of the warm-up. If the speed is not stable after this time, the measurement starts nevertheless, and
+ * the program prints a notice.
  */
 export const WARM_LIMIT_MS = 24_000;
 /**

@@ -11,7 +11,7 @@ interface Variant {
   readonly plain: boolean;
   /** True for `--recorder-window 0`. */
   readonly durableFirst: boolean;
-  /** True for a caller with rules of access on request. */
+  /** True for a caller with rules for access on request. */
   readonly accessRules?: boolean;
   /** Number of clusters of the setting `clusters`. */
   readonly clusters?: number;

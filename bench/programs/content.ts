@@ -14,7 +14,7 @@ export const POST_BYTES = 1024 * 1024;
 /** One event of a watch. */
 export const EVENT_BYTES = 500;
 
-/** Returns the block for a kind of content, which is always the same. */
+/** Returns the block for a kind of content. Each call returns the same bytes. */
 export function createBlock(content: Content): Buffer {
   const random = createRandom(content.length);
   if (content === 'binary')

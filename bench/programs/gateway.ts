@@ -24,7 +24,7 @@ export interface GatewayProgram {
   readonly durableFirst?: boolean;
   /** True if every connection starts with a PROXY header and has no TLS, as behind `tailscale serve`. */
   readonly plain?: boolean;
-  /** True for a caller with rules of access on request. */
+  /** True for a caller with rules for access on request. */
   readonly accessRules?: boolean;
   /** Number of clusters in the file of the setting `clusters`; undefined for one cluster without this setting. */
   readonly clusters?: number;

@@ -181,7 +181,7 @@ async function echoes(
   const latencies: number[] = [];
   const wrong = Promise.withResolvers<never>();
   wrong.promise.catch(() => {});
-  /** Due times of keys without an echo, by shell. */
+  /** For each shell: due times of the keys whose echo has not arrived yet. */
   const due: number[][] = Array.from({ length: sessions }, () => []);
   const { shells, broken } = await openShells(target, transport, sessions, (shell, chunk) => {
     for (const letter of chunk) {

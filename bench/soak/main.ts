@@ -220,7 +220,10 @@ async function checkMetrics(gateway: Role, recorder: Role): Promise<void> {
   if (active !== 0) problem(`gateway has ${active ?? 'no count of'} sessions open at the end`);
 }
 
-/** Number of open sessions. A client sees the end of its shell before the gateway does: waits up to END_MS for none. */
+/**
+ * Returns the number of open sessions. Waits up to END_MS until no session is open, because a client sees the end of
+ * its shell before the gateway does.
+ */
 async function sessionsAtEnd({ ops }: Role): Promise<number | undefined> {
   const endMs = performance.now() + END_MS;
   for (;;) {
@@ -237,7 +240,7 @@ interface Listed {
   readonly result?: string;
 }
 
-/** Each shell has one recording with the output of the API server. */
+/** Checks that each shell has exactly one recording, which contains the output that the API server sent. */
 async function checkRecordings(url: string, sent: ReadonlyMap<number, ShellSent>): Promise<void> {
   const found = new Map<number, Listed>();
   for (let cursor = ''; ;) {

@@ -238,7 +238,7 @@ beforeAll(async () => {
 });
 afterAll(async () => rig[Symbol.asyncDispose]());
 
-/** Records a session of these writes. @returns the order of a rule */
+/** Records a session with this output. @returns the order that a rule sends */
 async function orderAfter(session: string, writes: readonly string[]): Promise<unknown> {
   const headers = { 'tailcast-session': session.replaceAll(' ', '-'), 'tailcast-orders': '1' };
   const upload = openUpload(rig.recorder, headers);

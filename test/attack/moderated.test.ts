@@ -1,4 +1,4 @@
-/** Attack corpus on moderated sessions: a shell must not start, and no command must run, without a moderator. */
+/** Attack corpus on moderated sessions: without a moderator, no shell may start and no command may run. */
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { followOrders } from '../../src/proxy/session/orders.ts';
 import { Moderation } from '../../src/proxy/session/moderation.ts';

@@ -20,7 +20,7 @@ async function statusOfClosed(host: string): Promise<string> {
   );
   const [data] = (await once(socket, 'data')) as [Buffer];
   const sending = setInterval(() => socket.write('x'), 50);
-  // A closed connection resets the client, which sends further bytes.
+  // After the recorder has closed the connection, the client's next bytes cause a reset.
   socket.on('error', () => socket.destroy());
   await new Promise((resolve) => socket.once('close', resolve));
   clearInterval(sending);

@@ -1,4 +1,4 @@
-/** An attacker changes the spool of a stopped recorder: the auditor's findings. */
+/** An attacker changes the spool of a stopped recorder, and the auditor must find the lost output. */
 import { copyFileSync, cpSync, readdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Finding } from '../../src/tsrecorder/evidence/finding.ts';

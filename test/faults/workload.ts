@@ -1,5 +1,5 @@
 /**
- * Generates sessions. The content depends only on the session's number, so recordings can be checked without a copy.
+ * Generates sessions. The session's number determines its content, so tests can check recordings without a copy.
  */
 
 export const HEADER_OF = (session: number): string =>
@@ -41,7 +41,7 @@ export interface SessionReport {
   readonly acked: number;
   /** True if a recorder has acknowledged the complete session, during the session or later. */
   readonly confirmed: boolean;
-  /** Reason why the upload has stopped trying; undefined while it tries. */
+  /** Reason why the upload has stopped looking for a recorder; undefined before that. */
   readonly lost: string | undefined;
   /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;

@@ -330,7 +330,7 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // the nearest two, because two test files have the same distance
+  // the first two, because two test files have the same distance from the source file
   expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
     'test/recording/request-event.test.ts',
   );

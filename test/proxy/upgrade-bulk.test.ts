@@ -262,7 +262,7 @@ describe('bulk through a recorded session', () => {
       upload!.ack(upload!.size);
       await client.reader.until(() => client.reader.bytes.includes(word));
     }
-    // unacknowledged output is never shown
+    // the client must not get output that the recorder has not acknowledged
     server.write(serverMessage(1, utf8('three')));
     await recorder.until(() => upload!.lines().some((line) => line.endsWith('"three"]')));
     recorder.set({ v2: false, v1: false, upgrade: 'close' });

@@ -125,7 +125,7 @@ describe.each(clusters)(
       expect(execs.at(-1)).toMatchObject({ verb, responseStatus: { code: 101 } });
     });
 
-    // Only 1.36, because this version has a metric for translations.
+    // Runs only with 1.36, because older versions have no metric for translations.
     it.runIf(version === '1.36')('translates WebSocket where the node does not take it', async () => {
       await STREAM_CASES.find(({ name }) => name === 'exec stdin ends')!.run(
         context(cluster, newest, 'websocket'),

@@ -1,4 +1,4 @@
-/** Each rule of `src/secrets.ts` reads a line in linear time, whatever text of the rule a program repeats. */
+/** Each rule of `src/secrets.ts` reads a line in linear time, even if a program repeats text that matches the rule. */
 import { expect, it } from 'vitest';
 import { replaceSecrets, replaceSecretWords, SECRET_RULES } from '../../src/secrets.ts';
 import { sampleOf } from '../support/pattern-samples.ts';

@@ -142,7 +142,7 @@ export async function openClusterRig(options: {
   readonly content: object;
   readonly files?: Readonly<Record<string, string>>;
   readonly rules?: readonly unknown[];
-  /** Rules of the caller about access on request. */
+  /** The caller's rules for access on request. */
   readonly accessRules?: readonly unknown[];
   readonly settings?: Readonly<Record<string, unknown>>;
 }): Promise<ClusterRig> {

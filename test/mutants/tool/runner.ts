@@ -390,7 +390,7 @@ function nameOf(task: RunnerTask): string {
   return 'fullTestName' in task ? task.fullTestName || task.name : task.name;
 }
 
-/** Other processes judge the same changes by other tests. */
+/** Returns the changes that other processes have detected with other tests. */
 function noticedMeanwhile(job: Job): ReadonlySet<string> {
   const notes = readFileSync(job.notes, 'utf8').split('\n').slice(0, -1);
   return new Set(

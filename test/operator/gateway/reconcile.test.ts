@@ -238,7 +238,7 @@ describe('a Gateway', () => {
 
   describe('with a certificate of its own', () => {
     const listeners = [HTTP, { ...HTTPS, hostname: HOST, tls: { certificateRefs: [{ name: 'own' }] } }];
-    // Does not wait until no pass is pending, because the operator polls Secrets.
+    // Runs single passes, because the operator polls Secrets and thus requests another pass after each one.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);

@@ -154,7 +154,7 @@ describe('an Ingress', () => {
   describe('with a certificate of its own', () => {
     const HOST = 'shop.example.org';
     const spec = { tls: [{ hosts: [HOST], secretName: 'own' }] };
-    // Does not wait until no pass is pending, because the operator polls Secrets.
+    // Runs single passes, because the operator polls Secrets and thus requests another pass after each one.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);

@@ -33,7 +33,7 @@ describe('a connection', () => {
     far.write(`CONNECT kubernetes:443 HTTP/1.1\r\n${HOST}\r\n`);
     const [answer] = (await once(far, 'data')) as [Buffer];
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 405 /);
-    // throws without a listener
+    // `emit` would throw if the socket had no listener
     expect(() => near.emit('error', new Error('read ECONNRESET'))).not.toThrow();
     expect(near.destroyed).toBe(true);
   });

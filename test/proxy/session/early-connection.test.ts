@@ -11,7 +11,7 @@ const switchAndEnd: UpgradeScript = (request, socket) => {
   socket.resume();
 };
 
-/** Asks for an exec of a gateway that still looks for its recorder, and has connected to the API server. */
+/** Requests an exec from a gateway that is connected to the API server but still looks for a recorder. */
 async function askEarly() {
   const { address } = await openRecorder();
   const found = Promise.withResolvers<readonly string[]>();

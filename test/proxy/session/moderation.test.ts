@@ -36,7 +36,7 @@ function moderation(rules: readonly ModerationRule[], owner = ALICE) {
     notes,
     state,
     moderated,
-    /** Delivers an order of a viewer to watch the session. The same `id` repeats an order. */
+    /** Delivers the order `watch`, with which a viewer starts to watch the session. The same `id` repeats an order. */
     watch(watcher: SessionWatcher, id = `order-${(orders += 1)}`): void {
       const order = { id, action: 'watch', by: watcher.user ?? watcher.nodeId, reason: '', watcher } as const;
       if (!moderated.repeat(order)) moderated.watch(order);

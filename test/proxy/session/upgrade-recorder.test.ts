@@ -222,7 +222,7 @@ describe('a session whose only recorder is killed for good', () => {
     const socket = await server;
     socket.write(serverMessage(1, utf8('before\n')));
     await client.reader.take(serverMessage(1, utf8('before\n')).length);
-    // the recorder has acknowledged the output that it shows
+    // once the recorder shows the output, the output is acknowledged
     await expect.poll(async () => outputOf(await fetchCast(first))).toBe('before\n');
     first.freeze();
     socket.write(serverMessage(1, utf8('after\n')));

@@ -48,7 +48,7 @@ function openEnded(): { readonly script: UpgradeScript; readonly peer: Promise<S
   };
 }
 
-/** Opens a recorded exec. `server` is the end of the API server. */
+/** Opens a recorded exec. `server` is the API server's end of the connection. */
 async function beginExec(options?: Parameters<typeof openRecorded>[1]) {
   const { script, peer } = openEnded();
   const opened = await openRecorded(script, options);

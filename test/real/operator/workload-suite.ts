@@ -37,7 +37,7 @@ export interface Resource {
 const PATIENT = { timeoutMs: 150_000 } as const;
 
 export interface SiteTools {
-  /** Starts the site. It stops after the suite. */
+  /** Starts the site, which stops after the suite. */
   start(...options: Parameters<typeof startWorkloadSite>): Promise<WorkloadSite>;
   /** Starts a pod `client`, which is a tailnet node, and waits until it has joined. */
   startClient(): Promise<void>;
@@ -51,7 +51,7 @@ export interface SiteTools {
   said(path: string, what: string, type?: string): Promise<Resource>;
 }
 
-/** Describes a suite with pods in networks of their own. Skips it, with the reason, where they are impossible. */
+/** Describes a suite whose pods have their own networks. If that is impossible, prints why the suite is skipped. */
 export function describeSite(suite: string, title: string, define: (tools: SiteTools) => void): void {
   const problem = networkProblem();
   if (problem !== undefined) process.stderr.write(`${suite}: skipped: ${problem}\n`);

@@ -50,7 +50,7 @@ describe('two clusters behind one gateway', () => {
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
     localApi = await startLocalApiDouble();
-    // every address is alice's: queries contain a loopback address and a port, which changes
+    // identifies every address as alice, because queries contain a loopback address with a port that changes
     Object.assign(localApi.whois, { get: () => alice });
     grant('*');
     const file = join(folder, 'clusters.yaml');

@@ -1,4 +1,4 @@
-/** Services, Connectors and ProxyClasses on real peers: packets pass the kernel of pods with their own networks. */
+/** Services, Connectors and ProxyClasses on real peers: packets pass through the kernel of each pod's own network. */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parentLabels, objectNameOf } from '../../../src/operator/workload/workload.ts';

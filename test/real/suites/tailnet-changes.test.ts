@@ -19,7 +19,7 @@ import type { Archive, StoredRecording } from '../support/archive.ts';
 import { type SiteGateway, type SiteGrant, type SiteRecorder, sitePolicy } from '../support/site.ts';
 import { ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
-/** Maximum time after which ended access must have ended everywhere (docs/identity.md). */
+/** Maximum time until access that was removed has ended everywhere (docs/identity.md). */
 const ACCESS_ENDS_MS = 15_000;
 const PROMPT = '$ ';
 

@@ -142,7 +142,7 @@ describe('a file of a journal', () => {
         const half = Buffer.from(torn);
         half.set(record.subarray(0, cut), at);
         const read = readJournal(half, key);
-        // with less than a complete length field, the end mark is still there
+        // if the kill interrupted the write inside the record's length field, the end mark still follows
         expect(read.ending).toBe(cut < 4 ? 'whole' : 'cut');
         expect(read.lines).toHaveLength(lines - (kind === 'lines' ? 1 : 0));
       }

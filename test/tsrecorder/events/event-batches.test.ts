@@ -114,7 +114,7 @@ describe('batches of events', () => {
       await writeFile(join(bench.directory, nameOf(at).slice(batchPrefix(DAY).length)), `{"a":${at}}\n`);
     const batches = await bench.open();
     await expect.poll(bench.failures).toBeGreaterThan(0);
-    // the next batch does not wait for it
+    // the second batch is stored although the first one cannot be stored
     expect(await storedIn(bench, nameOf(2))).toBe('{"a":2}\n');
     expect((await batches.waiting()).get(nameOf(1))).toBe('{"a":1}\n');
     expect(await storedIn(bench, nameOf(1))).toBe(other);

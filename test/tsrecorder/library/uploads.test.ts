@@ -70,7 +70,7 @@ const described = ({ key }: StoredRecording, session: string): DescribedPart => 
   };
 };
 async function* fromNothing(): AsyncGenerator<Uint8Array> {
-  // yields nothing: all recordings are empty
+  // yields nothing, because all recordings of this test are empty
 }
 
 const candidateOf = (stored: StoredRecording): Candidate => {

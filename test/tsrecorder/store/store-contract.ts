@@ -65,7 +65,7 @@ export function describeStore(
       const upload = await finished(key, 'cast\n', { notes: 'notes\n' });
       await store.finish(upload);
       await store.finish(upload);
-      // replaces the file with a copy, as if the store had copied the file
+      // repeats the upload with another file of the same content, as if the file had been copied
       await store.finish(await finished(key, 'cast\n', { notes: 'notes\n' }));
       expect(await store.list()).toHaveLength(1);
     });
