@@ -47,7 +47,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** Returns the same identity headers as tailscaled would set. Tagged nodes get none. */
+/** Returns the same identity headers as tailscaled would set. Requests of tagged nodes get no identity headers. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({
@@ -63,7 +63,7 @@ function encoded(text: string): string {
   return `=?utf-8?b?${Buffer.from(text).toString('base64')}?=`;
 }
 
-/** True for the status of a final response, not of an interim or invalid one. */
+/** True for the status of a final response; false for an interim response (1xx) or an invalid status. */
 export function isFinalStatus(status = 0): boolean {
   return status >= 200 && status <= 599;
 }

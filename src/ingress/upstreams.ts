@@ -37,8 +37,8 @@ export interface ServiceAnswer {
 export interface Upstreams {
   /**
    * Sends a request. Rejects if there is no response. A request without a body may be repeated once over another
-   * connection. This happens if its method is safe and its keep-alive connection was closed, or if the Service reports
-   * over HTTP/2 that it has not processed the request. The signal also aborts the response.
+   * connection, in two cases: the method is safe and the keep-alive connection was closed, or the Service reports over
+   * HTTP/2 that it has not processed the request. The signal also aborts the response.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
   /** Opens a separate connection for an upgrade. */
@@ -234,7 +234,10 @@ function answerTo(
 
 interface Asked {
   readonly answer: Promise<ServiceAnswer>;
-  /** Returns true if the request failed before the Service processed it. */
+  /**
+   * Returns true if the failed request may be sent again: the Service has not processed the request, or the method is
+   * safe and the session was closed before the response.
+   */
   isUnprocessed(): boolean;
 }
 

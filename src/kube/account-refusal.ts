@@ -38,8 +38,8 @@ export function isMarked(headers: readonly string[]): boolean {
 }
 
 /**
- * True if API Priority and Fairness adds its headers to all responses to this request. It skips long-running requests.
- * Source: `BasicLongRunningRequestCheck` in `k8s.io/apiserver/pkg/endpoints/filters`.
+ * True if API Priority and Fairness adds its headers to all responses to this request. API Priority and Fairness skips
+ * long-running requests. Source: `BasicLongRunningRequestCheck` in `k8s.io/apiserver/pkg/endpoints/filters`.
  */
 export function isAlwaysMarked({ verb, subresource }: Pick<RequestInfo, 'verb' | 'subresource'>): boolean {
   return verb !== 'proxy' && !UNMARKED_SUBRESOURCES.has(subresource);

@@ -123,7 +123,7 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
  * Returns undefined if neither is configured.
  *
  * @param from.what name of the text in errors
- * @throws TailcastError `CONFIG_INVALID`; the returned function also throws it until it has read the file once
+ * @throws TailcastError `CONFIG_INVALID`; the returned function also throws this error until it has read the file once
  */
 export function pemSource(from: {
   /** Base64. */

@@ -41,8 +41,8 @@ export interface ApiServer {
   /** The object stays the same until a certificate changes, so that a `SecureContext` can be cached per object. */
   readonly tls: ApiServerTls;
   /**
-   * Returns the value of `Authorization`, or undefined for a client certificate or an anonymous client. Call it
-   * before each request, because it reloads rotated token files and certificates and runs credential plugins.
+   * Returns the value of `Authorization`, or undefined for a client certificate or an anonymous client. Call this
+   * method before each request, because it reloads rotated token files and certificates and runs credential plugins.
    *
    * @throws TailcastError `CONFIG_INVALID`
    */

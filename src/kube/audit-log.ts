@@ -8,7 +8,7 @@ import { AUDIT_EXTRA } from './audit-extras.ts';
 
 /** A session that the API server allowed. */
 export interface AuditedSession {
-  /** Audit ID of the request. If a gateway sent the request, its logs and recordings contain the same id. */
+  /** Audit ID of the request. If a gateway sent the request, the gateway's logs and recordings contain the same ID. */
   readonly auditId: string;
   /** Time in RFC 3339 format. */
   readonly time: string;

@@ -2,12 +2,11 @@
  * The parser of request targets.
  *
  * All decisions about a request (classification, policy, events) are based on the result of this parser, but the
- * original target is forwarded unchanged. Every program between the gateway and the API server must therefore
- * interpret the target in the same way. A target that some parser could interpret differently is refused instead of
- * normalized.
+ * original target is forwarded unchanged. Every program between the gateway and the API server must therefore interpret
+ * the target in the same way. A target that some parser could interpret differently is refused instead of normalized.
  *
- * A target has up to two parts. The *judged* part names the Kubernetes resource. Encoded slashes, percent signs, `;`
- * and empty segments are refused in it, because no valid name contains them. The *app* part follows
+ * A target has up to two parts. The *judged* part names the Kubernetes resource. This part must not contain encoded
+ * slashes, percent signs, `;` or empty segments, because no valid name contains them. The *app* part follows
  * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy. It may contain encoded
  * slashes, double slashes and `;`. Only dot segments that could leave the app part are refused.
  */

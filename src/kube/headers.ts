@@ -135,7 +135,10 @@ export function addConnectionTokens(value: string, tokens: Set<string>): void {
   }
 }
 
-/** Returns the list without the headers in `names` (lower case). Returns the same list if it contains none of them. */
+/**
+ * Returns the list without the headers in `names` (lower case). Returns the given list itself if it contains none of
+ * these headers.
+ */
 export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): RawHeaders {
   const kept: string[] = [];
   for (let index = 0; index < headers.length; index += 2) {
@@ -157,8 +160,8 @@ export function namesFields(tokens: ReadonlySet<string>): boolean {
 const BEARER_SUBPROTOCOL = 'base64url.bearer.authorization.k8s.io';
 
 /**
- * Returns a `Sec-WebSocket-Protocol` value without the bearer token that browsers send in it. Returns the same value
- * if it contains no token, and the empty string if no protocol remains. Source:
+ * Returns a `Sec-WebSocket-Protocol` value without the bearer token that browsers send in it. Returns the value
+ * unchanged if it contains no token, and the empty string if no protocol remains. Source:
  * `k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go`.
  */
 export function withoutBearerSubprotocol(value: string): string {
@@ -179,8 +182,8 @@ export function bearerSubprotocols(value: string): readonly string[] {
 }
 
 /**
- * Headers that `assertStripped` rejects. The list is independent of `headerFamily` on purpose, so that one error does
- * not affect both.
+ * Headers that `assertStripped` rejects. The list is independent of `headerFamily` on purpose, so that an error in
+ * `headerFamily` does not affect this check.
  */
 const NEVER_UPSTREAM_PREFIXES = ['impersonate', 'proxy-', 'tailscale', 'x-forwarded', 'x-remote'] as const;
 const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
@@ -198,8 +201,8 @@ const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Checks the headers before the gateway adds its own. Fails if a header is hop-by-hop, or contains an identity that
- * the client has sent.
+ * Checks the headers before the gateway adds its own. Fails if the list contains a hop-by-hop header, a framing header,
+ * or a credential or identity that the client has sent.
  *
  * @param except prefixes and names of headers that the gateway forwards in its current mode
  * @throws TailcastError `INTERNAL`
@@ -253,8 +256,8 @@ const RESPONSE_LENGTHS: ReadonlySet<number> = new Set(
 
 /**
  * Returns response headers for the client without hop-by-hop headers and headers that `Connection` lists. Also removes
- * cookies, unless `keepCookies` is set. `Content-Length` stays even if `Connection` lists it, because the relay needs
- * it. Returns the same list if no header is removed.
+ * `Alt-Svc`, and cookies unless `keepCookies` is set. `Content-Length` stays even if `Connection` lists it, because the
+ * relay needs it. Returns the given list itself if no header is removed.
  */
 export function cleanResponseHeaders(
   headers: RawHeaders,
@@ -300,7 +303,7 @@ const KEPT_OF_HANDSHAKES: ReadonlySet<string> = new Set([
   'www-authenticate',
 ]);
 
-/** Returns the headers of a WebSocket handshake response for a browser. */
+/** Returns the headers of a WebSocket handshake response, without headers that a browser would store. */
 export function handshakeForBrowser(fields: readonly string[]): readonly string[] {
   return fields.filter(
     (_, index) => !KEPT_OF_HANDSHAKES.has((fields[index - (index % 2)] ?? '').toLowerCase()),
@@ -316,7 +319,10 @@ export function headerLines(rawHeaders: readonly string[], name: string): readon
   return lines;
 }
 
-/** Returns the value of the header `name` (lower case) if it occurs once. Several values would be ambiguous. */
+/**
+ * Returns the value of the header `name` (lower case) if it occurs exactly once, because several values would be
+ * ambiguous.
+ */
 export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
   const [value, ...more] = headerLines(rawHeaders, name);
   return more.length === 0 ? value : undefined;

@@ -8,23 +8,23 @@ import type { RequestInfo } from './request-info.ts';
 /**
  * - `exec`, `attach`: by subresource name, for any group, version and method
  * - `portForward`: `pods/portforward`
- * - `nodeProxy`: `nodes/<name>/proxy`, a path to the kubelet's own exec, run and attach, with and without an
- *   upgrade
+ * - `nodeProxy`: `nodes/<name>/proxy`, a path to the kubelet's own exec, run and attach, with and without an upgrade
  * - `podProxy`, `serviceProxy`: a request to a program in a pod or behind a Service; the caller also checks `upgrade`
- * - `otherProxy`: `proxy` of another resource, or `proxy` further down the path: a request to another API
- *   (cluster, node), which the gateway cannot parse
+ * - `otherProxy`: `proxy` of another resource, or `proxy` further down the path: a request to another API (cluster,
+ *   node), which the gateway cannot parse
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway. The
- *   objects are Secrets (Kubernetes adds a token to the type `service-account-token`), tokens, certificates, RBAC,
- *   webhooks, admission policies, custom resource definitions (which configure conversion webhooks), and API services
+ *   objects are Secrets (Kubernetes adds a token to Secrets of type `service-account-token`), tokens, certificates,
+ *   RBAC, webhooks, admission policies, custom resource definitions (which configure conversion webhooks), and API
+ *   services
  * - `workload`: a create, update or patch of a Kubernetes object with a pod template, which contains commands
  * - `customResource`: a create, update or patch of an object (or its subresource) in an API group that is not part of
  *   Kubernetes; the controller of the object may start programs
  * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
  * - `unknownSubresource`: a request for a subresource that is not part of Kubernetes or for a path below such a
- *   subresource; also a write to a path without a resource, and a read of a path that Kubernetes does not serve.
- *   Such requests may have any effect, such as starting a program or reading Secrets. Reads of container logs and
- *   custom metrics are not in this class
+ *   subresource; also a write to a path without a resource, and a read of a path that Kubernetes does not serve. Such
+ *   requests may have any effect, such as starting a program or reading Secrets. Reads of container logs and custom
+ *   metrics are not in this class
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: a request without a session and without a time limit

@@ -19,7 +19,7 @@ export interface KubeconfigEntry {
   readonly caPem?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly userName: string;
-  /** Bearer token; some clients require one. */
+  /** Bearer token. Some clients require a token. */
   readonly token: string;
   readonly namespace?: string | undefined;
 }
@@ -174,7 +174,7 @@ function valueOf(
 }
 
 /**
- * Returns the text with `entry` added. Returns the same text if it already contains the entry.
+ * Returns the text with `entry` added. Returns the text unchanged if it already contains the entry.
  *
  * @param text undefined or blank for a new file
  * @param path only for errors

@@ -43,8 +43,8 @@ export interface ClusterOptions {
   /** Name of the kubeconfig context. Default: `current-context`. */
   readonly context: string | undefined;
   /**
-   * Environment variables of this process. They contain the API server's address in a pod, and credential plugins
-   * inherit them.
+   * Environment variables of this process. In a pod, they contain the address of the API server. Credential plugins
+   * inherit all variables.
    */
   readonly environment?: ReadonlyMap<string, string>;
 }

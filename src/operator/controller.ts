@@ -1,6 +1,6 @@
 /**
  * Connects the watches to the work queue. A change of a resource or of one of its objects starts a reconciliation of
- * the resource. All resources are also reconciled periodically.
+ * the resource. Some controllers also reconcile all their resources periodically.
  */
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';

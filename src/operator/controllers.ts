@@ -48,7 +48,7 @@ import { leadsOut } from './service/classify.ts';
 /** Settings that determine what several controllers watch. */
 export interface WatchChoices {
   readonly namespace: string;
-  /** ProxyClass of resources without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for resources that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
 }
 

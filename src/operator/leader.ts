@@ -47,7 +47,7 @@ interface Sighting {
 
 /**
  * Runs `lead` whenever this process is the leader, until `signal` aborts. The signal of `lead` aborts when the process
- * stops leading. If `lead` returns or throws while the process leads, this function does the same.
+ * stops leading. If `lead` returns or throws while the process leads, this function also returns or throws the error.
  */
 export async function runWhileLeading(
   options: LeaderOptions,

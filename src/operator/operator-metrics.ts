@@ -21,7 +21,8 @@ function createDeployed() {
 }
 
 /**
- * If the reference (Tailscale's operator) also has a gauge for a kind of resource, the gauge has the same name here.
+ * If the reference (Tailscale's operator) has a gauge for a kind of resource, the gauge in these metrics has the same
+ * name.
  */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();

@@ -1,4 +1,4 @@
-/** Reads the objects in the cluster that concern the operator. Each kind is read only once. */
+/** Reads the objects in the cluster that concern the operator. Each list is requested only once. */
 import { z } from 'zod';
 import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
@@ -24,7 +24,7 @@ export type ParentKind =
 export interface ClusterView {
   /**
    * Returns resources of one kind: those that request a proxy, and those that have one. Undefined if the settings
-   * disable this kind, or if the objects are unreadable.
+   * disable this kind.
    */
   parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */
@@ -50,7 +50,7 @@ export function conditionsIn(object: KubeObject): readonly Condition[] {
   return statusSchema.safeParse(object).data?.status.conditions ?? [];
 }
 
-/** Creates a view, which lists each kind when it is needed for the first time. */
+/** Creates a view, which requests each list when it is needed for the first time. */
 export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(

@@ -1,4 +1,4 @@
-/** Checks for objects in the cluster and nodes in the tailnet whose resource no longer exists. */
+/** Checks for objects in the cluster and nodes in the tailnet that no resource needs any more. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector, parentOf, typeSelector, type ParentType } from '../../operator/workload/workload.ts';

@@ -11,7 +11,7 @@ export interface ParentFacts {
   readonly view: ClusterView;
   /** Namespace of the operator. */
   readonly namespace: string;
-  /** ProxyClass of objects without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for objects that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
   readonly unixMs: () => number;
 }

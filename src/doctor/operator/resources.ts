@@ -56,8 +56,8 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
 }
 
 /**
- * Returns the check of the Gateway API. Its CRDs are not part of tailcast. The operator waits until they are
- * installed, and everything else works without them.
+ * Returns a warning if CRDs of the Gateway API are missing; otherwise the given verdict. These CRDs are not part of
+ * tailcast. The operator waits until they are installed, and its other controllers work without them.
  */
 async function gatewayApiVerdict(
   api: ApiClient,

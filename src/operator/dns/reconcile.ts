@@ -118,8 +118,8 @@ async function deploy(
 }
 
 /**
- * Returns the oldest DNSConfig. The operator serves only the oldest DNSConfig, so that a new DNSConfig cannot replace
- * it.
+ * Returns the name of the oldest DNSConfig. The operator serves only this DNSConfig, so that a new DNSConfig cannot
+ * replace it.
  */
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
@@ -187,8 +187,8 @@ async function put(
 }
 
 /**
- * Throws if the object belongs to another DNSConfig. If that DNSConfig was deleted, the garbage collector must delete
- * the object first.
+ * Throws unless the object belongs to this DNSConfig. After the deletion of another DNSConfig, the garbage collector
+ * must first delete the objects of that DNSConfig.
  */
 function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   const owner = controllerOf(existing);

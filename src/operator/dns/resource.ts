@@ -5,7 +5,10 @@ import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** Annotations of a DNSConfig. */
 export const DNS_ANNOTATIONS = {
-  /** `<namespace>/<name>` of CoreDNS's ConfigMap. With this annotation, the operator may change the Corefile in it. */
+  /**
+   * `<namespace>/<name>` of CoreDNS's ConfigMap. With this annotation, the operator may change the Corefile in this
+   * ConfigMap.
+   */
   coreDns: 'tailcast.dev/coredns',
   /** Annotation that the operator writes, with the ConfigMap that the operator has changed. */
   written: 'tailcast.dev/coredns-written',

@@ -118,7 +118,7 @@ async function turnAway(
   message: string,
   signal: AbortSignal,
 ): Promise<void> {
-  // A group whose name is too long for a label has no objects.
+  // A group whose name is too long has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
     await removeFronts(deps, name, signal);
   const reject = (member: Member): Promise<void> =>

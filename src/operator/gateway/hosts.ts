@@ -25,7 +25,7 @@ export function commonHosts(listener: string, route: readonly string[]): readonl
 }
 
 /**
- * Adds the paths of wider hosts to each host that does not define these paths itself. The server selects the most
+ * Adds to each host the paths of wider hosts, except paths that the host covers itself. The server selects the most
  * specific host before it compares paths, and the Gateway API requires a fallback to wider hosts if none of the paths
  * matches.
  */
@@ -46,7 +46,7 @@ function widthOf(host: string): number {
   return host === '' ? 2 : Number(host.startsWith('*.'));
 }
 
-/** Merges paths. If several entries have the same path, the first one wins. */
+/** Merges paths. A path is omitted if an earlier entry has the same path, or a prefix that covers the path. */
 export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   const merged: OpenRoutes = { prefixes: new Map(), exact: new Map() };
   for (const { prefixes, exact } of all) {

@@ -53,7 +53,7 @@ export interface GatewayPlan {
  */
 const MAX_ROUTE_BYTES = 192 * 1024;
 
-/** @param routes routes of the Gateway, in any order; the oldest wins among equal rules */
+/** @param routes routes of the Gateway, in any order; if several routes have equal rules, the oldest route wins */
 export function planGateway(
   gateway: Gateway,
   routes: readonly HttpRoute[],
@@ -127,7 +127,7 @@ interface Attaching {
 
 /**
  * Attaches a route to listeners. The order of the checks is that of the reasons in the Gateway API: the parent
- * reference selects a listener, the listener permits the route, and their hosts match.
+ * reference selects a listener, the listener permits the route, and the hosts of listener and route match.
  */
 function attach({
   gateway,
@@ -197,7 +197,7 @@ function tooMuch({ parentRef, refs }: AttachedParent): AttachedParent {
   return { parentRef, accepted: failed('TooManyRoutes', message), refs, partial: undefined, at: [] };
 }
 
-/** Returns the size of the rules in bytes, including a hostname. */
+/** Returns an estimate of the size of the rules in bytes, including a hostname. */
 function sizeOf({ paths }: ReadRules): number {
   return paths.reduce((sum, { path, target }) => sum + path.length + target.length + 16, 288);
 }

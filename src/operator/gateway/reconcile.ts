@@ -55,7 +55,7 @@ import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
-  /** ProxyClass of Gateways without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for Gateways that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
 }
 

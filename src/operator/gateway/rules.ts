@@ -32,8 +32,8 @@ const KNOWN_BACKEND: readonly string[] = ['group', 'kind', 'namespace', 'name', 
 const STATUSES = [301, 302, 303, 307, 308] as const;
 
 /**
- * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths, and its
- * requests get errors. Without these paths, the requests would match shorter paths of other rules.
+ * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths, and requests for
+ * these paths get errors. Without these paths, the requests would match shorter paths of other rules.
  *
  * @param services backends of the route: existing Services in its namespace
  */

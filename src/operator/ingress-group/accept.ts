@@ -162,8 +162,8 @@ async function accept(
 }
 
 /**
- * Maximum size of the configuration of all members, in bytes. The state Secret of a node, at most 1 MiB, contains it
- * twice: the operator writes it, and tailscaled stores its own copy.
+ * Maximum size of the configuration of all members, in bytes. The state Secret of a node contains this configuration
+ * twice, because tailscaled stores its own copy in addition to the operator's. A Secret has at most 1 MiB.
  */
 const MAX_GROUP_BYTES = 320 * 1024;
 /** Maximum size of the configuration of one member, in bytes. */

@@ -29,7 +29,7 @@ import type { ServeMode } from './plan.ts';
 export interface IngressGroupChoices {
   /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
   readonly servesUnclassed: boolean;
-  /** ProxyClass of groups without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for groups that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
   /** True if the operator serves Services. */
   readonly services: boolean;

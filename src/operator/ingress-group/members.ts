@@ -36,7 +36,7 @@ export async function refuse(
   await report(deps, member, refusedMember(message), [], signal);
 }
 
-/** Rejects members whose group does not exist, has another type, or is being deleted. */
+/** Rejects the members of a group that does not exist or has another type. Also releases members that have no group. */
 export async function rejectMembers(
   deps: ReconcilerDeps,
   candidates: Candidates,

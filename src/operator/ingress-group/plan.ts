@@ -109,7 +109,7 @@ export interface NodeFacts {
 
 /**
  * Returns the configuration of one node. A node starts to advertise an address after it has reported the forwarding
- * rule. It keeps advertising the address while its pod is replaced, because the new pod gets the same rules, and other
+ * rule. The node keeps advertising the address while its pod is replaced. The new pod gets the same rules, and other
  * nodes serve callers in the meantime.
  */
 export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], facts: NodeFacts): NodeOrders {

@@ -89,8 +89,8 @@ export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode)
 }
 
 /**
- * True if a pod has applied the configuration of its node, so that the roll-out may replace the next pod. Members
- * without a configuration do not delay the roll-out.
+ * True if a pod has applied the configuration of its node, so that the roll-out may replace the next pod. Members that
+ * the node's configuration does not advertise do not delay the roll-out.
  */
 export function followsOrders(
   mode: ServeMode,

@@ -33,7 +33,7 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
  *
  * @param group.tags default tags of members
  * @param group.members uids of the existing members; the group may reuse its Tailscale Service if none of these members
- *   owns it
+ *   owns the Service
  * @param ports ports of an Ingress; unused for a Service, which gets all ports
  */
 export function decideTailnetService(

@@ -38,7 +38,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface IngressChoices {
-  /** ProxyClass of Ingresses without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for Ingresses that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
 }
 

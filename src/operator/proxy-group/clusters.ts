@@ -63,8 +63,8 @@ export interface ServedClusters {
 
 /**
  * Decides which Secrets are clusters of the group. If several Secrets describe clusters with the same name, the oldest
- * is used. Gateways may still read a Secret with an invalid kubeconfig, because they keep the last valid state of its
- * cluster.
+ * Secret is used. Gateways may still read a Secret with an invalid kubeconfig, because they keep the last valid state
+ * of its cluster.
  */
 export function chooseClusters(
   { metadata: { name: own } }: ProxyGroup,

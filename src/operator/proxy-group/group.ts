@@ -42,8 +42,8 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
 }
 
 /**
- * Nodes of an egress or ingress group, which many Services share. Their ServiceAccount may only read and write the
- * state of the nodes.
+ * Nodes of an egress or ingress group, which many Services share. Their ServiceAccount may store the state of the nodes
+ * and write events.
  */
 export function sharedNodes(
   proxyGroup: ProxyGroup,

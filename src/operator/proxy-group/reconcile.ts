@@ -179,7 +179,10 @@ function problemOf(
   return settingsOf(proxyGroup).problem ?? problemOfClusters(proxyGroup);
 }
 
-/** Writes the clusters of the group into its ConfigMap. Returns undefined for a group with one cluster. */
+/**
+ * Writes the clusters of the group into its ConfigMap. Returns undefined for a group without a selector for additional
+ * clusters.
+ */
 async function configureClusters(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,

@@ -67,14 +67,14 @@ export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatu
   return { conditions, devices: [] };
 }
 
-/** Returns the conditions without the one of {@link notServed}. */
+/** Returns the conditions without the condition of {@link notServed}. */
 export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
   return status.conditions.filter(
     ({ reason }) => reason !== ('ProxyGroupNotServed' satisfies ProxyGroupReason),
   );
 }
 
-/** Desired conditions. A condition that is absent here stays unchanged, and null removes it. */
+/** Desired conditions. A condition that is absent from this object stays unchanged. Null removes the condition. */
 export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict | null>>>;
 
 /** Observed state of a group. */

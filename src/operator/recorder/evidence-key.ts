@@ -22,7 +22,7 @@ export function evidenceSecretName(groupName: string): string {
 /**
  * Creates the Secret unless it exists. The Secret has no owner and lacks the labels of the group, so it stays when the
  * Recorder is deleted. The recordings in the bucket stay as well. A new Recorder with the same name uses this key, so
- * it trusts the recordings.
+ * it trusts these recordings.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

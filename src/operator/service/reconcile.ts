@@ -51,7 +51,7 @@ export interface ServiceChoices {
   readonly servesUnclassed: boolean;
   /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;
-  /** ProxyClass of Services without their own ProxyClass; empty for none. */
+  /** Default ProxyClass, for Services that name no ProxyClass. Empty if there is no default. */
   readonly defaultClass: string;
   /** e.g. `cluster.local` */
   readonly clusterDomain: string;
@@ -238,8 +238,8 @@ async function release(
 }
 
 /**
- * Removes status entries that belong to the Service's former proxy, because a group exposes the Service now. The
- * entries of the group stay.
+ * Returns the status without the entries of the Service's former proxy. The entries of the group that exposes the
+ * Service now stay.
  */
 async function withoutNode(
   { client, options }: ReconcilerDeps,

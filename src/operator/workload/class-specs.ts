@@ -88,8 +88,8 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
 }
 
 /**
- * Returns the tailscale container with the settings of a class. Egress pods get no ports for metrics, because they
- * forward all packets to the tailnet.
+ * Returns the tailscale container with the settings of a class. Egress pods get no ports for metrics and debugging,
+ * because these pods forward all their ports to the tailnet.
  */
 function tailscaleWith(
   container: Plain<V1Container>,

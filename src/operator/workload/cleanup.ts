@@ -78,8 +78,8 @@ export async function removeStaleServices(
 
 /**
  * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. The
- * garbage collector deletes objects with an owner reference. Other objects, such as Secrets of nodes, are deleted
- * here. Volumes stay.
+ * garbage collector deletes objects with an owner reference. This function deletes all other objects, such as Secrets
+ * of nodes. Volumes stay.
  *
  * @param how.control control server of the nodes; undefined if the `Tailnet` resource was deleted, so that the nodes
  *   stay in the tailnet

@@ -56,7 +56,7 @@ export interface Deployed {
 }
 
 /**
- * Deploys a workload: creates and updates its objects, removes the surplus ones, and reports the state of its nodes.
+ * Deploys a workload: creates and updates its objects, removes surplus objects, and reports the state of its nodes.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`, `CONTROL_FAILED`; KubeRefusal.
  */
@@ -181,7 +181,7 @@ export function immutablePartsOf(existing: KubeObject): ImmutableParts {
 
 /**
  * True if immutable fields differ: the selector or the volume claim templates. The StatefulSet is then deleted without
- * its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
+ * its pods, and the new StatefulSet adopts these pods. The recreation itself therefore restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

@@ -14,7 +14,7 @@ export const KEY_LIFETIME_MS = 60 * 60 * 1000;
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Time after which a stored key that the control server does not know is treated as spent. Before this time, its node
+ * Minimum age at which the operator queries the control server whether a stored key is spent. The node of a younger key
  * may still be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
@@ -47,8 +47,9 @@ export interface KeyFacts {
 
 /**
  * Decides whether a replica keeps its key, or needs a new one. A pod requests a new key by reporting a broken key. The
- * request is accepted if it contains the stored key, or if no key is stored; otherwise the pod has not read the newer
- * key yet. Without a request, a replica whose node has not joined needs a valid key with the desired tags.
+ * request is accepted if it contains the stored key, or if no key is stored. Other requests are ignored, because the
+ * pod has not read the newer key yet. Without a request, a replica whose node has not joined needs a valid key with the
+ * desired tags.
  */
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
@@ -72,7 +73,7 @@ function fault(
 
 const REISSUE_INTERVAL_MS = 30_000;
 
-/** Limits reissues to one per 30 s. A burst may contain one reissue for each replica. */
+/** Limits reissues to an average of one per 30 s. A burst may contain one reissue for each replica. */
 export class ReissueLimiter {
   readonly #burst: number;
   readonly #nowMs: () => number;
@@ -175,7 +176,7 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Creates and replaces auth keys, with a rate limit for new keys of each group. */
+/** Creates and replaces auth keys. A rate limit for each group applies to keys that replace requested or spent keys. */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
   /** Limiters by uid of the resource. */
@@ -278,7 +279,10 @@ export class KeyKeeper {
     return { key, id, expiresAtMs, tags };
   }
 
-  /** Replaces an unusable key. New keys are rate-limited, because a pod can repeat its request. */
+  /**
+   * Replaces an unusable key. Replacements of requested and spent keys are rate-limited, because a pod can repeat its
+   * request.
+   */
   async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
     const { group, ordinal, control, secrets, signal } = replica;
     const { log } = this.#deps;
@@ -297,8 +301,8 @@ export class KeyKeeper {
   }
 
   /**
-   * True if no node can join with a key any more. A key is valid for one node, so it is spent if that node was
-   * removed, or if the control server reports that the key was used.
+   * True if no node can join with a key any more. A key is valid for one node. If the ID of the key is known, the
+   * control server reports whether the key is still usable. A key without an ID is spent if its node was removed.
    */
   async #isSpent(
     { control, signal }: Replica,
@@ -332,8 +336,8 @@ export class KeyKeeper {
 }
 
 /**
- * Updates the tags of a joined node at the control server. If the control server does not report the tags, they are
- * not updated.
+ * Updates the tags of a joined node at the control server. Does not update the tags if the auth Secret lacks the
+ * annotation with the tags of the key.
  */
 async function followTags(
   stored: StoredKey,

@@ -79,7 +79,7 @@ export function nameSelection(namespace: string): Selection {
   return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** Index of the names of these ConfigMaps by the uid of the owner. */
+/** Returns the names of the ConfigMaps of all names, by the uid of the owner. */
 export async function namesByOwner(
   { cache, options }: Pick<NamesDeps, 'options'> & { readonly cache: ObjectCache },
   signal: AbortSignal,

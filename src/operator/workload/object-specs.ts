@@ -114,8 +114,8 @@ export function authSecret(
 }
 
 /**
- * The Secret for the state of a replica. The operator creates it before the pod, because the pod would create it
- * without the labels.
+ * The Secret for the state of a replica. The operator creates the Secret before the pod, because the pod would create a
+ * Secret without the labels.
  *
  * @param data data for the pod, such as the auth key of its tailscaled; empty after the node has joined, so that no
  *   used key stays in the Secret

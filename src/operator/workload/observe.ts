@@ -1,4 +1,4 @@
-/** Reads the objects of one group. Requests them from the API server, because the cache could be stale. */
+/** Reads the objects of one group from the API server, because the cache could be stale. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
@@ -20,7 +20,7 @@ export interface Observed {
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
   readonly disruptionBudget: KubeObject | undefined;
-  /** Services with the group's labels; empty if the resource owns all its objects. */
+  /** Services with the group's labels or name; empty if the resource owns all its objects. */
   readonly services: readonly KubeObject[];
   /** Uids of existing pods in any state, by name. */
   readonly pods: ReadonlyMap<string, string>;
@@ -28,7 +28,7 @@ export interface Observed {
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
-/** Reads all objects with the labels of a group, and all objects with a name that the group needs. */
+/** Reads the objects of a group, by their labels or by the names that the group needs. */
 export async function observe(
   client: Reader,
   group: NodeGroup,

@@ -166,8 +166,9 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 }
 
 /**
- * Lifecycle hook before termination. A pod that advertises shared addresses stops advertising them, and forwards
- * packets until all callers have switched to other pods. For Tailscale Services, containerboot does this itself.
+ * Lifecycle hook before termination, during which callers switch to other pods. In egress groups, containerboot
+ * implements the hook. In ingress groups, the hook stops the advertisement of routes, and the pod forwards packets for
+ * another 10 s. containerboot itself stops the advertisement of Tailscale Services.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   if (kind === 'egress-group') {
@@ -208,8 +209,8 @@ function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
 }
 
 /**
- * Init container that enables packet forwarding in the pod's network. Only this container runs privileged; the
- * tailscale container does not need to.
+ * Init container that enables packet forwarding in the pod's network. It runs privileged, because it writes to
+ * `/proc/sys`.
  */
 function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   const ipv6 = '/proc/sys/net/ipv6/conf/all/forwarding';
@@ -297,7 +298,7 @@ function sharesSocket(duty: Duty): boolean {
 
 /**
  * Container with tailcast's ingress server. It terminates TLS with the Ingress's own certificates for connections that
- * tailscaled forwards to its default listeners.
+ * tailscaled forwards to the server's default listeners.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [

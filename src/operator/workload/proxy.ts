@@ -42,9 +42,9 @@ export async function classOf(
 }
 
 /**
- * Returns the name of the existing objects of a parent, or undefined if it has no objects. The name must be read from
- * the cluster, because the names of the reference (Tailscale's operator) differ from those of tailcast. Secrets are
- * sufficient, because they are deleted after the StatefulSet.
+ * Returns the name of the existing objects of a parent, or undefined if the parent has no objects. The name must be
+ * read from the cluster, because the names of the reference (Tailscale's operator) differ from those of tailcast. If
+ * there is no StatefulSet, the Secrets show the name, because they are deleted after the StatefulSet.
  *
  * @throws Error if the objects of the parent have two different names
  */
@@ -87,7 +87,8 @@ export async function deployProxy(
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
   const desired: DesiredWorkload = {
     group,
-    // Groups need no headless Service, because they have EndpointSlices.
+    // Groups need no headless Service: egress groups write their own EndpointSlices, and callers of ingress groups
+    // connect through the tailnet.
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {

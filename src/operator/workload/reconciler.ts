@@ -67,7 +67,8 @@ export const SHORT_MS = 1000;
 /** Interval between passes for a resource whose name or tags the operator refuses, in milliseconds. */
 export const REFUSED_RETRY_MS = 60_000;
 /**
- * Maximum time that a deleted resource waits until its pods have stopped. Pods on an unreachable machine never stop.
+ * Maximum time in milliseconds that the operator waits for the pods of a deleted resource to stop. Pods on an
+ * unreachable machine never stop.
  */
 const POD_PATIENCE_MS = 5 * 60_000;
 
@@ -128,7 +129,7 @@ export async function removeFinalizer(
  * Handles a resource that is being deleted or no longer needs nodes: removes its nodes, then its finalizer.
  *
  * @param also function that removes other objects from the tailnet, called after the removal of the nodes
- * @returns time until the next pass; undefined if no work is left
+ * @returns time until the next pass, in milliseconds; undefined if no work is left
  */
 async function finish(
   deps: ReconcilerDeps,
@@ -142,7 +143,7 @@ async function finish(
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
-  // A resource that is not being deleted has no deletion time, so it waits for its pods without a limit.
+  // A resource that is not being deleted has no deletion time, so the operator waits for its pods without a limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;

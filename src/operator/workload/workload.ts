@@ -30,7 +30,7 @@ export interface SpecOptions {
   readonly recorderImage: string;
   /** The stock tailscale image (containerboot and tailscaled). */
   readonly tailscaleImage: string;
-  /** MagicDNS domain of the tailnet. With it, the player accepts requests to the full name of its node. */
+  /** MagicDNS domain of the tailnet. If it is known, the player accepts requests to the full name of its node. */
   readonly tailnetDomain: string | undefined;
 }
 
@@ -108,8 +108,8 @@ export function ownerReference({ kind, name, uid }: NodeGroup): OwnerReference {
 }
 
 /**
- * True if an object belongs to this group: its owner is the resource of the group, or it has no owner but all labels
- * of the group. A backup tool may have restored such objects without owner references.
+ * True if an object belongs to this group: its owner is the resource of the group, or the object has all labels of the
+ * group and no owner. A backup tool may have restored such objects without owner references.
  */
 export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
   const owner = controllerOf(object);
@@ -199,7 +199,7 @@ export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | '
 
 /**
  * Returns the parent of an object. If the label contains a shortened name, looks up the full name in `resources`. If
- * the parent is not found there, the name stays shortened.
+ * `resources` does not contain the parent, the name stays shortened.
  */
 export function parentAmong(
   object: KubeObject,
@@ -325,7 +325,7 @@ export interface ProxyGroupOptions {
   readonly objectName: string | undefined;
 }
 
-/** Returns the nodes of a proxy. The ServiceAccount of these nodes may only read and write their own state. */
+/** Returns the nodes of a proxy. The ServiceAccount of these nodes may store their state and write events. */
 export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
   const name = options.objectName ?? objectNameOf(parent);
   return {
