@@ -36,7 +36,7 @@ export async function refuse(
   await report(deps, member, refusedMember(message), [], signal);
 }
 
-/** Rejects the members of a group that does not exist or has another type. Also releases members that have no group. */
+/** Rejects the members of a group that does not exist or has another type. Also releases members without a group. */
 export async function rejectMembers(
   deps: ReconcilerDeps,
   candidates: Candidates,
