@@ -1,6 +1,6 @@
 /**
  * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged. A worker
- * thread refreshes an expired token. Like kubectl, it then writes the new token to the kubeconfig. Source:
+ * thread refreshes an expired token. Like kubectl, this module then writes the new token to the kubeconfig. Source:
  * `k8s.io/client-go/plugin/pkg/client/auth/oidc`.
  */
 import { once } from 'node:events';
@@ -86,7 +86,7 @@ async function refresh(
   if (!URL.canParse(issuer) || clientId === '' || refreshToken === '') {
     fail('a refresh needs idp-issuer-url, client-id and refresh-token; log in again');
   }
-  // KubeConfig does not send the client secret, so the provider would refuse the refresh.
+  // `KubeConfig` of @kubernetes/client-node does not send the client secret, so the provider would refuse the refresh.
   if ((config['client-secret'] ?? '') !== '') {
     fail('a client with client-secret is not supported; run kubectl to refresh it, or use an exec plugin');
   }

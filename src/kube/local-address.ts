@@ -1,4 +1,4 @@
-/** Addresses that a machine never reaches over a network. Pure. */
+/** Detects addresses that are local to a machine or its link. Pure. */
 import { BlockList, isIP } from 'node:net';
 
 const LOCAL = blockListOf(

@@ -15,8 +15,8 @@ export interface Selection {
   readonly namespace?: string;
   readonly labelSelector?: string;
   /**
-   * Returns the part of an object that the cache stores. Default: only the name and the labels are requested and
-   * stored. Selections share a copy if they have the same function.
+   * Returns the part of an object that the cache stores. Default: only the metadata is requested, and only the identity
+   * and the labels are stored. Selections share a copy if they have the same function.
    */
   readonly keep?: (object: KubeObject) => KubeObject;
 }
@@ -36,7 +36,7 @@ export interface CachedObjects {
 export interface ObjectCache {
   /**
    * Returns a view of the selected objects. Selections without a watch are listed from the API server. The objects may
-   * be a few milliseconds old: read an object from the API server before a write that depends on its current content.
+   * be outdated: read an object from the API server before a write that depends on its current content.
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */

@@ -4,7 +4,7 @@ import type { NodeGroup } from '../workload/workload.ts';
 import { base64, metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
-/** Key of the ConfigMap. Also the field of a node's state Secret with the rules that the node has applied. */
+/** Key of the ConfigMap, and name of the field in a node's state Secret with the rules that the node has applied. */
 export const SERVICES_KEY = 'egress-services';
 
 /** Name of a group's ConfigMap with forwarding rules. */

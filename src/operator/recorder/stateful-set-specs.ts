@@ -194,7 +194,7 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
   };
   const effective = new Map([...Object.entries(names), ...users]);
   const destination = effective.get('TSRECORDER_DST') ?? '';
-  // The reference's S3 client reads the region from these variables too.
+  // The reference's S3 client also reads the region from these variables.
   const region = users.get('AWS_REGION') ?? users.get('AWS_DEFAULT_REGION');
   const hosts = [
     '$(POD_NAME)',
