@@ -43,7 +43,7 @@ const CLUSTER = z.strictObject({
   endpoints: z
     .array(z.string())
     .default([])
-    .describe('host:port of further API servers with the same CA and name'),
+    .describe('host:port of all API servers, with the same CA and name'),
 });
 
 const DISCOVERY = z.union([
