@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url';
 import { readTestReport } from './test-report.mjs';
 
 const MINUTE = 60_000;
-/** Maximum number of characters at the end of a step's output that are searched for the last line. */
+/** Maximum number of characters that are kept of a step's output. The script reads the last line of this text. */
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
 const isNightly = process.argv.includes('--nightly');

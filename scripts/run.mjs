@@ -17,7 +17,7 @@ import { takeLock } from './build-lock.mjs';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const bin = join(root, 'node_modules', '.bin');
 const stamps = join(root, 'node_modules', '.cache', 'tailcast');
-/** Files that each step creates. */
+/** A file or folder that each step creates. If it is missing, the step runs again. */
 const outputs = {
   install: bin,
   server: join(root, 'dist', 'main.js'),

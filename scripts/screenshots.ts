@@ -18,7 +18,7 @@ const COMMAND = ['bash'];
 interface Example {
   readonly who: Caller;
   readonly namespace: string;
-  /** Prefix of the pod's name. */
+  /** Beginning of the name of the pod in which the shell runs. */
   readonly pod: string;
   readonly columns: number;
   readonly rows: number;

@@ -15,7 +15,7 @@ const MOST_IMPORTS = 30;
 const HOT_FILE = 'src/proxy/session/upgrade.ts';
 
 const BUDGETS = z.strictObject({
-  /** Maximum for each measure. `was` is the value at commit 9719fbc, and `goal` is the target. */
+  /** Budget of each row. `was` is the value at commit 9719fbc, and `goal` is the target. */
   total: z.record(
     z.string(),
     z.strictObject({ budget: z.number(), was: z.number().optional(), goal: z.number().optional() }),

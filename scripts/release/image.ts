@@ -20,7 +20,7 @@ import { imageSettings, readDockerfile } from './dockerfile.ts';
 import type { Architecture, Project } from './project.ts';
 import { run, sha256, tar } from './tree.ts';
 
-/** The user `nobody` of Debian, and the user of tailcast from the Dockerfile. */
+/** Content of `/etc/passwd`: the users `root` and `nobody` of Debian, and the user of tailcast from the Dockerfile. */
 const PASSWD =
   'root:x:0:0:root:/root:/usr/sbin/nologin\n' +
   'tailcast:x:65532:65532:tailcast:/var/lib/tailcast:/usr/sbin/nologin\n' +
@@ -152,8 +152,8 @@ function addManifest(
 
 function layDebian(root: string, { debian }: Base): string {
   mkdirSync(join(root, 'usr'));
-  // In Debian, `/bin` and `/lib` are links to folders in `/usr`. Packages of this Debian release still use the old
-  // paths.
+  // In Debian, `/bin` and `/lib` are links to folders in `/usr`. Packages of this Debian release still contain
+  // files below the old paths.
   for (const name of ['bin', 'sbin', 'lib', 'lib64']) {
     mkdirSync(join(root, 'usr', name));
     symlinkSync(`usr/${name}`, join(root, name));
@@ -192,7 +192,7 @@ function layApp(root: string, app: string): string {
   return root;
 }
 
-/** Creates the layer with the writable folders. Other layers contain the other folders. */
+/** Creates the layer with the writable folders. All other folders are in the layers below. */
 function layState(root: string): string {
   mkdirSync(join(root, 'var', 'lib', 'tailcast'), { recursive: true });
   mkdirSync(join(root, 'data'));

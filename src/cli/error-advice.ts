@@ -96,10 +96,11 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   PLAY_INDEX_UNAVAILABLE:
     'The page plays the recording without an index. The log of the recorder has the reason.',
   ORDER_REFUSED:
-    'Add a rule with =end for the viewer to `--viewers` of the recorder, or add the moderator to the rule of the user.',
+    'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate, ' +
+    'the viewer must be a moderator in the grant of the user.',
   ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways do not follow orders.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
-  HOST_REFUSED: 'Use a host name from the settings, or add this name there.',
+  HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',
   UPSTREAM_UNAVAILABLE: 'Check with `tailcast doctor gateway` that the API server runs and is reachable.',
   UPSTREAM_BROKEN:
     'Check proxies between the gateway and the API server, and the server address in the kubeconfig.',

@@ -73,11 +73,11 @@ export const GATEWAY_SETTINGS = {
     false,
   ),
   claimableGroups: listSetting(
-    'groups that grants may give to callers (and no users); a name may end with *; default: all',
+    'groups that callers can get from grants, which then cannot name users; a name may end with *; default: all',
     '<groups>',
   ),
   hostNames: listSetting(
-    'host names that clients may use for the gateway; default: all; with identity=static: this machine and tlsNames',
+    'host names of the gateway for clients; default: all, or with identity=static localhost and tlsNames',
     '<names>',
   ),
   dashboardOrigins: setting(
@@ -134,7 +134,7 @@ export const GATEWAY_SETTINGS = {
     'spdy',
   ),
   outputBufferMemory: setting(
-    'maximum output of one session in memory, for slow clients and recorders; auto: an eighth of the total',
+    'maximum output of one session in memory; auto: an eighth of the limit for all sessions',
     orAuto(byteSize(64 * 1024, 1024 ** 4)),
     undefined,
   ),

@@ -129,7 +129,7 @@ export const RECORDER_SETTINGS = {
     'all',
   ),
   searchUrl: setting(
-    'URL of an OpenSearch for the index; default: files in the spool',
+    'URL of an OpenSearch server for the index; default: files in the spool',
     webAddress,
     undefined,
   ),

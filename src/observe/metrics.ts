@@ -110,13 +110,15 @@ function createSessionMetrics(makers: MetricMakers) {
 
 function createFailureCounters({ labelled }: MetricMakers) {
   return {
-    refusals: labelled('tailcast_refusals_total', 'Requests the gateway refused, by error code.', 'code', [
-      'RECORDING_REQUIRED',
-      'RECORDER_LOST',
-    ]),
+    refusals: labelled(
+      'tailcast_refusals_total',
+      'Requests that the gateway refused, by error code.',
+      'code',
+      ['RECORDING_REQUIRED', 'RECORDER_LOST'],
+    ),
     apiEventFailures: labelled(
       'tailcast_api_event_failures_total',
-      'API request events no recorder accepted, by recording mode.',
+      'API request events that no recorder accepted, by recording mode.',
       'mode',
       ['failOpen', 'failClosed'],
     ),
