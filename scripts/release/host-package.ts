@@ -1,6 +1,6 @@
 /**
  * Packages for hosts (`.deb` and `.rpm`). Host packages contain the files of the image, Node, systemd units, example
- * settings, manual pages and completions. Node has the tested version, because distributions have older ones.
+ * settings, manual pages and completions. Node is included, because distributions contain older versions.
  */
 import {
   chmodSync,
