@@ -1,7 +1,7 @@
 /**
  * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files.
- * The document names the recorder, the recording, and the start entry in the published log. Segments may be longer than
- * the statement says; only the signed length is proven.
+ * The statement names the recorder, the recording, and the start entry in the published log. Segments may be longer
+ * than the statement says; only the signed length is proven.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { z } from 'zod';
@@ -28,7 +28,7 @@ const CHECKPOINT_SCHEMA = z.strictObject({
   /** Name of the recorder in the bucket: the folder of the segments. */
   recorder: z.string(),
   recording: z.string(),
-  /** Log with the start of the session, and number of the start entry. */
+  /** Id of the log that contains the start entry of the session, and number of that entry. */
   log: z.string().regex(/^[0-9a-f]{32}$/),
   start: z.int().min(0),
   /** SHA-256 of the header line of the cast and of the first line of the journal, with their line feeds. */
@@ -70,7 +70,7 @@ export async function readCheckpoint(
 const MAX_CHECKED = 100_000;
 
 /**
- * Creates a cache for results of checks of objects that other programs may change. A changed object is checked again.
+ * Creates a cache of check results for objects that other programs may change. A changed object is checked again.
  * @param check checks the object and returns the result
  */
 export function createCheckCache<T>(): (object: BucketObject, check: () => Promise<T>) => Promise<T> {
@@ -85,9 +85,7 @@ export function createCheckCache<T>(): (object: BucketObject, check: () => Promi
   };
 }
 
-/**
- * Returns a text that differs after a change of the object. Detects only changes that a listing of the bucket shows.
- */
+/** Returns a text that identifies the version of an object. Detects only changes that a listing of the bucket shows. */
 export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): string {
   return `${modifiedAtMs} ${bytes} ${identity}`;
 }

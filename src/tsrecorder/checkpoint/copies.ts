@@ -14,7 +14,7 @@ import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind }
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
-  /** Returns the name of this recorder. After a change of its name, the recorder copies all bytes again. */
+  /** Returns the name of this recorder. If the name changes, the recorder copies all bytes again. */
   readonly recorder: () => string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];
@@ -118,8 +118,8 @@ export function createCopies(options: CopiesOptions): Copies {
       const running = new Set(live.map(({ key }) => recordingId(key)));
       for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        // Keep the copies that have an earlier name of this recorder. Until the new copies are signed, no other copies
-        // exist. `takeover.ts` removes the old copies afterwards.
+        // Keep the copies under an earlier name of this recorder: until the new copies are signed, no other valid
+        // copies exist. `takeover.ts` removes the old copies afterwards.
         if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }
@@ -128,8 +128,8 @@ export function createCopies(options: CopiesOptions): Copies {
 }
 
 /**
- * Signs the copied bytes. Does nothing while the session has no durable bytes. At that time, no byte was acknowledged,
- * and the log has no start entry.
+ * Signs the copied bytes. Does nothing while the session has no durable bytes. Until then, no byte is acknowledged, and
+ * the log has no start entry.
  */
 async function sign(
   { bucket, evidence }: CopiesOptions,

@@ -2,10 +2,10 @@
  * Ownership of open sessions in a shared bucket, without locks and without conditional requests.
  *
  * Every recorder writes a signed lease to `.recorders/<name>` four times per lease duration. If the last write is older
- * than the lease duration, the recorder is lost. Another recorder may then write its own name there as a claim, wait,
- * and check that the claim still exists. A recorder that finds a signed claim on its name chooses a new name and copies
- * its sessions again. The bucket then has two copies of the same streams, which is harmless. The age of a lease is the
- * difference between two timestamps of the store, so the clocks of recorders may differ.
+ * than the lease duration, the recorder is lost. Another recorder may then replace the lease with a claim that contains
+ * its own name, wait, and check that the claim still exists. A recorder that finds a signed claim on its name chooses a
+ * new name and copies its sessions again. The bucket then has two copies of the same streams, which is harmless. The
+ * age of a lease is the difference between two timestamps of the store, so the clocks of recorders may differ.
  *
  * Every writer of the bucket can write these objects. Only leases and claims with a trusted signature are valid.
  * Sessions under a name without a valid lease are never taken over. A writer of the bucket can also restore an earlier
@@ -44,12 +44,12 @@ export const LEASE_TAKEN =
   'another recorder claimed the sessions of this recorder in the bucket; they are copied again under a new name';
 
 const NAME_FILE = 'recorder';
-/** Maximum number of signed leases. */
+/** Maximum number of signed leases that one pass reads. */
 const MAX_LEASES = 1000;
 const READ_CONCURRENCY = 8;
 /**
  * Maximum difference between the clocks of two recorders, in milliseconds. S3 servers reject requests from a client
- * with such a difference.
+ * whose clock is off by that much.
  */
 const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
 
@@ -92,7 +92,9 @@ export class Lease {
   #at = 0;
   /** Times of the claims of this recorder, by name. */
   readonly #claimed = new Map<string, number>();
-  /** Latest time in each lease, and the monotonic time when this recorder first read it. Keys: name and owner. */
+  /**
+   * Latest time in each lease, and the monotonic time when this recorder first read that value. Keys: name and owner.
+   */
   readonly #seen = new Map<string, { readonly at: number; readonly sinceMs: number }>();
   readonly #checked = createCheckCache<SignedLease | 'unproven' | undefined>();
   readonly #exclusively = createSequence();

@@ -47,7 +47,10 @@ export async function rebuildSpool(
   return undefined;
 }
 
-/** Downloads segments to a file. @returns a problem of the segments as a phrase */
+/**
+ * Downloads segments to a file. @returns undefined if the bytes match the signed digest, otherwise a phrase about the
+ * difference
+ */
 async function download(
   bucket: Bucket,
   segments: readonly Segment[],

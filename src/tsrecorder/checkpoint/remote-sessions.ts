@@ -33,8 +33,8 @@ const MAX_REMEMBERED = 20_000;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
 /**
- * Reason why the bytes are untrusted: a list does not read the copied bytes, so it cannot compare them with the
- * signature.
+ * Reason why the bytes are untrusted. Listing the sessions does not read the copied bytes, so their signature is not
+ * verified.
  */
 const STILL_RUNNING =
   'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';

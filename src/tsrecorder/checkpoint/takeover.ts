@@ -181,8 +181,8 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // The folder has an earlier name of this recorder. The folder is removed when copies under the current name are
-      // signed.
+      // The folder is named after an earlier name of this recorder. It is removed when copies under the current name
+      // are signed.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),
@@ -291,7 +291,7 @@ function untrustedOf({ recorder, key }: OpenSession, { trust, reason }: Distrust
   return { recording: recordingId(key), folder: sessionFolder(recorder, key), trust, reason };
 }
 
-/** Returns a text that differs after a change of any object of the session. */
+/** Returns a text that identifies the versions of all objects of the session. */
 function versionOfSession({ proof, cast, notes }: OpenSession): string {
   const statement = proof === undefined ? '' : versionOf(proof);
   return [statement, segmentsBytes(cast), segmentsBytes(notes)].join(' ');

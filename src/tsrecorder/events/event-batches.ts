@@ -22,7 +22,7 @@ export interface EventBatchOptions {
   /** Existing directory for batches that are not stored yet. Recorders must not share the directory. */
   readonly directory: string;
   readonly store: DocumentStore;
-  /** Distinguishes the names of recorders with a common store: letters and digits. */
+  /** Part of each batch name, unique among the recorders of a store. Consists of letters and digits. */
   readonly recorder: string;
   /** Maximum time that a batch accepts events, in milliseconds. */
   readonly periodMs: number;
@@ -64,7 +64,7 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 class Batches implements EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;
-  /** File of the open batch. The batch still accepts events. */
+  /** File of the open batch, which still accepts events. */
   #taking: string | undefined;
   #pending: { readonly time: string; readonly line: Uint8Array }[] = [];
   readonly #exclusively = createSequence();
@@ -178,7 +178,7 @@ class Batches implements EventBatches {
         try {
           await this.#store(file);
         } catch (error) {
-          // Another document has the name of this batch. The other batches must not wait for it.
+          // Another document has the name of this batch. Store the other batches anyway.
           if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
           conflict = error;
         }

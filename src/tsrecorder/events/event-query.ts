@@ -8,7 +8,7 @@ import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import type { EventBatches } from './event-batches.ts';
 
-/** Filters of events. Each text must equal the value in the event. Only `text` matches substrings of the JSON. */
+/** Filters of events. `text` must be a substring of the JSON. The other texts must equal a value of the event. */
 export interface EventQuery {
   readonly text?: string;
   readonly type?: string;

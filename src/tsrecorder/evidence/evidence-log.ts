@@ -53,15 +53,18 @@ export interface EvidenceLogOptions {
 }
 
 const MAX_SEGMENT_ENTRIES = 1000;
-/** Maximum length of a segment with several entries, in UTF-16 code units. Verifiers read `MAX_SEGMENT_BYTES`. */
+/**
+ * Maximum length of a segment with several entries, in UTF-16 code units. Verifiers accept segments of up to
+ * `MAX_SEGMENT_BYTES`.
+ */
 const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
 /**
  * Maximum number of unpublished entries. The limit is low because every new copy of the tail repeats all these entries.
  */
 const MAX_TAIL_ENTRIES = 100;
 /**
- * Maximum wait at start for a slow store, in milliseconds. Without a response of the store, the recorder cannot detect
- * that its journal is an outdated copy.
+ * Maximum wait at start for a slow store, in milliseconds. Without a response from the store, the recorder cannot
+ * detect that its journal is an outdated copy.
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
@@ -91,7 +94,7 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of segments of other logs. No trusted key signed these segments. */
+  /** Names of segments of other logs that no trusted key signed. */
   readonly #unsigned = new Set<string>();
   /** Number of the first entry of a segment that has the name of this log, but not the signature of this recorder. */
   #forged: number | undefined;
@@ -157,7 +160,7 @@ export class EvidenceLog {
   }
 
   /**
-   * Appends an entry. The entry is valid after `sync` has resolved. Entries of kind `durable` are published together
+   * Appends an entry. The entry is durable after `sync` has resolved. Entries of kind `durable` are published together
    * with later entries, because each segment is one object in the store.
    * @returns the number of the entry
    */
@@ -177,7 +180,7 @@ export class EvidenceLog {
     await settledWithin(limitMs, this.#announcing);
   }
 
-  /** Sessions that start within a short time share a segment. */
+  /** Publishes after a pause, so that sessions that start within a short time share a segment. */
   async #announceSoon(): Promise<void> {
     const waitMs = this.#announcedAtMs + ANNOUNCE_PAUSE_MS - performance.now();
     // Wait at least one turn of the event loop. Later entries go into the next segment.
@@ -368,8 +371,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Returns true if this recorder signed the lines as entries from `first`. Other programs can write segments too, and
-   * copy signatures.
+   * Returns true if this recorder signed the lines as the entries from number `first` on. Other programs can write
+   * segments too, and copy signatures.
    */
   #isOwnSegment(first: number, lines: readonly string[], signature: SegmentSignature | undefined): boolean {
     const head = signedHead(signature, keysById([this.#options.key.public]));
@@ -396,7 +399,8 @@ export class EvidenceLog {
     const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
     const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
     const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
-    // An attacker may add more names than one pass reads. Read known logs first, and unknown logs from a random place.
+    // An attacker may add more names than one pass reads. Read known logs first, and unknown logs from a random
+    // position.
     const start = randomInt(unknown.length + 1);
     for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
       const head = await this.#newestHead(ofLog);

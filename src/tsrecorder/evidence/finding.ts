@@ -5,7 +5,7 @@
  * `sidecar` or `recording` concern one recording.
  */
 export type FindingCode =
-  /** The following codes are faults: an object is missing, changed or invalid. */
+  /** The following codes are faults unless stated otherwise: an object is missing, changed or invalid. */
   | 'log-entries-missing'
   | 'log-entry-changed'
   | 'log-entry-unreadable'

@@ -7,11 +7,11 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 
-/** The seal of a file, as the log contains it. */
+/** The seal of a file in the log. */
 export interface Seal {
   readonly bytes: number;
   readonly blockBytes: number;
-  /** Hexadecimal. */
+  /** Last value of the hash chain, in hexadecimal. */
   readonly chain: string;
 }
 

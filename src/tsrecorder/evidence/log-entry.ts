@@ -84,7 +84,7 @@ export type LogEvent =
   | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
   /** The last entry of another log when this entry was written. */
   | { readonly kind: 'witness'; readonly head: LogHead }
-  /** Storage of a document: a batch of events. */
+  /** The recorder is about to store a document (a batch of events). */
   | { readonly kind: 'document'; readonly name: string; readonly bytes: number; readonly sha256: string }
   /** The recorder is about to remove a document because of `reason`. */
   | { readonly kind: 'documentRemoved'; readonly name: string; readonly reason: string };
@@ -93,7 +93,7 @@ export type LogEvent =
 export interface LogEntry {
   readonly n: number;
   readonly prev: string;
-  /** RFC 3339 in UTC. */
+  /** Time of the entry: RFC 3339 in UTC. */
   readonly time: string;
   readonly event: LogEvent;
 }

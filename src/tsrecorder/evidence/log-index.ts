@@ -17,7 +17,7 @@ interface Course {
   seen: string;
   /** Id of the stored recording; undefined while the session is open. */
   end?: string;
-  /** True after the last entry about the session. */
+  /** True if the log contains the last entry about the session. */
   closed: boolean;
 }
 
@@ -32,7 +32,7 @@ export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
   readonly ends: Map<string, LoggedEnd[]>;
   readonly starts: Map<string, Place>;
-  /** Keyed by `<log> <n of the start>`. */
+  /** States of the sessions. Keys: `<log> <number of the start entry>`. */
   readonly courses: Map<string, Course>;
   readonly losses: { readonly log: string; readonly n: number; readonly event: LossEvent }[];
   /** Removal entries, by recording. */
@@ -58,7 +58,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     documentRemovals: new Map(),
   };
   for (const { log, entries, signed } of logs.values()) {
-    // No trusted key signed any entry, so the log proves nothing about our recordings.
+    // No trusted key signed any entry, so the log proves nothing about the recordings.
     if (signed.size === 0) continue;
     for (const { n, time, event } of entries.values()) {
       if (event.kind === 'start') allStarts.push({ log, n, time, ...event });
@@ -161,7 +161,10 @@ function addRemoval(
   if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
 }
 
-/** Keeps every signed entry. Of unsigned entries, keeps only the first one, until there is a signed entry. */
+/**
+ * Keeps every signed end entry of a recording. Keeps an unsigned entry only if it is the first one and no signed entry
+ * follows.
+ */
 function addEnd({ logs, ends }: Index, end: LoggedEnd, signed: boolean): void {
   const found = ends.get(end.event.recording);
   const [first] = found ?? [];

@@ -17,7 +17,7 @@ import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement
 const FOLDER = '.reviews/';
 const MAX_TEXT = 2000;
 const MAX_TAG = 50;
-/** Limits for changes: of one recording (`MAX_CHANGES`), and of all recordings (`MAX_DOCUMENTS`). */
+/** Maximum number of changes: for one recording (`MAX_CHANGES`), and for all recordings (`MAX_DOCUMENTS`). */
 const MAX_CHANGES = 500;
 const MAX_DOCUMENTS = 20_000;
 
@@ -181,8 +181,8 @@ function checkSpace(
 }
 
 /**
- * Returns the author of a document, for limits per author. The author of a mark is the recorded owner: one user must
- * not use up the marks that a rule can write into recordings of other users.
+ * Returns the author that a document counts for. Marks of alert rules count for the owner of the marked recording. Thus
+ * the recordings of one user cannot use up the marks for recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

@@ -17,7 +17,7 @@ import { createSignedDocuments } from './signed-documents.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
 
 const FOLDER = '.searches/';
-/** Limits for saved searches: of one owner (`MAX_OWNED`), and of all owners (`MAX_DOCUMENTS`). */
+/** Maximum number of saved searches: for one owner (`MAX_OWNED`), and for all owners (`MAX_DOCUMENTS`). */
 const MAX_OWNED = 50;
 const MAX_DOCUMENTS = 20_000;
 

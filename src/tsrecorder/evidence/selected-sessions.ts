@@ -72,7 +72,7 @@ function isComplete(session: readonly VerifiedPart[]): boolean {
   return session.some(({ to, isEnd }) => isEnd && to === reached);
 }
 
-/** All parts of a session have the same node in their ids. */
+/** Returns the id of the uploading node. All parts of a session have the same node id. */
 function nodeOf(recording: string): string | undefined {
   return parseRecordingId(recording)?.nodeId;
 }

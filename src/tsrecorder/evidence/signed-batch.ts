@@ -1,5 +1,5 @@
 /**
- * A batch of events. The last line is the signature of its recorder. Pure functions.
+ * A batch of events. The last line is the signature of the recorder that wrote the batch. Pure functions.
  *
  * ```
  * {"signature":{"key":"<key id>","ed25519":"<signature over `tailcast events 1\n<name>\n` and all bytes before this line>"}}

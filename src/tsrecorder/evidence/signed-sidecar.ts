@@ -12,7 +12,7 @@ import type { SigningKey } from './signing-key.ts';
 export interface SidecarEvidence {
   /** Version of this format. */
   readonly format: 1;
-  /** Log with the start entry of the session, and number of that entry. */
+  /** Id of the log that contains the start entry of the session, and number of that entry. */
   readonly log: string;
   readonly start: number;
   /**

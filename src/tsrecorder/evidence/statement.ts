@@ -1,6 +1,6 @@
 /**
- * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts, holds, reviews and
- * saved searches. Pure.
+ * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts, holds, reviews and saved
+ * searches. Pure functions.
  *
  * ```
  * {"recorder":"…",…}

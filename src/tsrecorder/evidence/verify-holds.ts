@@ -7,7 +7,7 @@ import type { DocumentReader, KeyRing, ReadLog } from './verify-logs.ts';
 interface Logged<T extends LogEvent> {
   readonly log: string;
   readonly n: number;
-  /** RFC 3339 in UTC. */
+  /** Time of the log entry: RFC 3339 in UTC. */
   readonly time: string;
   readonly event: T;
 }
@@ -15,7 +15,7 @@ interface Logged<T extends LogEvent> {
 type Statement = Logged<Extract<LogEvent, { kind: 'held' | 'released' }>>;
 type Removal = Logged<Extract<LogEvent, { kind: 'removed' }>>;
 
-/** Returns a fault for each removal after a hold without a release. Only signed entries count. */
+/** Returns a fault for each recording that was removed while it was held. Only signed entries count. */
 export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly Finding[] {
   const statements = new Map<string, Statement[]>();
   const removals: Removal[] = [];

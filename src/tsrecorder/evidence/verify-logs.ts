@@ -200,8 +200,8 @@ function createSignedReader(
 }
 
 /**
- * True if a trusted key signed the segment. A segment in a newer format counts if its last line is signed, so that the
- * reader reports the format.
+ * True if a trusted key signed the segment. A segment in a newer format counts as signed if its last line is signed, so
+ * that the reader reports the format.
  */
 function isSigned(log: string, { byId }: KeyRing, first: number, segment: ParsedSegment): boolean {
   const found: Finding[] = [];
@@ -317,7 +317,7 @@ class LogReader {
     for (const index of lines.keys()) this.#signed.add(first + index);
   }
 
-  /** Reads the entries of a tail or segment that are not known. Verifies that the others are unchanged. */
+  /** Reads the new entries of a tail or segment. Verifies that entries that were read before are unchanged. */
   takeFresh({ lines, signature }: ParsedSegment, object: string): void {
     const known = lines.findIndex((line) => (parseEntry(line)?.n ?? this.#next) >= this.#next);
     const fresh = known === -1 ? [] : lines.slice(known);

@@ -24,9 +24,9 @@ export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 /** Log entries about recordings. */
 export interface LogIndex {
   readonly logs: ReadonlyMap<string, ReadLog>;
-  /** Keyed by the id of the stored recording. Several recorders may have signed an end of one recording. */
+  /** End entries, by id of the stored recording. Several recorders may have signed an end entry for one recording. */
   readonly ends: ReadonlyMap<string, readonly LoggedEnd[]>;
-  /** Keyed by recording. */
+  /** Positions of the start entries, by recording. */
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
 

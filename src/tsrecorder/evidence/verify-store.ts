@@ -32,7 +32,10 @@ export interface VerifyOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A recorder logs each open session once per hour. One day allows for an outage. */
+/**
+ * Default of `unfinishedMs`: one day, in milliseconds. A recorder logs each open session once per hour, and the rest
+ * allows for an outage.
+ */
 export const UNFINISHED_MS = 86_400_000;
 
 /**

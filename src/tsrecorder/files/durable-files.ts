@@ -15,7 +15,7 @@ import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
   let rest: readonly Uint8Array[] = parts.filter((part) => part.length > 0);
   while (rest.length > 0) {
-    // IOV_MAX is 1024 on Linux
+    // IOV_MAX is 1024 on Linux.
     const { bytesWritten } = await file.writev(rest.slice(0, 1024));
     rest = withoutLeading(rest, bytesWritten);
   }
@@ -117,8 +117,8 @@ async function copyDurably(source: string, target: string): Promise<void> {
 }
 
 /**
- * Renames a file. Without hard links, the rename would replace a file that another process creates with this name at
- * the same moment. Recording keys are unique, so no other process uses the name.
+ * Gives a file its final name. On a file system without hard links, the rename would replace a file that another
+ * process creates with this name at the same moment. Recording keys are unique, so no other process uses the name.
  */
 async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
   try {

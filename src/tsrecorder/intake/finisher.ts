@@ -23,7 +23,7 @@ import { createBackoff } from '../../async/backoff.ts';
 import { createLimiter } from '../../async/limiter.ts';
 import { pause } from '../../async/pause.ts';
 
-/** A finished upload. Both files are durable and end with a line feed. */
+/** A finished upload. Both spool files are durable and end with a line feed. */
 export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly oddLines: number;
   /** True if the upload is complete: the uploader ended its body, or its last line marks the end of the session. */
@@ -119,7 +119,7 @@ export function createFinisher(options: FinisherOptions): Finisher {
 }
 
 /**
- * Stores one upload and deletes its spool. The step may be repeated after each failure.
+ * Stores one upload and deletes its spool. The caller may repeat the call after a failure.
  *
  * @returns the key in the store, which differs if another recording had the key already
  */
@@ -230,7 +230,7 @@ function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
 
-/** Returns the start entry of the session in the evidence log. */
+/** Returns the data for the start entry of the session in the evidence log. */
 async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): Promise<SessionStart> {
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
   const header = await readPart(paths.cast, 0, storedHeaderBytes);

@@ -20,7 +20,7 @@ export interface GroupCommit {
 
 export interface GroupCommitOptions {
   /**
-   * Maximum time between the starts of two cycles. On a fast disk the cycles start more often; see
+   * Maximum time between the starts of two cycles, in milliseconds. On a fast disk, the cycles start more often; see
    * {@link MIN_IDLE_RATIO}.
    */
   readonly windowMs: number;
@@ -28,7 +28,7 @@ export interface GroupCommitOptions {
   readonly maxWaitingBytes: number;
   /** Number of members that are committed in parallel. With several members, a slow file does not delay other files. */
   readonly concurrency: number;
-  /** Monotonic clock, in milliseconds. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   /** Called after each cycle with its duration and the number of committed sessions. */
   readonly onCycle?: (durationMs: number, members: number) => void;

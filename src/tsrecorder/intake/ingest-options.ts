@@ -21,11 +21,11 @@ export interface IngestOptions {
     /** Maximum pending bytes of all sessions. */
     readonly maxTotalPendingBytes: number;
   };
-  /** Time for which an interrupted upload may be continued. */
+  /** Time for which an interrupted upload may be continued, in milliseconds. */
   readonly resumeGraceMs: number;
-  /** Maximum time from the start of a connection to the end of the header line. */
+  /** Maximum time from the start of a connection to the end of the header line, in milliseconds. */
   readonly headerTimeoutMs: number;
-  /** Pause before an unreadable spool is read again. The pause doubles up to `maxRetryMs`. */
+  /** Pause before an unreadable spool is read again, in milliseconds. The pause doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */

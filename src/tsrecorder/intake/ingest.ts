@@ -102,7 +102,7 @@ export class Ingest {
   }
 
   /** Returns the state of the spool, including sessions without a header. */
-  status(): SpoolStatus & { /** Spools that cannot be read. */ readonly unreadable: number } {
+  status(): SpoolStatus & { /** Number of unreadable spools. */ readonly unreadable: number } {
     return { ...spoolStatus(this.#entries, this.#options.now()), unreadable: this.#unreadable.count };
   }
 
@@ -115,7 +115,7 @@ export class Ingest {
   /**
    * Starts a session for a connection, or continues a session with the same token.
    *
-   * @param at where the connection's first byte belongs in the session
+   * @param at position of the connection's first byte in the session
    * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` if this recorder lacks the start of the session and the
    *   connection does not repeat it
    */
@@ -235,7 +235,7 @@ export class Ingest {
     return run;
   }
 
-  /** Ends the session and stores it. Resolves after the first attempt. A step. */
+  /** Ends the session and stores it. Resolves after the first attempt. Runs as a step of the session. */
   async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined || !this.#entries.has(entry)) return;
@@ -279,7 +279,10 @@ export class Ingest {
     await firstTry;
   }
 
-  /** Handles a lost connection: a session with a token may be continued for `resumeGraceMs`. A step. */
+  /**
+   * Handles a lost connection: a session with a token may be continued for `resumeGraceMs`. Runs as a step of the
+   * session.
+   */
   async #suspend(entry: Entry, reason: string): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined) return;

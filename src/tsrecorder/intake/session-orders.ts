@@ -13,13 +13,13 @@ import {
 } from '../../wire/recorder-api/session-order.ts';
 
 /**
- * Maximum time until the gateway confirms an order. This timeout is shorter than the timeout of the portal, so that
- * viewers get a result.
+ * Maximum time until the gateway confirms an order, in milliseconds. This timeout is shorter than the timeout of the
+ * portal, so that viewers get a result.
  */
 const CONFIRM_MS = 5_000;
 /**
- * Maximum number of unconfirmed orders of one session, except orders to end it. Orders to watch count separately,
- * because they need no right and may not block the hold of a rule.
+ * Maximum number of unconfirmed orders of one session, except orders to end it. Orders to watch count separately: they
+ * need no right, and they must not prevent an alert rule from holding the session.
  */
 const MAX_PENDING = 16;
 /** Maximum number of unconfirmed orders of one viewer. */

@@ -43,7 +43,8 @@ export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8A
 }
 
 /**
- * Returns an upload for an ended session whose last acknowledgement did not reach the uploader. It only acknowledges.
+ * Returns an upload for an ended session whose last acknowledgement did not reach the uploader. The returned upload
+ * only repeats the acknowledgement.
  */
 export function knownUpload(bodyBytes: number, at: Continuation, events: UploadEvents): Upload {
   const body = createUploadBody(at, bodyBytes, (acknowledged) => events.durable(acknowledged));

@@ -160,7 +160,7 @@ export class UploadSession implements Committable {
     return session;
   }
 
-  /** Undefined before the header line. */
+  /** Data of the upload; undefined before the header line. */
   get started(): StartedUpload | undefined {
     return this.#started;
   }
@@ -199,7 +199,7 @@ export class UploadSession implements Committable {
 
   /**
    * Attaches a connection. The new connection replaces an earlier one.
-   * @param at where the connection's body starts in the session. The position does not include repeated lines
+   * @param at position of the connection's body in the session. The position does not include repeated lines
    * @throws TailcastError `UPLOAD_CONFLICT` if the position is after the last durable byte
    */
   attach(events: AttachmentEvents, at: Pick<Continuation, 'offset' | 'preambleBytes'>): void {

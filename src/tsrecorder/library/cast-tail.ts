@@ -1,4 +1,4 @@
-/** Finds the time of the last event without reading the complete cast, which may have gigabytes. */
+/** Finds the time of the last event without reading the complete cast, which may be several gigabytes long. */
 import { isCastComment, parseCastEvent } from '../../wire/asciicast/event.ts';
 import { readLines } from '../../wire/lines.ts';
 import { WireError } from '../../wire/wire-error.ts';

@@ -23,6 +23,6 @@ export interface CatalogEntry {
    * session.
    */
   readonly isSeenApart?: true;
-  /** Text that differs after a change of the cast; undefined while the cast grows. */
+  /** Text that identifies the version of the cast; undefined while the cast grows. */
   readonly version: string | undefined;
 }

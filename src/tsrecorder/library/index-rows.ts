@@ -46,7 +46,7 @@ export interface IndexOptions {
 /** A session in a list. */
 export interface ListedRow {
   readonly at: ListPosition;
-  /** Returns undefined if the recording was removed, or no longer belongs in the list. */
+  /** Reads the recording. Returns undefined if the recording was removed, or no longer belongs in the list. */
   readonly recording: () => Promise<Recording | undefined>;
 }
 
@@ -184,7 +184,7 @@ async function recordingOf(
 
 const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== undefined);
 
-/** Returns the index query, or undefined if the index cannot represent it. */
+/** Returns the index query for a list, or undefined if the index does not support a filter of the list. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
   const { node, user, tag, cluster, namespace: ns, pod, container, kind, text = '', from, to } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [

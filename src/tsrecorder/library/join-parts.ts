@@ -147,8 +147,8 @@ async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promi
   const { headerBytes, headerEnd } = described.part;
   if (bodyOffset <= headerEnd) return headerBytes;
   /**
-   * Number of session bytes before the offset that are not in the cast. These bytes are the notes. The extra bytes of
-   * the stored header line are subtracted.
+   * Number of session bytes before the offset that are in the notes instead of the cast, minus the extra bytes of the
+   * stored header line.
    */
   let elsewhere = headerEnd - headerBytes;
   for await (const lines of readPlaced(described)) {

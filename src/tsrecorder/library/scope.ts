@@ -13,7 +13,7 @@ export type Scope = 'everything' | readonly string[];
 /** A recording in an index of access marks. */
 export interface Marked {
   readonly id: string;
-  /** Sorts by time. */
+  /** Sort key: the time of the recording. */
   readonly order: string;
 }
 

@@ -18,7 +18,7 @@ import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 import { placesOf } from './spool-indexes.ts';
 
 export interface StoredSources extends Omit<BundleSources, 'recording'> {
-  /** JSON; undefined if there is no transcript. */
+  /** Returns the transcript as JSON; undefined if there is none. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 

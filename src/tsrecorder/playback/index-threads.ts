@@ -26,7 +26,8 @@ const MAX_AHEAD = 4;
 /** Memory limits of a thread, so that a hostile recording stops only its thread and not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
 /**
- * Maximum CPU time of a build: a constant plus a time per byte. This limit is several times the work budget of a build.
+ * Maximum CPU time of a build, in milliseconds: a constant plus a time per byte. This limit is several times the work
+ * budget of a build.
  */
 const MIN_CPU_MS = 10_000;
 const CPU_MS_PER_BYTE = 0.01;
@@ -76,7 +77,7 @@ function startThread(): Worker {
   const thread = new Worker(THREAD, { resourceLimits: RESOURCE_LIMITS, stdout: true, stderr: true });
   thread.stdout.resume();
   thread.stderr.resume();
-  // The exit ends the build.
+  // Ignore the error, because the thread then exits, and the exit ends the build.
   thread.on('error', () => undefined);
   return thread;
 }

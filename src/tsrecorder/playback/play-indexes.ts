@@ -206,7 +206,7 @@ interface Builds {
 function createBuilds(options: PlayIndexOptions): Builds {
   const { directory, log } = options;
   const builds = new Map<string, Build>();
-  /** Failed builds are not repeated. */
+  /** Failed builds, which are not repeated. */
   const failed = new BoundedMap<Build>(MAX_FAILURES);
   const threads = createIndexThreads();
   const trim = createTrim(directory, options.maxBytes);

@@ -1,5 +1,5 @@
 /**
- * Executes a retention plan. Before a recording is removed, the log entry about its removal is in the store. Held
+ * Executes a retention plan. A recording is removed only after the log entry about its removal is in the store. Held
  * recordings are not removed.
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
@@ -49,7 +49,7 @@ const READ_CONCURRENCY = 8;
 /** Maximum number of recordings whose user is cached between two runs, about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
 
-/** Maximum number of holds that one run logs. */
+/** Maximum number of unproven holds with a line in the process log, per run. */
 const MAX_REPORTED = 20;
 /** Maximum number of bytes that an archive may be larger than its contents. */
 const MAX_ARCHIVE_EXTRA = 4096;

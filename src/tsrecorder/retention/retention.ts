@@ -30,7 +30,7 @@ export interface KeptRecording {
 
 /** User of a recording with a trusted signature. */
 export interface SignedUser {
-  /** Name. Uploaders choose the name, so the same name from two uploaders counts as two users. */
+  /** Name of the user. Uploaders choose the name, so the same name from two uploaders counts as two users. */
   readonly user: string;
   /**
    * Signed size. Only signed bytes count, because an attacker without a key can add bytes, for example to the notes.
@@ -44,7 +44,10 @@ export type FindUsers = (
 ) => Promise<readonly (SignedUser | undefined)[]>;
 
 export interface PlannedRemoval extends KeptRecording {
-  /** `quota`: above the maximum size. `unverified`: above the maximum size, and without a trusted signature. */
+  /**
+   * Reason of the removal. `age`: the recording is too old. `quota`: the store exceeds its maximum size. `unverified`:
+   * the store exceeds its maximum size, and the recording has no trusted signature.
+   */
   readonly reason: 'age' | 'quota' | 'unverified';
 }
 
@@ -187,7 +190,7 @@ function createShares(
     share.bytes += bytes;
     if (!isRequired(recording)) share.queue.push({ recording, bytes });
   }
-  /** Smallest first. */
+  /** Shares of the users, smallest first. */
   const sorted = [...byUser.values()].sort(smallestFirst);
   return {
     next() {

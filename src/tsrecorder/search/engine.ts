@@ -50,7 +50,7 @@ export interface WritingEngine {
   /** Returns indexed sessions in the order of their ids. */
   ids(after: string, limit: number): Answered<readonly IndexedSession[]>;
   status(): Answered<IndexStatus>;
-  /** @throws Error if another index has replaced the opened one */
+  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened one */
   check(): Answered<void>;
 }
 

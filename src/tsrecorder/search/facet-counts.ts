@@ -1,4 +1,4 @@
-/** Counts the values of facets. Pure. */
+/** Counts the values of facets. Pure functions. */
 import type { Facets, FacetValue } from '../../search/search-index.ts';
 
 /** Maximum number of counted sessions. The newest sessions are counted. */

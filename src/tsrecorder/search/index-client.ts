@@ -11,7 +11,7 @@ export interface IndexClient {
   readonly isStopped: boolean;
   /** Process id. */
   readonly pid: number;
-  /** Kills the process. SQLite offers no other way to interrupt a query. */
+  /** Kills the process. Node.js offers no other way to interrupt an SQLite query. */
   kill(): void;
   /** Stops the process after its pending requests. */
   close(): Promise<void>;

@@ -3,9 +3,9 @@ import { settledWithin } from '../../async/with-timeout.ts';
 import type { IndexStatus } from '../../search/search-index.ts';
 import type { IndexClient } from './index-client.ts';
 
-/** Interval between two requests for the counts. */
+/** Interval between two requests for the counts, in milliseconds. */
 const STATUS_MS = 1000;
-/** Maximum age of cached counts. A search waits up to `WAIT_MS` for newer counts. */
+/** Maximum age of cached counts, in milliseconds. A search waits up to `WAIT_MS` for newer counts. */
 const MAX_STATUS_AGE_MS = 5000;
 const WAIT_MS = 1000;
 

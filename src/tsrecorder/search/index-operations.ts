@@ -149,7 +149,7 @@ class FedRecording {
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
-  /** Moments that the index gets late or never. Rules match them immediately. */
+  /** Moments that reach the index late or never. Rules are applied to these moments without waiting for the index. */
   #late: Moment[] = [];
   #lateMatches: readonly RuleMatch[] = [];
   readonly #isLive: boolean;
@@ -247,7 +247,10 @@ class FedRecording {
     return matches;
   }
 
-  /** Matches late moments early, so that they use no memory until the next `match`. */
+  /**
+   * Applies the rules to the late moments now, and frees the memory of these moments. The next `match` returns the
+   * result.
+   */
   matchLate(): void {
     if (this.#late.length > 0) this.#lateMatches = this.match(this.doc.names, []);
   }

@@ -25,9 +25,9 @@ export interface IndexerOptions {
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly liveMs: number;
-  /** Interval between two comparisons of store and index. */
+  /** Interval between two comparisons of store and index, in milliseconds. */
   readonly reconcileMs: number;
-  /** Pause before the writer process is restarted. */
+  /** Pause before the writer process is restarted, in milliseconds. */
   readonly restartMs: number;
   readonly metrics: Pick<SearchMetrics, 'failed' | 'unreadable'>;
   readonly log: Logger;
@@ -38,7 +38,7 @@ export interface IndexProgress extends IndexStatus {
   readonly state: 'ready' | 'building' | 'unavailable';
   /** Number of stored recordings that are not in the index. */
   readonly backlog: number;
-  /** Age of the oldest durable byte of a running session that is not in the index. */
+  /** Age of the oldest durable byte of a running session that is not in the index, in seconds. */
   readonly lagSeconds: number;
   /** Reason why the index is unavailable. */
   readonly problem?: string;

@@ -34,9 +34,12 @@ const MAX_LIVE = 500;
  * uploads may grow for hours.
  */
 const GROWING_TICKS = 10;
-/** Interval at which an idle indexer checks that its index was not replaced. */
+/** Interval at which an idle indexer checks that its index was not replaced, in milliseconds. */
 const CHECK_MS = 10_000;
-/** Maximum time for the current step when the indexer closes. After this time, its process is killed. */
+/**
+ * Maximum time for the current step when the indexer closes, in milliseconds. After this time, the writer process is
+ * killed.
+ */
 const CLOSE_MS = 2000;
 /** Limits per flush: number of recordings, and total size of their casts in bytes. */
 const MAX_READ = 256;

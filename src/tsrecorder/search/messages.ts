@@ -37,7 +37,7 @@ export interface WorkDone {
 
 /** Operations with their requests and responses. */
 export interface IndexOperations {
-  /** Opens the files or connects to the server. The first request. */
+  /** Opens the files or connects to the server. Must be the first request. */
   open(ask: IndexPlace & { readonly mayWrite: boolean }): null;
   /** Sets the rules for recordings that are started after this call. */
   watch(ask: readonly WatchedRule[]): null;
@@ -48,7 +48,7 @@ export interface IndexOperations {
     readonly isLive: boolean;
     readonly effort: Effort;
   }): 'begun' | 'same';
-  /** Sends bytes of its cast. */
+  /** Sends bytes of the cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
   /**
    * Indexes the sent bytes of a running session, and the bytes in this request, if any. @returns newly matching rules
@@ -85,9 +85,9 @@ export interface IndexOperations {
   /** Returns true if the text of the sent bytes equals the indexed text. */
   compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
-  /** @throws Error if another index has replaced the opened one */
+  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened one */
   check(ask: null): null;
-  /** Closes the index. The last request. Unfinished work on a server is completed after the next start. */
+  /** Closes the index. Must be the last request. Unfinished work on a server is completed after the next start. */
   close(ask: null): null;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {

@@ -49,7 +49,7 @@ export const QUERY_LIMITS = {
 /** Maximum time for the start of a process, in milliseconds. */
 const START_MS = 10_000;
 
-/** Processes start with the first queries. */
+/** Creates the query processes, which start with the first queries. */
 export function createQueryProcesses(options: QueryProcessesOptions): QueryProcesses {
   const free: IndexClient[] = [];
   const busy = new Set<IndexClient>();

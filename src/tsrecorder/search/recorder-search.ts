@@ -67,7 +67,7 @@ export interface RecorderSearchOptions {
  * searches.
  */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
-/** Interval at which running sessions are read if a rule can end them. */
+/** Interval at which running sessions are read if a rule can end them, in milliseconds. */
 const URGENT_MS = 200;
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
@@ -90,7 +90,7 @@ class IndexedSearch implements RecorderSearch {
   #indexer: Indexer;
   #building: Indexer | undefined;
   #built: Promise<void> = Promise.resolve();
-  /** Running queries. `#swap` resolves when the current index was replaced. New queries wait for `#swap`. */
+  /** Running queries. New queries wait for `#swap`, which resolves when the current index was replaced. */
   readonly #asked = new Set<Promise<unknown>>();
   #swap: Promise<void> | undefined;
   /** Error of the last writer process. */

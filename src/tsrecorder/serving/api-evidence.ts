@@ -46,7 +46,10 @@ const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
 /** Time before and after a session, in nanoseconds. API events within this time count as part of the session. */
 const AROUND_NS = 60_000_000_000n;
-/** Maximum duration for API events of a session. For a longer session, only events of its first hours are returned. */
+/**
+ * Time from the start of a session during which API events are returned, in seconds. Later events of longer sessions
+ * are omitted.
+ */
 const MAX_SPAN_SECONDS = 4 * 3600;
 
 /** Adds the routes to `app`. */
@@ -99,8 +102,8 @@ async function findRelated(
 }
 
 /**
- * Finds stored events: accesses to the recording, and API requests that its caller sent during the session or within a
- * minute of it.
+ * Finds stored events: accesses to the recording, and API requests that the user of the session sent during the session
+ * or within a minute of it.
  */
 async function findEvents(
   { recording }: CatalogEntry,

@@ -1,5 +1,5 @@
 /**
- * The read API: lists, recordings, and the page with the player. All routes except three are `GET`.
+ * The read API: lists, recordings, and the page with the player. Routes are `GET` unless stated otherwise.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true if there is an index, noRuleFor?: name of a
@@ -161,7 +161,7 @@ function addThumbnails(
     const { ids } = parse(thumbnailQuery, request.query);
     const scope = access.scope(viewer);
     const entries: CatalogEntry[] = [];
-    // Each id of a restricted viewer is a query of the index.
+    // For a restricted viewer, the lookup of each id is a query of the index.
     await forEachConcurrent(ids, THUMBNAIL_LOOKUPS, async (id) => {
       const entry = await catalog.find(id, scope, ownerOf(viewer));
       if (entry !== undefined) entries.push(entry);

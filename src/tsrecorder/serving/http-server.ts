@@ -40,9 +40,9 @@ export interface ServerOptions {
   readonly maxConnections: number;
   /** Called with the number of open connections when it changes. */
   readonly onConnections: (open: number) => void;
-  /** Timeout of the first bytes of a connection, and of the head of a request. */
+  /** Timeout for the first bytes of a connection, and for the head of a request, in milliseconds. */
   readonly headTimeoutMs: number;
-  /** Time after which an idle connection is closed. */
+  /** Time after which an idle connection is closed, in milliseconds. */
   readonly idleTimeoutMs: number;
   /** HTTP/2 flow-control windows: maximum body bytes in flight per upload, and per connection. */
   readonly streamWindowBytes: number;
@@ -141,8 +141,8 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
 }
 
 /**
- * Maximum number of requests in progress on a HTTP/1.1 connection. Clients that wait for each response have one, or two
- * for a moment.
+ * Maximum number of requests in progress on an HTTP/1.1 connection. A client that waits for each response has one
+ * request in progress, or two for a moment.
  */
 const MAX_PIPELINED = 4;
 

@@ -27,7 +27,7 @@ export interface LiveSocketOptions {
   readonly log: Logger;
   /** Maximum number of live views. One viewer may use at most half of the live views that other viewers leave free. */
   readonly maxViewers: number;
-  /** Interval of pings that a viewer must answer. */
+  /** Interval of pings, in milliseconds. A viewer must respond to each ping. */
   readonly pingMs: number;
 }
 

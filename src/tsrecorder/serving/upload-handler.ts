@@ -17,7 +17,7 @@ export interface UploadTransport {
   readonly open: boolean;
   /** Sends a success response with these headers. Only the first call has an effect. */
   accept(fields: Readonly<Record<string, string>>): void;
-  /** Starts reading. */
+  /** Starts reading the body. */
   receive(events: UploadReceiver): void;
   pause(): void;
   resume(): void;
@@ -43,7 +43,7 @@ export interface UploadReceiver {
 export interface RecordUploadDeps {
   readonly ingest: Pick<Ingest, 'begin'>;
   readonly metrics: Pick<RecorderMetrics, 'receivedBytes' | 'uploadsFailed'>;
-  /** Maximum time between two acknowledgements. */
+  /** Maximum time between two acknowledgements, in milliseconds. */
   readonly idleAckMs: number;
 }
 

@@ -68,7 +68,7 @@ export interface ViewerAccessOptions {
   /** Monotonic clock, in milliseconds. */
   readonly monotonicMs?: () => number;
   readonly timeoutMs: number;
-  /** Interval of the checks of a running view. */
+  /** Interval of the checks of a running view, in milliseconds. */
   readonly recheckMs: number;
 }
 

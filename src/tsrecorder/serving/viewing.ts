@@ -19,9 +19,9 @@ export interface Viewer {
   readonly nodeId: string;
   /** IP address. */
   readonly address?: string;
-  /** Set for a node of a user. */
+  /** Login of the user; undefined for a tagged node. */
   readonly user?: string;
-  /** Set for a tagged node. */
+  /** Tags of the node; undefined for a node of a user. */
   readonly tags?: readonly string[];
   /** The gateway, if the viewer uses the portal of a gateway. That gateway has identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;

@@ -1,10 +1,10 @@
 import { BoundedMap } from '../../bounded-map.ts';
 
 /**
- * Combines the requests of a viewing into one access event. An open page repeats its requests: for chunks of a
- * recording, for its state, and for the newest recordings. The first request is recorded before its response. Requests
- * of the same viewer for the same content belong to one viewing. A viewing ends after `silenceMs` without requests, or
- * after `longestMs`.
+ * Limits of viewings. All requests of a viewing cause one access event. An open page repeats its requests: for chunks
+ * of a recording, for its state, and for the newest recordings. The first request is recorded before its response.
+ * Requests of the same viewer for the same content belong to one viewing. A viewing ends after `silenceMs` without
+ * requests, or after `longestMs`.
  */
 export interface ViewingLimits {
   /** Pause after which a request starts a new viewing, in milliseconds. */

@@ -8,7 +8,7 @@
 
 /** Size of a block, in bytes: one HTTP/2 frame. An idle session keeps one block. */
 const BLOCK_BYTES = 16 * 1024;
-/** Maximum number of free blocks in the pool: 64 MB. */
+/** Maximum number of free blocks in the pool: 64 MiB in total. */
 const MAX_FREE = 4096;
 
 const free: Buffer[] = [];

@@ -4,8 +4,8 @@
  * be a link.
  *
  * Another program may replace a folder by a link between a check and the use of a path. On Linux, the kernel reports
- * the path of an open file. Files are written and removed relative to an open directory. On other systems, the folders
- * of the path are only checked after the file was opened.
+ * the path of an open file, and files are written and removed relative to an open directory. On other systems, the
+ * folders of the path are only checked after the file was opened.
  */
 import { randomUUID } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
@@ -13,7 +13,7 @@ import { lstat, open, readlink, realpath, rename, type FileHandle } from 'node:f
 import { dirname, join, relative, sep } from 'node:path';
 import { isSystemError, TailcastError } from '../../errors.ts';
 
-/** O_NONBLOCK: opening a named pipe without a writer would wait forever. */
+/** Flags for reading. Without O_NONBLOCK, opening a named pipe that has no writer would wait forever. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 const FOLDER_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY;
@@ -161,7 +161,7 @@ async function openWithoutWaiting(path: string): Promise<FileHandle | 'refused' 
     return await open(path, READ_FLAGS);
   } catch (error) {
     if (isSystemError(error, ...ABSENT)) return undefined;
-    // ELOOP: a link. ENXIO means that the path is a socket, or a device without a driver.
+    // ELOOP means that the path is a link. ENXIO means that the path is a socket, or a device without a driver.
     if (isSystemError(error, 'ELOOP', 'ENXIO')) return 'refused';
     throw error;
   }

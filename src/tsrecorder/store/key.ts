@@ -1,5 +1,5 @@
 /**
- * Names of recordings and events in the store. Pure.
+ * Names of recordings and events in the store. Pure functions.
  *
  * The reference uses the same layout: `<node>/<time>.cast` and `<node>/events/<time>.event`. `<node>` is the stable id
  * of the uploading node, and `<time>` is the receive time of the recorder. Times are written with nine fraction digits,

@@ -24,8 +24,8 @@ export class S3Bucket implements Bucket {
   readonly #settings: S3Settings;
   readonly #connection: S3Connection;
   /**
-   * Connection for reads of objects. A slow viewer holds a socket of it, so writes, lists and deletions have other
-   * sockets.
+   * Connection for reads of objects. A slow viewer occupies a socket of this connection, so writes, lists and deletions
+   * use another connection.
    */
   readonly #reads: S3Connection;
   readonly #nowMs: () => number;

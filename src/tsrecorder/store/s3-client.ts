@@ -28,7 +28,7 @@ export interface S3Settings {
   /** Size of one part of an upload, in bytes; minimum 5 MiB. */
   readonly partBytes: number;
   readonly connectTimeoutMs: number;
-  /** Timeout of a response, and maximum time without data within a response. */
+  /** Timeout of a response, and maximum time without data within a response, in milliseconds. */
   readonly requestTimeoutMs: number;
 }
 

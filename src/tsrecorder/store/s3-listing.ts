@@ -25,7 +25,10 @@ export interface S3ListingOptions {
   readonly bucket: Pick<Bucket, 'list'>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Maximum age of recordings that each list reads from the bucket. Older recordings are read every `fullListMs`. */
+  /**
+   * Maximum age of recordings that each list reads from the bucket, in milliseconds. Older recordings are read every
+   * `fullListMs`.
+   */
   readonly recentMs: number;
   readonly fullListMs: number;
 }
@@ -51,7 +54,7 @@ class Listing implements S3Listing {
   /** Recordings by folder, in the order of their names. */
   #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
   #last: readonly StoredRecording[] = [];
-  /** Time of the last full list; undefined if one is due. */
+  /** Time of the last full list; undefined if a full list is due. */
   #fullAt: number | undefined;
   /** Number of changes since the start. If this number changes during a full list, the list is obsolete. */
   #generation = 0;

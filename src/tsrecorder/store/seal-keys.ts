@@ -30,7 +30,7 @@ export interface ArchiveCipher {
   open(index: number, stored: Uint8Array): Uint8Array;
   /** Returns the authentication tag of the seek table. */
   tagOf(table: Uint8Array): Uint8Array;
-  /** @throws ArchiveFormatError if the tag does not match the table */
+  /** Verifies the seek table. @throws ArchiveFormatError if the tag does not match */
   check(table: Uint8Array, tag: Uint8Array): void;
 }
 

@@ -53,7 +53,7 @@ type Mark = z.infer<typeof MARK>;
 
 interface Claim {
   readonly number: number;
-  /** Creation time. */
+  /** Time of the creation, by the monotonic clock, in milliseconds. */
   readonly at: number;
 }
 

@@ -17,7 +17,7 @@ export interface AlertFile {
 
 export interface WrittenWebhook {
   readonly url: string;
-  /** Required for JSON. */
+  /** File with the signing keys. Required for the format `json`. */
   readonly secretFile?: string;
   readonly caFile?: string;
   /** Login or tag. The webhook gets alerts about recordings that this viewer may see. */
@@ -40,9 +40,9 @@ interface WrittenRule {
 
 const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
 /**
- * - `notify`: notifies only the webhook
+ * - `notify`: only notifies the webhook
  * - `mark`: writes a comment and a tag at the moment of the match
- * - `hold`: pauses the session; it ends unless a viewer resumes it
+ * - `hold`: pauses the session, which ends unless a viewer resumes it
  * - `end`: ends the session
  */
 export type RuleAction = (typeof ACTIONS)[number];

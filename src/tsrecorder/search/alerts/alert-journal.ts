@@ -78,7 +78,7 @@ export class AlertJournal {
     return this.#recorder;
   }
 
-  /** Oldest first. */
+  /** Pending alerts, oldest first. */
   get pending(): readonly Alert[] {
     return [...this.#pending.values()];
   }
@@ -142,7 +142,7 @@ export class AlertJournal {
     const text = (await ifPresent(readFile(this.#path, 'utf8'))) ?? '';
     // Drop an incomplete last line. A crash interrupted its write, so it was never reported as durable.
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
-    // The file never exists without its first line, because both are written together.
+    // A file without a complete first line is damaged, because the file is created together with its first line.
     if (whole === '' && text !== '') this.#damaged += 1;
     for (const line of whole.split('\n')) {
       if (line === '') continue;

@@ -1,7 +1,8 @@
 /**
- * Alerts of a recorder. Matches of rules are written to the journal. Each alert is sent to its webhook until the
- * delivery succeeds. After a crash, the recorder repeats deliveries with the same id. Thus no alert is lost, and
- * receivers can drop duplicates. One recorder of a store sends each alert: see `alert-claim.ts`.
+ * Alerts of a recorder. Matches of rules are written to the journal. The recorder retries the delivery of each alert to
+ * its webhook until the delivery succeeds or `giveUpMs` is over. After a crash, the recorder repeats deliveries with
+ * the same id. Thus a crash loses no alert, and receivers can drop duplicates. One recorder of a store sends each
+ * alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';

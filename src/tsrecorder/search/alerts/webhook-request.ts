@@ -40,7 +40,7 @@ function signatureOf(keys: readonly Uint8Array[], { id, body }: WebhookMessage, 
 }
 
 /**
- * Sends a message. Sends the request. Redirects are not followed, so that messages reach only the configured address.
+ * Sends a message. Redirects are not followed, so that messages reach only the configured address.
  *
  * @param nowMs milliseconds since the epoch
  * @throws Error if no response arrives in time
@@ -68,8 +68,8 @@ export async function sendToWebhook(
       ? requestHttps(url, { ...options, ...(ca === undefined ? {} : { ca }) })
       : requestHttp(url, options);
     sent.once('response', answered.resolve);
-    // A receiver may respond and close the connection before it has read the complete message. Such a response is
-    // valid.
+    // A receiver may respond and close the connection before it has read the complete message. The response then
+    // counts, and the error has no effect.
     sent.on('error', answered.reject);
     sent.end(body);
     const response = await answered.promise;

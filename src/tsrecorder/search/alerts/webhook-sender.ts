@@ -51,7 +51,7 @@ interface WaitingAlert {
   readonly backoff: Backoff;
   /** Delays between checks of another recorder's claim. */
   readonly claimChecks: Backoff;
-  /** Time of the next attempt by the monotonic clock. */
+  /** Time of the next attempt, by the monotonic clock, in milliseconds. */
   dueAt: number;
   /** True if the last attempt did not find the recording. */
   wasMissing: boolean;
@@ -87,9 +87,7 @@ export class WebhookSender {
     this.closed = this.#run();
   }
 
-  /**
-   * Adds an alert. @returns the alert of the same rule that is not sent, if too many are pending
-   */
+  /** Adds an alert. @returns the alert of the same rule that is dropped, if too many alerts are pending */
   add(alert: Alert): Alert | undefined {
     const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
     const reported = new Set<string>();

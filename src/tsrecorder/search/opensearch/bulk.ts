@@ -21,7 +21,7 @@ export interface Action {
 export interface BulkOptions {
   readonly server: SearchServer;
   readonly alias: string;
-  /** @throws Error if the response names another index */
+  /** Checks the index in a response. @throws Error if it is not the expected index */
   readonly expectName: (index: string | undefined) => void;
   readonly patienceMs: number;
 }
@@ -147,7 +147,7 @@ export function wasWritten(status: number | undefined): boolean {
   return status !== undefined && status < 300;
 }
 
-/** Checks that each document was written, exists in a newer version, or was already deleted. @throws Error if not */
+/** Checks that each document was written, exists in a newer version, or was already deleted. @throws Error otherwise */
 export function requireOk(statuses: readonly number[]): void {
   const refused = statuses.find((status) => !isDone(status));
   if (refused !== undefined)

@@ -143,7 +143,7 @@ export function momentDocument(
     ...namesOf(names),
     text: wordsOf(moment.rows.map((row) => row.text).join('\n')),
     cmd: wordsOf(moment.command?.text ?? ''),
-    // the JSON escapes an unpaired surrogate, which the search server would replace
+    // JSON escapes unpaired surrogates, which the search server would replace.
     content: JSON.stringify(moment),
   };
 }

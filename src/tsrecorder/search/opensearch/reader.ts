@@ -352,7 +352,7 @@ function afterPosition(sort: ListSort, { order, value }: ListPosition): SearchCo
   return { bool: { should, minimum_should_match: 1 } };
 }
 
-/** Newest first. */
+/** Returns the search body for sessions, newest first. */
 function sessionsOf(
   compiled: CompiledSearch,
   ...more: readonly SearchCondition[]

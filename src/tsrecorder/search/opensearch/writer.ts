@@ -82,7 +82,7 @@ export async function openServerWriter(
   options: ServerWriterOptions = {},
 ): Promise<ServerIndexWriter> {
   const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
-  // Removes remains of an earlier process.
+  // Complete the removal of documents that an earlier process deleted.
   await writer.compact();
   return writer;
 }
@@ -158,7 +158,7 @@ export class ServerIndexWriter implements WritingEngine {
       }),
     );
     requireOk(begun);
-    // Skips sessions that another recorder started to read later.
+    // Skip sessions that another recorder started to read later.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
     const owners = own.flatMap((session) => {
@@ -215,7 +215,7 @@ export class ServerIndexWriter implements WritingEngine {
       return wasWritten(statuses[0]);
     };
     const wasPartial = partial || place.partial;
-    // Another recorder with newer data has written the session.
+    // Stop if another recorder with newer data has written the session.
     if (!(await putSession(wasPartial))) return;
     this.#options.onStep('appending');
     const written = await this.#bulk([

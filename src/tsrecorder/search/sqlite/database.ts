@@ -132,8 +132,8 @@ export function numberOf(startedAtMs: number): number {
 }
 
 /**
- * Returns the millisecond of a number. The session starts in this millisecond. If many sessions started at once, it
- * starts up to {@link SPILL} milliseconds earlier.
+ * Returns the millisecond of a session number. The session started in this millisecond or, if many sessions started at
+ * once, up to {@link SPILL} milliseconds earlier.
  */
 export function millisecondOf(n: number): number {
   return Math.floor(n / SESSIONS_PER_MS);

@@ -7,7 +7,7 @@ import { IndexWriter } from './writer.ts';
 export interface FileEngine {
   readonly writer: WritingEngine | undefined;
   readonly reader: ReadingEngine | undefined;
-  /** Closes the files. The last call. */
+  /** Closes the files. Must be the last call. */
   readonly close: () => void;
 }
 

@@ -82,7 +82,7 @@ export class IndexWriter implements WritingEngine {
   readonly #statements: Statements;
   readonly #facetWords: (names: SessionNames) => string;
   readonly #onStep: OnStep;
-  /** Number of sessions. Keep the count in memory, because counting a million rows takes longer than a search. */
+  /** Number of sessions. The count is kept in memory, because counting a million rows takes longer than a search. */
   #count: number;
 
   /** Opens the files, and creates missing ones. @throws Error of SQLite if they are damaged */
