@@ -44,7 +44,7 @@ const CHECKPOINT_SCHEMA = z.strictObject({
 export type Checkpoint = z.infer<typeof CHECKPOINT_SCHEMA>;
 
 /**
- * Reads the statement of a session. Verifies the signature of the statement, and that it is about this session of this
+ * Reads the statement of a session. Verifies its signature, and checks that the statement is about this session of this
  * recorder.
  *
  * @throws TailcastError `STORE_FAILED`

@@ -60,8 +60,8 @@ export function proofName(folder: string): string {
 
 const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
 /**
- * Limits for listed open sessions: one for sessions with a signed statement, one for sessions without. Further sessions
- * stay in the bucket and are ignored.
+ * Maximum number of listed open sessions: with a signed statement, and without one. Further sessions stay in the bucket
+ * and are ignored.
  */
 const MAX_SIGNED_SESSIONS = 20_000;
 const MAX_UNSIGNED_SESSIONS = 1000;

@@ -28,7 +28,7 @@ export interface RecorderEventsOptions {
   readonly log: Logger;
   /** Called when a batch could not be stored. The recorder retries. */
   readonly onFailure: () => void;
-  /** Called with the name of each batch of the store that is skipped because of its size. */
+  /** Called with the name of each batch or day that is skipped because of its size. */
   readonly onOversized: (name: string) => void;
 }
 

@@ -83,7 +83,7 @@ export interface Finding {
   readonly object?: string;
   /** Offsets in that object: `start` is inclusive, `end` is exclusive. */
   readonly bytes?: { readonly start: number; readonly end: number };
-  /** Line numbers of these bytes: the first line is 1, `first` and `last` are inclusive. */
+  /** Line numbers of these bytes, starting with 1. Both `first` and `last` are inclusive. */
   readonly lines?: { readonly first: number; readonly last: number };
 }
 

@@ -1,6 +1,7 @@
 /**
- * The journal: an append-only file with the unpublished part of a recorder's log. An entry becomes valid when it is
- * durable in this file. The first line contains the number and the hash at which the published part ends.
+ * The journal: a file with the unpublished part of a recorder's log. New entries are appended. After the publication of
+ * entries, a shorter file without these entries replaces the file. An entry becomes valid when it is durable in this
+ * file. The first line contains the number and the hash at which the published part ends.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';

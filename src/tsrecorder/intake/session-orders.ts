@@ -130,7 +130,7 @@ export class SessionOrders implements LiveOrders {
   }
 }
 
-/** Returns the order of an annotation. Returns undefined for other annotations and for malformed annotations. */
+/** Parses an annotation about an order. Returns undefined for other annotations and for malformed annotations. */
 function orderIn(line: string): OrderAnnotation | undefined {
   try {
     const annotation = parseAnnotation(line);

@@ -55,7 +55,11 @@ export class PendingRecordings implements PendingIds {
     return id;
   }
 
-  /** Replaces the pending recordings, except `others`. @param newest result of a comparison, newest first */
+  /**
+   * Replaces the pending recordings.
+   * @param newest result of a comparison, newest first
+   * @param others ids of other recordings that stay pending
+   */
   replace(newest: readonly StoredRecording[], others: Iterable<string>): void {
     this.#backlog = newest;
     this.#taken = 0;

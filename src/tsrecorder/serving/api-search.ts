@@ -46,7 +46,8 @@ export interface SearchApiOptions {
 
 const STEP_MS = 100;
 /**
- * If the number of pending recordings exceeds this limit, the index counts as incomplete for all viewers with a rule.
+ * Maximum number of pending recordings that are checked for a restricted viewer. Above this number, the index counts as
+ * incomplete for all restricted viewers.
  */
 const MAX_CHECKED = 1000;
 

@@ -1,5 +1,5 @@
 /**
- * Lists the recordings in a directory. An open page requests the list every second, so the lister does not read
+ * Lists the recordings in a directory. Open pages request the list every few seconds, so the lister does not read
  * unchanged folders again. A list without changes is the same array. Reading a folder with a million names does not
  * block the event loop.
  */

@@ -2,8 +2,8 @@
  * The store of finished recordings. Catalogue, API and finisher use only this interface. There are implementations for
  * local directories and for buckets.
  *
- * Objects are written once and never changed. The caches and the search index of a recorder can be rebuilt from the
- * store.
+ * The objects of a recording are written once and never changed. The caches and the search index of a recorder can be
+ * rebuilt from the store.
  */
 import type { ByteRange } from '../files/file-range.ts';
 import type { DocumentStore } from './document-store.ts';

@@ -45,7 +45,7 @@ function code(value: string): string {
   return `\`${value.replaceAll('`', "'")}\``;
 }
 
-/** Slack parses `<…>` even in code spans. */
+/** Escapes a text, because Slack parses `<…>` even in code spans. */
 function slackText(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }

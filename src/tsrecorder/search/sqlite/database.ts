@@ -22,8 +22,8 @@ const SESSIONS_PER_MS = 32;
 const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
 
 /**
- * Bytes of words that FTS5 collects before it writes a segment. NOTE: 16 MiB cost 20 % more CPU, because they do not
- * fit into the cache of a core.
+ * Size of the words that FTS5 collects before it writes a segment, in bytes. NOTE: 16 MiB would cost 20 % more CPU,
+ * because they do not fit into the cache of a core.
  */
 const COLLECTED = 2 * 1024 ** 2;
 /**
