@@ -75,7 +75,9 @@ export async function proveSession(
   };
 }
 
-/** @returns the number of durable bytes according to the log, or the id of the recording if the session ended */
+/**
+ * Follows a session in its log. @returns the number of durable bytes, or the id of the recording if the session ended
+ */
 function followCourse(entries: Iterable<LogEntry>, start: number, first: number): number | string {
   let durable = first;
   for (const { event } of entries) {

@@ -32,7 +32,7 @@ export interface SharedBucketOptions {
   /** Age after which unfinished multipart uploads are aborted, in milliseconds. */
   readonly staleUploadMs: number;
   readonly monotonicMs: () => number;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
   readonly metrics: RecorderMetrics;

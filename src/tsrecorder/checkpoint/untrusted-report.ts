@@ -8,7 +8,7 @@ import type { UntrustedSession } from './takeover.ts';
 export interface UntrustedReportOptions {
   readonly events: Pick<RecorderEvents, 'record'>;
   readonly metrics: Pick<RecorderMetrics, 'untrusted'>;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
 }

@@ -19,7 +19,7 @@ export interface CheckOptions {
   readonly ownKey: PublicKey | undefined;
   /** Keys of trusted recorders, by id. Default: only `ownKey` is trusted. */
   readonly trusted?: ReadonlyMap<string, PublicKey>;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
 }
 

@@ -39,7 +39,7 @@ export interface EvidenceLogOptions {
   readonly trusted?: readonly PublicKey[];
   /** Returns the name for a new log: 32 hexadecimal digits. */
   readonly randomId: () => string;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
   /** Maximum time until an entry is published if the store is available, in milliseconds. */

@@ -94,7 +94,7 @@ type HoldStore = Pick<DocumentStore, 'listDocuments' | 'putDocument' | 'readDocu
 export interface HoldSigner {
   readonly key: SigningKey;
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Milliseconds since the epoch. */
+  /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
 }
 

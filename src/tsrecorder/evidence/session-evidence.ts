@@ -18,7 +18,7 @@ export interface SessionStart {
   readonly address: string;
   /** Number of body bytes in the spool. */
   readonly durable: number;
-  /** Set if this recorder took the session over. */
+  /** Origin of the session, if this recorder took the session over. */
   readonly adopted?: Adoption;
 }
 
@@ -36,7 +36,7 @@ export interface Adoption {
 /** Seals of the files of a recording. */
 export interface SealedFiles {
   readonly cast: LineSeal;
-  /** Undefined if there are no notes. */
+  /** Seal of the notes; undefined if there are no notes. */
   readonly notes: LineSeal | undefined;
 }
 

@@ -65,7 +65,7 @@ export function createSignedDocuments<T>(options: SignedDocumentsOptions<T>): Si
       else if (!known.delete(name)) invalid.add(name);
     });
     isComplete = chosen.length === unread.length;
-    // A recorder may replace a forged document.
+    // Read invalid documents again, because a recorder may replace a forged document.
     if (isComplete) invalid.clear();
     readAtMs = nowMs();
     shown = new Map(known);

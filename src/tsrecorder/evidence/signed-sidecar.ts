@@ -8,7 +8,7 @@ import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-s
 import type { LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** The field `evidence`. */
+/** The field `evidence` of a sidecar. */
 export interface SidecarEvidence {
   /** Version of this format. */
   readonly format: 1;
@@ -20,7 +20,7 @@ export interface SidecarEvidence {
    */
   readonly adopted?: { readonly log: string; readonly start: number; readonly key: string };
   readonly cast: LineSeal;
-  /** Missing if there are no notes. */
+  /** Seal of the notes; missing if there are no notes. */
   readonly notes?: LineSeal;
 }
 

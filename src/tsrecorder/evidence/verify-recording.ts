@@ -72,7 +72,7 @@ const MAX_HEADER_BYTES = 8_388_608;
 /** Data for the verification of a recording. */
 export interface RecordingContext extends LogIndex {
   readonly keys: KeyRing;
-  /** Milliseconds since the epoch. */
+  /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
   /** Maximum time since the last log entry about an open session, in milliseconds. */
   readonly unfinishedMs: number;

@@ -1,4 +1,7 @@
-/** Verifies a complete store: each log, each recording, and whether logs and recordings agree. Writes nothing. */
+/**
+ * Verifies a complete store: each log, each recording, and whether logs and recordings agree. The verification writes
+ * nothing.
+ */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
@@ -22,7 +25,7 @@ export interface VerifyOptions {
   readonly keys: readonly PublicKey[];
   /** Heads that the verifier saved earlier. */
   readonly checkpoint: readonly LogHead[];
-  /** Milliseconds since the epoch. */
+  /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
   /** True if missing evidence is a fault: a recording without evidence, or a store without logs. Default: false. */
   readonly requireEvidence?: boolean;

@@ -28,7 +28,7 @@ export interface IngestOptions {
   /** Pause before an unreadable spool is read again, in milliseconds. The pause doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly now: () => number;
   /** Returns the receive time for a new key. Each call returns a later time than all earlier calls. */
   readonly issueTime: () => string;

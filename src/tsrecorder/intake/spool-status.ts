@@ -18,7 +18,7 @@ export interface SpoolStatus {
 /** A session in the spool. */
 export interface SpooledSession {
   readonly session: Pick<UploadSession, 'attached' | 'durable'>;
-  /** Set if the session is finished. */
+  /** Recording of a finished session; undefined for an open session. */
   readonly over: object | undefined;
   /** End of the session, in milliseconds since the epoch. */
   readonly overAtMs: number;

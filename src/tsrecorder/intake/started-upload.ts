@@ -10,6 +10,6 @@ export interface StartedUpload {
   readonly head: CastHead;
   readonly facts: SessionFacts;
   readonly paths: SpoolPaths;
-  /** Set if another recorder started the session. */
+  /** Origin of the session, if another recorder started it. */
   readonly adopted?: Adoption;
 }

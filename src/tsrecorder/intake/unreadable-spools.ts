@@ -93,7 +93,7 @@ function describeUnreadable(directory: string, key: RecordingKey, error: unknown
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),
     isOpen: () => false,
-    // Never resolves. After a repair, another entry replaces this one.
+    // This promise never resolves. After a repair, another entry replaces this entry.
     stored: new Promise(() => undefined),
     watch: () => () => undefined,
   };

@@ -102,7 +102,7 @@ export interface UploadOrigin {
   readonly address: string;
   readonly protocol: 'v1' | 'v2';
   readonly token: string | undefined;
-  /** Set if the session started at another recorder. */
+  /** Position of this part, if the session started at another recorder. */
   readonly continues?: Pick<Continuation, 'number' | 'offset'>;
   readonly neighbours?: Neighbours;
 }

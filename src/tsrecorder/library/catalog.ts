@@ -92,7 +92,7 @@ export interface CatalogOptions {
   readonly maxCached: number;
   /** Checks signatures. Default: recordings have no trust level. */
   readonly trustOf?: TrustOf;
-  /** Milliseconds of a monotonic clock. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   /** Returns the index; undefined until the index is open. */
   readonly index?: () => SessionIndex | undefined;

@@ -20,7 +20,7 @@ import { gapText } from './gap-text.ts';
 /** The files of a recording. */
 export interface ExactSources {
   readonly cast: AsyncIterable<Uint8Array>;
-  /** Undefined if the recording has no notes. */
+  /** Content of the notes; undefined if the recording has no notes. */
   readonly notes: AsyncIterable<Uint8Array> | undefined;
 }
 

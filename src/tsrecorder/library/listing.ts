@@ -39,7 +39,7 @@ export interface ListingsOptions {
   readonly store: ReadableStore;
   readonly remote: (() => Promise<readonly RemoteRecording[]>) | undefined;
   readonly refreshMs: number;
-  /** Milliseconds of a monotonic clock. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly describe: Describe;
   /** Called with ids of recordings that were added or changed since the previous listing. */

@@ -36,7 +36,7 @@ export interface LiveRecording {
   readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
-  /** Undefined if the gateway does not upload the session to this recorder. */
+  /** Sends orders; undefined if the gateway does not upload the session to this recorder. */
   readonly orders?: LiveOrders;
   /** True if the session runs only while a moderator watches it. */
   readonly isModerated?: boolean;

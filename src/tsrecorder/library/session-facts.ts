@@ -55,7 +55,7 @@ export function createSessionFacts(): SessionFacts {
   let noteCount = 0;
   let oddCount = 0;
 
-  /** @throws WireError if the line is not an annotation */
+  /** Adds the facts of an annotation. @throws WireError if the line is not an annotation */
   function take(at: number, line: string): void {
     const annotation = parseAnnotation(line);
     switch (annotation.kind) {

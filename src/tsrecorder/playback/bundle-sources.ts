@@ -24,7 +24,7 @@ export interface StoredSources extends Omit<BundleSources, 'recording'> {
 
 export interface StoredSourcesOptions {
   readonly store: EvidenceStore;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
   readonly log: Logger;

@@ -68,7 +68,7 @@ export interface RetentionOptions {
    */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   /** Interval between runs, in milliseconds. */
   readonly everyMs: number;

@@ -20,7 +20,7 @@ export interface RetentionPolicy {
 /** A recording in the store. */
 export interface KeptRecording {
   readonly id: string;
-  /** Milliseconds since the epoch. */
+  /** Start of the recording, in milliseconds since the epoch. */
   readonly startedAtMs: number;
   /** Time when the recording was stored, in milliseconds since the epoch. */
   readonly storedAtMs: number;

@@ -22,7 +22,7 @@ export interface IndexerOptions {
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
   /** Called with the matching alert rules before a session is marked as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
-  /** Monotonic clock, in milliseconds. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly liveMs: number;
   /** Interval between two comparisons of store and index, in milliseconds. */

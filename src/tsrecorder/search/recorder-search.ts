@@ -56,7 +56,7 @@ export interface RecorderSearchOptions {
   readonly live: () => readonly LiveRecording[];
   /** Alert rules for new sessions. */
   readonly watch?: SessionWatch;
-  /** Milliseconds of a monotonic clock. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly metrics: SearchMetrics;
   readonly log: Logger;

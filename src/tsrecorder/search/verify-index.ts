@@ -1,6 +1,6 @@
 /**
- * Compares an index with the store. Reports missing sessions, surplus sessions, wrong versions and wrong texts. Writes
- * nothing.
+ * Compares an index with the store. Reports missing sessions, surplus sessions, wrong versions and wrong texts. The
+ * verification writes nothing.
  */
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';

@@ -63,9 +63,9 @@ export interface ViewerAccessOptions {
   readonly trustedGateways: readonly string[];
   /** Stores an event durably. @throws TailcastError `STORE_FAILED` */
   readonly record: (event: string) => Promise<void>;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Monotonic clock, in milliseconds. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly monotonicMs?: () => number;
   readonly timeoutMs: number;
   /** Interval of the checks of a running view, in milliseconds. */
@@ -77,7 +77,7 @@ export interface ViewerAccess {
   /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
   viewer(request: ViewerRequest): Promise<Viewer>;
   /**
-   * Counts a request in progress. The returned function ends it.
+   * Counts a request in progress. The returned function must be called when the request ends.
    * @throws TailcastError `RECORDER_BUSY` if the viewer has too many requests in progress
    */
   admit(viewer: Viewer): () => void;

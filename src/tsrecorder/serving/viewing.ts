@@ -17,7 +17,7 @@ import type { Scope } from '../library/scope.ts';
 export interface Viewer {
   readonly node: string;
   readonly nodeId: string;
-  /** IP address. */
+  /** IP address of the viewer. */
   readonly address?: string;
   /** Login of the user; undefined for a tagged node. */
   readonly user?: string;

@@ -65,7 +65,7 @@ export function spoolPaths(directory: string, key: RecordingKey): SpoolPaths {
 export function createSpoolFile(
   paths: SpoolPaths,
   options: {
-    /** Lengths of existing files. */
+    /** Lengths of existing files, in bytes. */
     readonly castBytes: number;
     readonly notesBytes: number;
     readonly append: boolean;

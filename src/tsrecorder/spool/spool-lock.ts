@@ -34,7 +34,7 @@ export async function takeSpool(directory: string): Promise<() => Promise<void>>
   }
 }
 
-/** @throws TailcastError `ALREADY_RUNNING` if a running process has the lock */
+/** Checks the lock. @throws TailcastError `ALREADY_RUNNING` if a running process has the lock */
 async function assertUnowned(directory: string): Promise<void> {
   const owner = await readFile(join(directory, LOCK), 'utf8').catch(() => '');
   const [pid = ''] = owner.split(' ');

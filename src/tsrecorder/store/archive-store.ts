@@ -63,9 +63,9 @@ type ArchivedKind = Exclude<ObjectKind, 'sidecar'>;
 /** Format of a stored cast or its notes. */
 interface Known {
   readonly stored: ObjectStat;
-  /** Undefined for a file that is not an archive. */
+  /** Seek table; undefined for a file that is not an archive. */
   readonly table: SeekTable | undefined;
-  /** Set for a sealed archive whose key is available. */
+  /** Decrypts a sealed archive; undefined for other files, or if the key is missing. */
   readonly cipher?: ArchiveCipher | undefined;
 }
 

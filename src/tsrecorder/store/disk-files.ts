@@ -32,7 +32,7 @@ export interface DiskFiles {
   stat(path: string): Promise<Stats | undefined>;
   /** Returns true if no folder between the store directory and `path` is a symbolic link. */
   isInside(path: string): Promise<boolean>;
-  /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
+  /** Checks a path. @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
   assertInside(path: string): Promise<void>;
   /**
    * Calls `use` with a safe path of `folder`. The path refers to the same directory even if another program replaces a

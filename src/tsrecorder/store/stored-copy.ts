@@ -61,7 +61,7 @@ export async function equalsFile(
   return position === bytes;
 }
 
-/** @throws TailcastError `STORE_FAILED` if the file is shorter */
+/** Reads `bytes` bytes of a file. @throws TailcastError `STORE_FAILED` if the file is shorter */
 export async function readExactly(file: FileHandle, start: number, bytes: number): Promise<Uint8Array> {
   const content = Buffer.allocUnsafe(bytes);
   let filled = 0;

@@ -17,7 +17,7 @@ import type { Alert } from './alert.ts';
 /** Signs claims and marks, and verifies claims and marks of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
-  /** @returns the signed value, or the reason why the text is invalid */
+  /** Reads a claim or a mark. @returns the signed value, or the reason why the text is invalid */
   read(text: string): { readonly value: unknown } | { readonly problem: string };
 }
 
@@ -31,7 +31,7 @@ export interface AlertClaimOptions {
   readonly recorder: string;
   /** Time until a claim of another recorder expires, in milliseconds. */
   readonly leaseMs: number;
-  /** Milliseconds of a monotonic clock. */
+  /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
   /** Called with the name of an ignored claim or mark, and the reason. */
   readonly onUnproven?: (name: string, problem: string) => void;
@@ -141,7 +141,9 @@ export class AlertClaim {
     return now() - seenAt < leaseMs && claim.recorder !== recorder;
   }
 
-  /** @returns `unproven` if a document without a trusted signature has this number */
+  /**
+   * Creates the claim with this number. @returns `unproven` if a document without a trusted signature has the number
+   */
   async #create(number: number): Promise<'mine' | 'claimed' | 'unproven'> {
     const { store, now } = this.#options;
     const text = this.#sign(number);

@@ -34,7 +34,7 @@ export interface AlertJournalOptions {
   readonly directory: string;
   /** Ids of all rules. A new rule starts at `nowMs`. */
   readonly rules: readonly string[];
-  /** Milliseconds since the epoch. */
+  /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
 }
 

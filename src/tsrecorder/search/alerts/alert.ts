@@ -16,7 +16,7 @@ export interface Alert {
   readonly webhook: string;
   /** Id of the recording, or the `session` field of a notice. */
   readonly session: string;
-  /** Milliseconds since the epoch. */
+  /** Time of the match or step, in milliseconds since the epoch. */
   readonly firedAtMs: number;
   /** Position of the match in the recording, in seconds. Undefined for matches without a position. */
   readonly at?: number;

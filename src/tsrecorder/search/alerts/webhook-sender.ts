@@ -29,7 +29,7 @@ export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'lease
   readonly catalog: Pick<Catalog, 'find'>;
   /** Maximum age of an undelivered alert, in milliseconds. */
   readonly giveUpMs: number;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
   /** Called at each step where a crash is possible. For tests. */

@@ -19,7 +19,7 @@ import type { ServerIndex } from './server-index.ts';
 import { listIds } from './session-ids.ts';
 
 export interface ServerWriterOptions {
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs?: () => number;
   /** Called before each step where a crash is possible. For tests. */
   readonly onStep?: (step: string) => void;
