@@ -15,7 +15,7 @@ import { COPIES_CHANGED, type Distrust, type ProvenSession } from './prove.ts';
 import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
 /**
- * Downloads the signed bytes, and compares them with their digests before the spool exists.
+ * Downloads the signed bytes. The spool is created only after the bytes match their digests.
  * @returns undefined if the spool is complete, or the reason if the copies differ. In that case, no file remains
  * @throws TailcastError `STORE_FAILED`, or a system error. The caller may retry
  */

@@ -283,7 +283,8 @@ function checkCourses(
     const found = bodies.get(where.recording);
     const isShort = found !== undefined && found < course.durable;
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
-    // Report missing bytes only if the session was closed or is late. Before that, its recorder may still store them.
+    // Report missing bytes only if the session was closed or is late. Until then, the recorder may still store these
+    // bytes.
     if (isShort && !isKnown && (course.closed || isLate)) {
       const message = `the recorder acknowledged ${course.durable} bytes of it, and the recording has ${found}`;
       findings.push(fault('lost', message, where));

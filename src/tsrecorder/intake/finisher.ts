@@ -26,7 +26,7 @@ import { pause } from '../../async/pause.ts';
 /** A finished upload. Both spool files are durable and end with a line feed. */
 export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly oddLines: number;
-  /** True if the upload is complete: the uploader ended its body, or its last line marks the end of the session. */
+  /** True if the upload is complete: the uploader ended the body, or the last line marks the end of the session. */
   readonly clean: boolean;
   /**
    * Returns true if the uploader still waits for the confirmation. An uploader that no longer waits may send

@@ -306,7 +306,7 @@ export class Ingest {
    * Moves a session to a new connection. The move is a single step, so concurrent connections wait for each other.
    *
    * @returns undefined if the session has ended, or if the connection starts after the durable bytes of this recorder.
-   *   In the second case this session ends. The connection then starts another part
+   * In the second case, this session ends, and the connection starts another part
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
   async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {

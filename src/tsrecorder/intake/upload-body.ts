@@ -13,7 +13,7 @@ import { WireError } from '../../wire/wire-error.ts';
 
 export interface UploadBody {
   /**
-   * Accepts a chunk of the body. @returns its lines, valid until the next call
+   * Accepts a chunk of the body. @returns the lines of the chunk, valid until the next call
    * @throws TailcastError `UPLOAD_MALFORMED`
    */
   lines(chunk: Uint8Array): Uint8Array;

@@ -1,5 +1,6 @@
 /**
- * The header line of a cast. The recorder checks it during the upload, adds the uploader, and reads it again for lists.
+ * The header line of a cast. During the upload, the recorder checks this line and adds the uploader. For lists, the
+ * recorder reads the line again.
  */
 import { TailcastError } from '../../errors.ts';
 import {

@@ -96,7 +96,7 @@ export async function createDiskStore(
       await ignoreExisting(files.inFolder(marks, (folder) => writeDurableFile(join(folder, name), [])));
       await syncEntries(marks);
     }
-    // If another program creates the cast now, this attempt fails, and the next one compares the files.
+    // If another program creates the cast now, this attempt fails, and the next attempt compares the files.
     if (!hasCast) await place(upload.castPath, pathOf(upload.key, 'cast'));
     await syncEntries(folder);
   }

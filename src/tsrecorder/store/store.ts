@@ -25,7 +25,7 @@ export interface FinishedUpload {
    * end time. Without this function, only an identical sidecar is accepted.
    */
   readonly isOwnSidecar?: (stored: string) => boolean;
-  /** Mark of the session, if other uploads may contain other parts of it; see `session-part.ts`. */
+  /** Mark of the session, if other uploads may contain other parts of the session; see `session-part.ts`. */
   readonly sessionMark: string | undefined;
 }
 

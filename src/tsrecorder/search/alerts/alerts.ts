@@ -80,7 +80,7 @@ export interface Alerts extends SessionWatch {
 
 /**
  * Maximum clock difference between a gateway and a recorder, in milliseconds. A rule also applies to sessions that
- * ended before the rule started, if they ended at most this time before.
+ * ended at most this time before the rule started.
  */
 const CLOCKS_MS = 300_000;
 

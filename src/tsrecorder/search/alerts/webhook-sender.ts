@@ -305,7 +305,7 @@ export class WebhookSender {
     const { metrics, now, log, name } = this.#options;
     const { status, error, retryAfterSeconds = 0 } = answer;
     waiting.dueAt = now() + waiting.backoff.next();
-    // These failures may concern all messages to the webhook, so delay all its alerts.
+    // These failures may affect all messages to the webhook, so delay all alerts of the webhook.
     if (status === 0 || status === 429 || status >= 500)
       this.#notBefore = now() + Math.max(this.#backoff.next(), retryAfterSeconds * 1000);
     metrics.failures.inc();

@@ -101,8 +101,8 @@ export class ServerIndexReader implements ReadingEngine {
     const after = cursor === undefined ? undefined : parseCursor(cursor);
     if (cursor !== undefined && after === undefined) return { sessions: [] };
     const hits = await this.#search({
-      // NOTE: OpenSearch does not support `search_after` with `collapse`. Use a range condition instead. It has the
-      // same result, because each sort key belongs to one session.
+      // NOTE: OpenSearch does not support `search_after` with `collapse`. Use a range condition instead. The result is
+      // the same, because each sort key belongs to one session.
       ...sessionsOf(compiled, ...(after === undefined ? [] : [{ range: { order: { lt: after } } }])),
       ...(compiled.hasText ? { collapse: { field: 'order', inner_hits: FIRST_MOMENTS } } : {}),
       size: limit + 1,

@@ -255,8 +255,8 @@ export class ServerIndexWriter implements WritingEngine {
   }
 
   /**
-   * Removes deleted documents from the files in the background. The server retains them for its replicas and updates
-   * this retention every 30 seconds, so the merge starts later.
+   * Removes deleted documents from the files in the background. The server retains deleted documents for its replicas,
+   * and updates the retention every 30 seconds. For this reason, the merge starts later.
    */
   async compact(): Promise<void> {
     await this.refresh();

@@ -76,7 +76,7 @@ export function openSessions(directory: string): DatabaseSync {
 
 /** Opens or creates the file of a month. */
 export function openMonth(directory: string, month: string): DatabaseSync {
-  // `sessions.db` states the content of this file, so its writes must be durable.
+  // `sessions.db` states the content of this file, so writes to this file must be durable.
   const database = openFile(join(directory, `${month}.db`), 'FULL');
   database.exec(`
     CREATE TABLE IF NOT EXISTS blk(id INTEGER PRIMARY KEY, z BLOB NOT NULL);

@@ -272,7 +272,10 @@ export class IndexWriter implements WritingEngine {
       .map(({ id, ver }) => ({ id: textOf(id), version: textOf(ver) }));
   }
 
-  /** Checks only that the index is open. No other process can replace the files, because they have a single writer. */
+  /**
+   * Checks only that the index is open. No other process can replace the files, because this process is their only
+   * writer.
+   */
   check(): void {
     if (!this.#sessions.isOpen) throw new Error('the index is not open');
   }
