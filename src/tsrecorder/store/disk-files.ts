@@ -13,7 +13,7 @@ import { lstat, open, readlink, realpath, rename, type FileHandle } from 'node:f
 import { dirname, join, relative, sep } from 'node:path';
 import { isSystemError, TailcastError } from '../../errors.ts';
 
-/** Flags for reading. Without O_NONBLOCK, opening a named pipe that has no writer would wait forever. */
+/** Flags for reading. Without O_NONBLOCK, opening a named pipe without a writer would wait forever. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 const FOLDER_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY;
