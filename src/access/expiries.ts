@@ -28,7 +28,7 @@ export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /** Requests for which a recorder has stored the expiry, but the object at the API server does not contain it yet. */
+  /** Requests whose expiry is stored at a recorder, but not in the object at the API server yet. */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {

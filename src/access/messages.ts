@@ -11,8 +11,8 @@ const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes'
 const MAX_DESCRIPTION = 300;
 
 /**
- * Returns a description of the first call of a request for its approvers: one line, without secrets. A mark shows that
- * the text is incomplete, because a caller chooses the words.
+ * Returns a description of the first call of a request for its approvers: one line, without secrets. The caller chooses
+ * the words of the command, so the text says if words are hidden or cut off.
  */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;

@@ -25,7 +25,7 @@ export type Person = Readonly<z.infer<typeof PERSON>>;
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Kubernetes groups and tags of the caller at this time. */
+  /** Kubernetes groups of the caller at the time of the decision. */
   groups: texts,
   tags: texts,
   atMs: z.number(),
@@ -63,7 +63,7 @@ const RECORD = z.strictObject({
     .readonly()
     .nullable(),
   createdMs: z.number(),
-  /** End of the access, if it is granted. Otherwise the end of the time for decisions. */
+  /** End of the access if it was granted; otherwise the end of the time in which approvers can decide. */
   expiresMs: z.number(),
   decisions: z.array(DECISION.readonly()).readonly(),
   /** Recorders that store the evidence about this request. */
@@ -137,7 +137,7 @@ export function isRequester({ requester }: AccessRecord, identity: Identity): bo
 
 const ID_LETTERS = 'abcdefghjkmnpqrstvwxyz23456789';
 
-/** Returns a random id of 10 letters and digits, without those that look alike. */
+/** Returns a random id of 10 letters and digits, without characters that look alike. */
 export function newRequestId(): string {
   return Array.from({ length: 10 }, () => ID_LETTERS[randomInt(ID_LETTERS.length)]).join('');
 }

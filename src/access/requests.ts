@@ -59,8 +59,7 @@ export interface AccessRequestsDeps extends RequestStoreDeps {
 export interface Decider {
   readonly identity: Identity;
   /**
-   * Returns the groups of the caller's grants in a cluster. The name is `''` if the gateway serves only one
-   * cluster.
+   * Returns the groups of the caller's grants in a cluster. `cluster` is `''` if the gateway serves only one cluster.
    */
   readonly groupsIn: (cluster: string) => readonly string[];
 }
@@ -160,7 +159,7 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // a timer has a maximum; the periodic check ends access that lasts longer
+    // a timer has a maximum delay; the periodic check ends access that lasts longer
     const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
     timer.unref();
     const unwatch = this.#store.watch(id, end);
@@ -238,8 +237,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the existing access request of a caller for this access: a granted one that these rules allow, a pending or
-   * a recently refused one.
+   * Returns the existing access request of a caller for this access: a granted request that these rules allow, a
+   * pending request, or a recently refused request.
    */
   #find(petition: Petition, rules: readonly AccessRule[]): AccessRecord | undefined {
     const now = this.#deps.unixMs();
@@ -265,7 +264,7 @@ export class AccessRequests implements Elevations {
     return best;
   }
 
-  /** True for a granted record that the rules do not allow, and for a pending one that they would not allow. */
+  /** True if the rules do not allow a granted record, or would not allow a pending record after its approval. */
   #isUnusable(record: AccessRecord, rules: readonly AccessRule[], petition: Petition): boolean {
     if (record.state === 'granted') return this.#grantingRule(record, rules, petition) === undefined;
     return record.state === 'pending' && !rules.some((rule) => meetsLimits(record, rule));
@@ -306,8 +305,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the revoked record because of which a caller gets this access only with an approval. The revocation also
-   * counts at other nodes of the requester, and for access with additional groups.
+   * Returns the revoked record that blocks access without an approval. The revocation also applies to other nodes of
+   * the requester, and to access with additional groups.
    */
   #revokedFor({ identity, ask, cluster = '' }: WantedAccess): AccessRecord | undefined {
     return this.#store.all.find(
@@ -321,8 +320,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the rule by which a granted record allows a request. After a revocation, other granted records of the
-   * requester count only with the approvals of a rule.
+   * Returns the rule under which a granted record allows a request. After this access was revoked, only rules that
+   * require an approval count.
    */
   #grantingRule(
     record: AccessRecord,

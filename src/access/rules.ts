@@ -168,8 +168,8 @@ export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs:
 }
 
 /**
- * True if the rule allows a request with the duration and reason of this record. A record of one rule therefore gives
- * no access that another rule limits more.
+ * True if the rule allows a request with the duration and reason of this record. A record that was created under a
+ * lenient rule therefore gives no access under a stricter rule.
  */
 export function meetsLimits({ durationMs, reason }: AccessRecord, rule: AccessRule): boolean {
   return durationMs <= rule.maxDurationMs && (!rule.requireReason || reason !== '');

@@ -9,8 +9,8 @@ export interface Backoff {
 /**
  * Returns delays that double from `baseMs` to `maxMs`.
  *
- * @param random returns 0 ≤ x < 1. Shortens each delay by up to half, so that clients do not retry at the
- * same time. Default: no shortening
+ * @param random returns 0 ≤ x < 1. The result shortens each delay by up to half, so that clients do not retry at the
+ *   same time. Default: no shortening
  */
 export function createBackoff(
   limits: { readonly baseMs: number; readonly maxMs: number },

@@ -7,7 +7,7 @@ export interface Deadline {
   readonly clear: () => void;
 }
 
-/** Minimum delay of a timer that shows that the process was paused, in milliseconds. */
+/** Delay of a timer from which the process counts as paused, in milliseconds. */
 const PAUSED_MS = 500;
 /** Additional time to read data that arrived during a pause, in milliseconds. */
 const CATCH_UP_MS = 1000;

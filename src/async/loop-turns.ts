@@ -13,9 +13,7 @@ export interface LoopTurns {
   turn(): Promise<void>;
 }
 
-/**
- * Creates the item counter for one long work. Concurrent calls of `turn` share one turn of the event loop.
- */
+/** Creates the item counter for one long computation. Concurrent calls of `turn` share one turn of the event loop. */
 export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns {
   let left = items;
   let turning: Promise<void> | undefined;
@@ -45,7 +43,7 @@ const SLICE = 256;
 type Sortable = object | string;
 type Compare<T> = (left: T, right: T) => number;
 
-/** Sorts like `toSorted`. Sorts fastest if the items consist of long ascending or descending runs. */
+/** Sorts like `toSorted`. Long ascending or descending runs of items make the sort faster. */
 export async function sortInTurns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,

@@ -1,6 +1,6 @@
 /**
- * Reads a stream of byte chunks to its end. If the stream is too long, stops reading, which destroys a Node stream, and
- * throws.
+ * Reads a stream of byte chunks to its end. If the stream is longer than `maxBytes`, stops reading and throws. A Node
+ * stream is then destroyed.
  *
  * @param tooLong returns the error for more than `maxBytes` bytes
  */

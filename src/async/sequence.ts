@@ -1,7 +1,7 @@
 /** Runs steps one after another, in the order of the calls. A failed step does not stop the next one. */
 export type Sequence = <T>(step: () => Promise<T> | T) => Promise<T>;
 
-/** Creates a sequence. A step starts after the previous step has settled and after the caller has returned. */
+/** Creates a sequence. Each step starts asynchronously, after the previous step has settled. */
 export function createSequence(): Sequence {
   let last: Promise<unknown> = Promise.resolve();
   return (step) => {

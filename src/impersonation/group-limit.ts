@@ -15,7 +15,8 @@ export function reservedGroups(groups: readonly string[]): readonly string[] {
 
 /**
  * @param claimable names, each of which may end with `*`. An empty list allows any group and user
- * @param rules rules of access on request. A user that a rule names may have any rights, so a list allows none
+ * @param rules rules of access on request. If `claimable` is not empty, no rule may name a user, because the user may
+ *   have any rights
  * @throws TailcastError `POLICY_REFUSED` that names the first group or user that is not allowed
  */
 export function requireClaimable(

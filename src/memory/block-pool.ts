@@ -5,8 +5,9 @@
  * buffer can be freed early, see `stream-garbage`.
  *
  * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. V8 marks the heap for every 64 MB of counted
- * memory outside the heap: with counted blocks, 22 times in a test with recorded bulk output, instead of once. Because
- * V8 does not count the blocks, the pool counts dropped blocks itself and starts a collection after a number of them.
+ * memory outside the heap. In a test with recorded bulk output, V8 marked the heap 22 times with counted blocks, and
+ * once with uncounted blocks. Because V8 does not count the blocks, the pool counts dropped blocks itself and starts a
+ * collection after a number of them.
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */
@@ -18,10 +19,9 @@ export const BLOCK_BYTES = 64 * 1024;
  * is kept, because bulk output often occurs repeatedly.
  */
 const TIDY_MS = 30_000;
-/**
- * Numbers of dropped bytes above which a garbage collection starts: immediately, and at the next tidy-up.
- */
+/** Number of dropped bytes at which a garbage collection starts immediately. */
 const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
+/** Number of dropped bytes at which a garbage collection starts at the next tidy-up. */
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 
 const free: Buffer[] = [];

@@ -33,13 +33,14 @@ const MIN_REQUESTS = 300;
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
 /**
- * Memory of a request head, relative to its size: the strings of a head with short lines need about twice its
- * bytes.
+ * Fraction of the memory for request heads before authentication. The strings of a head with short lines need about
+ * twice as much memory as the head.
  */
 const SHARE_FOR_HEADS = 1 / 16;
 /**
- * Further output goes to disk, which may be slow if a recorder on the same machine syncs its files. While the disk is
- * slow, the API server must wait. If the API server closes its connection during this wait, unread output is lost.
+ * Fraction of the memory for pending output. Further output goes to disk, which may be slow if a recorder on the same
+ * machine syncs its files. While the disk is slow, the API server must wait. If the API server closes its connection
+ * during this wait, unread output is lost.
  */
 const SHARE_FOR_OUTPUT = 1 / 4;
 const SESSIONS = 8;

@@ -1,4 +1,4 @@
-/** Limits the memory of a paused body to about its size, even if its chunks are small. */
+/** Limits the memory of a paused body to about the size of the body, even if its chunks are small. */
 import type { Readable } from 'node:stream';
 
 /** Maximum size of chunks that are copied. Larger chunks stay in their own buffers. */

@@ -47,7 +47,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       labelNames: ['alpn'],
       registers: [registry],
     }),
-    /** Gauges of the clusters, if the gateway serves several. */
+    /** Gauges of the clusters, if the gateway serves several clusters. */
     clusterGauges: createClusterGauges(registry, makers),
     /** Registers a gauge. Each scrape calls `read`. */
     gauge(name: string, help: string, read: () => number): void {

@@ -162,7 +162,7 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
       method: ROUTE_METHODS,
       url: `${PORTAL_PATH}/${path}`,
       config: { isFile: true, isPage },
-      // no ETag: the package derives it from size and time, which may be equal for this file of two builds
+      // no ETag: the package derives an ETag from size and time, which may be equal in two builds
       handler: ({ portal }, reply) =>
         sendFile(portal, reply, name, { cacheControl: 'no-cache', hasTag: false }),
     });

@@ -26,7 +26,7 @@ export const DATA_HEADERS: Readonly<Record<string, string>> = {
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
 };
 
-/** Form of hosts that a Content-Security-Policy can contain. IPv6 addresses do not match. */
+/** Matches hosts that a Content-Security-Policy can contain, so no IPv6 addresses. */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 
 /**

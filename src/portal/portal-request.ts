@@ -83,7 +83,7 @@ export class PortalRequest {
       throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
   }
 
-  /** @throws TailcastError `INTERNAL` before `readTarget` */
+  /** @throws TailcastError `INTERNAL` if `readTarget` was not called before */
   get target(): Target {
     if (this.#target === undefined) throw new TailcastError('INTERNAL', 'the target has not been read');
     return this.#target;

@@ -1,6 +1,6 @@
 /**
- * Sends a request of a viewer to recorders, one after another, until one confirms that it treats the request as that
- * of this viewer. Connects to recorders in the same way as uploads. Each request has its own connection.
+ * Sends a request of a viewer to recorders, one after another, until a recorder confirms that it applies the rights of
+ * this viewer. Connects to recorders in the same way as uploads. Each request has its own connection.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';

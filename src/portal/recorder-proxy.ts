@@ -31,13 +31,15 @@ export interface RecorderProxyDeps extends RelayDeps {
 
 type ReplyOptions = NonNullable<httpProxy.FastifyHttpProxyOptions['replyOptions']>;
 
-/** Request headers that the recorder gets, if their value has this form. */
+/** Request headers that the portal forwards if the value matches the pattern. */
 const REQUEST_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['range', /^bytes=[0-9, -]{1,100}$/],
   ['if-none-match', /^"[\u0021\u0023-\u007e]{1,200}"$/],
   ['if-range', /^"[\u0021\u0023-\u007e]{1,200}"$/],
 ]);
-/** Response headers that the client gets, if their value has this form. The gateway creates all other headers. */
+/**
+ * Response headers that the portal forwards if the value matches the pattern. The gateway creates all other headers.
+ */
 const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['content-length', /^\d{1,15}$/],
   ['content-range', /^bytes [0-9*/-]{1,60}$/],
@@ -214,8 +216,7 @@ async function proxyRequest(
 const MAX_ORDER_RECORDERS = 8;
 
 /**
- * Sends an order to the recorders, one after another, until it reaches the recorder that receives the
- * session.
+ * Sends an order to the recorders, one after another, until the order reaches the recorder that receives the session.
  */
 async function firstWithSession(
   calls: RecorderProxyDeps['calls'],

@@ -28,8 +28,8 @@ export interface RelayContext {
 }
 
 /**
- * Runs `work`. If a response has started, also closes its access-log entry.
- * @throws TailcastError for the client, if no response has started
+ * Runs `work`. If a response has started or the client has left, also closes the access-log entry.
+ * @throws TailcastError for the client, if no response has started and the client has not left
  */
 export async function relay(
   deps: RelayDeps,

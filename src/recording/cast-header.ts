@@ -29,7 +29,7 @@ export interface SessionBeginning {
   readonly timestamp: number;
   /** User that the gateway impersonates; undefined in noauth mode. */
   readonly user: string | undefined;
-  /** Id of the session in the API server's audit log. Undefined if that id is not the session id. */
+  /** Id of the session in the API server's audit log; undefined if the client or the API server chose this id. */
   readonly auditId: string | undefined;
   readonly groups: readonly string[];
   readonly protocol: 'spdy' | 'websocket';

@@ -86,7 +86,7 @@ export function createClientHeartbeats(
   let hasProbe = false;
   /** Number of kept bytes that may be the start of a heartbeat or resize message. */
   let begunBytes = 0;
-  /** Returns how many of the last bytes may start a heartbeat or a resize message. */
+  /** Returns the number of last bytes that may be the start of a heartbeat or a resize message. */
   const countBegun = (bytes: Uint8Array, chunkBytes: number): number => {
     const { partialBytes } = parser;
     if (partialBytes === 0 || partialBytes >= maxBytes) return 0;

@@ -22,8 +22,8 @@
  * ```
  *
  * Interactive output is always written to the journal immediately, because it is small and the disk is faster than the
- * recorder. More output can join a burst until it is saved (`acceptsMore`). The client sees the acknowledged part of a
- * burst.
+ * recorder. More output can join a burst until the burst is saved or full (`acceptsMore`). The client sees the
+ * acknowledged part of a burst.
  */
 import { createDeadline } from '../async/deadline.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
@@ -129,7 +129,7 @@ export class DeliveryWindow {
     return this.whenShown();
   }
 
-  /** Returns a promise as `admit` does, but for the last bytes, if the client must still not see them. */
+  /** Like `admit`, returns a promise if the client must not see the last bytes yet. Adds no bytes. */
   whenShown(): void | Promise<void> {
     const { end } = this.#options.retained;
     if (end <= this.#safeEnd) return undefined;

@@ -1,8 +1,8 @@
 /**
- * Allowlist of the fields of a request body that an API request event contains, for each kind. Events omit
- * all other fields, kinds and API groups. The list contains the fields that show an auditor who got which
- * right and which program was started. It never contains tokens, URLs of webhooks, or values that programs
- * read (environment, annotations, data). Pure.
+ * Allowlist of the fields of a request body that an API request event contains, for each kind. Events omit all other
+ * fields, kinds and API groups. The list contains the fields that show an auditor which rights were given to whom, and
+ * which program was started. It never contains tokens, URLs of webhooks, or values that programs read (environment,
+ * annotations, data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
@@ -194,8 +194,8 @@ const DELETE_OPTIONS = fields(
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
 /**
- * Query parameters of a kubelet that events contain. All other parameters of a node proxy are omitted,
- * because the proxy may lead to another program whose parameters are secret.
+ * Query parameters of requests to a kubelet. Events contain their values. All other parameters of a node proxy are
+ * omitted, because the proxy may lead to another program whose parameters are secret.
  */
 const KUBELET_PARAMETERS: ReadonlySet<string> = new Set(
   [

@@ -12,9 +12,9 @@
  *              dropped ◄── too old, or `close` (what is on disk is kept)
  * ```
  *
- * Tails for the same recorders form one queue. The others are not offered until a recorder accepts the first
- * tail of the queue. The recorder that has the beginning continues the recording after the last acknowledged
- * byte. Another recorder stores the tail as a new part of the session.
+ * Tails for the same recorders form one queue. The other tails of the queue are not offered until a recorder accepts
+ * the first. The recorder that has the beginning continues the recording after the last acknowledged byte. Another
+ * recorder stores the tail as a new part of the session.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -168,7 +168,7 @@ export class LateDeliveries {
     return this.#crowded(bytes, true) === undefined;
   }
 
-  /** Stops all deliveries. Drops tails that are not on disk, and also those that `take` gets later. */
+  /** Stops all deliveries. Drops tails that are not on disk, including tails that are passed to `take` later. */
   close(): void {
     this.#closing.abort(new Error(ENDED));
     for (const line of this.#lines.values()) {

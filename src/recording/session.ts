@@ -132,7 +132,9 @@ export class RecordingSession {
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
 
-  /** Starts the clock. Without a terminal, the first batch already contains the header, so call `flush`. */
+  /**
+   * Starts the clock. Without a terminal, the first batch already contains the header, so the caller must call `flush`.
+   */
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;
     this.#options = options;
@@ -228,7 +230,7 @@ export class RecordingSession {
     const hasNewOutput = this.#hasNewOutput;
     this.#hasNewOutput = false;
     if (this.#state === 'awaitingSize') {
-      // Only output waits. Input must not wait, because it contains the terminal size.
+      // Only output waits. Input must not wait, because the client sends the terminal size as input.
       return hasNewOutput && this.#sink.policy !== 'bestEffort' ? this.#flushWhenOpen() : undefined;
     }
     const bytes = this.#batchBytes;

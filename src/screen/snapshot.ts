@@ -6,13 +6,13 @@
  * example an incomplete escape sequence or a rare charset. A seek then starts at an earlier keyframe.
  *
  * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. Their types are
- * checked. With a version of the emulator that has other names, there are no snapshots instead of wrong snapshots.
+ * checked. With a version of the emulator that uses other names, no snapshots are created.
  */
 import { readScreen, type CellStyle } from './cells.ts';
 import { innerValue } from './inner-value.ts';
 import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
 
-/** Text attributes. Both the cells and the pen of the emulator have them. */
+/** Text attributes of a cell, or of the emulator's pen. */
 interface Attributes {
   isBold(): number;
   isDim(): number;
@@ -68,8 +68,7 @@ interface Inner {
   };
   readonly _charsetService: {
     /**
-     * The active charset. After the cursor was restored, it may differ from the charset that the current level
-     * designates.
+     * The active charset. It may differ from the charset of the current level (`glevel`) after the cursor was restored.
      */
     readonly charset: Charset;
     readonly glevel: number;

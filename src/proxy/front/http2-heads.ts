@@ -140,7 +140,7 @@ export function createHeadWatch(
   parts: {
     readonly unread: UnreadStreams;
     readonly head: HeadPlace | undefined;
-    /** Maximum times until a head is complete, and without an open stream. */
+    /** Maximum time until a head is complete, and maximum time without an open stream. */
     readonly limits: { readonly headersTimeoutMs: number; readonly keepAliveMs: number };
     readonly now: () => number;
   },

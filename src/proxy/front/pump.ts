@@ -1,7 +1,7 @@
 /**
  * Serves one proxied request, from admission to its access-log entry, for HTTP/1.1 and HTTP/2. A `ClientSide`
- * represents the client, an `Exchange` the API server. The pump relays bodies, back-pressure and ends between
- * both, and determines the logged result of the request.
+ * represents the client, an `Exchange` the API server. The pump relays bodies with back-pressure, ends one side when
+ * the other side ends, and determines the logged result of the request.
  *
  *   client body ─► pump ─► exchange        response ─► pump ─► client side
  *   exchange full ─► body paused           client full ─► exchange paused
@@ -108,8 +108,8 @@ export interface ClientSide {
   /** True if the client needs the body without the chunk framing of the API server. */
   readonly needsPayload: boolean;
   /**
-   * True after a part of the response was sent. The only way to report a later error is then `cut`, which breaks the
-   * response off.
+   * True after a part of the response was sent. The only way to report a later error is then `cut`, which aborts the
+   * response.
    */
   readonly begun: boolean;
   /** Pending bytes of the response. */
@@ -124,7 +124,7 @@ export interface ClientSide {
   end(trailers: readonly string[]): void;
   /** Sends an error of the gateway as a complete response. */
   refuse(status: StatusResponse): void;
-  /** Breaks the response off, so that the client sees that it is incomplete. */
+  /** Aborts the response, so that the client sees that it is incomplete. */
   cut(): void;
 }
 
@@ -209,7 +209,10 @@ export class Pump implements ExchangeOwner {
     }
   }
 
-  /** Releases the place of a client that left during the admission, which continued and counted until now. */
+  /**
+   * Called after the admission. If the client left during the admission, the request stops counting for its user only
+   * now.
+   */
   #endAdmission(): void {
     this.#isAdmitting = false;
     if (this.#over) this.#place?.leave();

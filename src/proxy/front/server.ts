@@ -129,9 +129,9 @@ export interface ProxyServer {
 
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
-/** Maximum time for which a connection above the limit waits for its first request, to which it gets a response. */
+/** Maximum time for which a connection above the limit waits for its first request, which the gateway then rejects. */
 const SURPLUS_MS = 5_000;
-/** Minimum of the maximum concurrent requests to own services, for which browsers send several requests per page. */
+/** Lowest limit of concurrent requests to own services, because browsers send several requests per page. */
 const MIN_OWN_REQUESTS = 100;
 const TOO_MANY_OWN = new TailcastError('OVERLOADED', 'your address has too many open requests to the portal');
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
@@ -381,7 +381,7 @@ function createOwnLoad({ maxInFlight }: Pick<PumpDeps, 'maxInFlight'>) {
     get total() {
       return taken.total;
     },
-    /** True if the address uses its share. One address may use at most as many slots as are free. */
+    /** True if the address uses its share: half of the slots that other addresses leave free. */
     isFull: ({ address }: Peer) => !taken.hasShare(address, capacity),
     /** Counts a request, so that the drain waits for it. The returned function ends the count. */
     take: ({ address }: Peer) => taken.take(address),

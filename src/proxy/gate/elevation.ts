@@ -21,7 +21,7 @@ import type { Identity } from '../../tailnet/identity.ts';
 export interface Ask {
   /** Groups that the caller does not have, sorted. */
   readonly groups: readonly string[];
-  /** Requested Kubernetes user; undefined for the caller's own. */
+  /** Requested Kubernetes user; undefined for the caller's own user. */
   readonly user: string | undefined;
   readonly writes: boolean;
 }
@@ -100,7 +100,7 @@ export interface Standee extends CallerStanding {
 /** The rights with which a request runs. */
 export interface Elevated extends Omit<CallerStanding, 'access' | 'moderation'> {
   readonly elevation: Elevation | undefined;
-  /** True if the client's impersonation headers were already checked here. */
+  /** True if `elevate` has already checked the client's impersonation headers. */
   readonly judged: boolean;
 }
 
@@ -200,7 +200,7 @@ function wishOf(
   const needsWrites = needsGrantedWrites({ info, requestClass }, rules);
   if (named === undefined || ask === undefined || !rules.some((rule) => covers(rule, ask))) {
     if (!needsWrites) return OWN;
-    // otherwise clients could avoid a rule about writes with headers that name themselves
+    // impersonation headers that name the caller itself do not exempt a write from a rule about writes
     refuseOtherIdentity(rawHeaders, own);
     return { kind: 'petition', ask: WRITES, groups: own.groups, needsWrites };
   }

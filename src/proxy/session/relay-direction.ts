@@ -43,8 +43,8 @@ const MAX_TURN_BYTES = 256 * 1024;
 /** Maximum bytes in the write queue of the sink before the tap stops reading. */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**
- * Limits for bytes that the tap holds. The relay delivers further bytes anyway. It also delivers bytes that were held
- * for this time without a new chunk.
+ * Maximum number of held bytes, and maximum time for which bytes are held without a new chunk. Above either limit, the
+ * relay delivers the held bytes.
  */
 const MAX_HELD_BYTES = 128 * 1024;
 const MAX_HELD_MS = 1_000;

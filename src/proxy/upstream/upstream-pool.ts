@@ -205,9 +205,7 @@ export class UpstreamPool {
     this.#openFor(waiter, fresh);
   }
 
-  /**
-   * Removes a waiter. The connection that is being opened for it will serve another waiter or become idle.
-   */
+  /** Removes a waiter. The connection that is being opened for this waiter will serve another waiter or become idle. */
   cancel(waiter: Waiter): void {
     this.#waiters.delete(waiter);
     this.#waitersForFresh.delete(waiter);

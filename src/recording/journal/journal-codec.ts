@@ -12,9 +12,10 @@
  * ```
  *
  * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in the file.
- * The authenticated data contains the length of the record and, in files of frames, the prefix. A reader therefore
- * detects records that were changed, moved, omitted or copied from another file. It cannot detect that the last records
- * of a file are missing, as after a crash. The first record is the head. The second is `part`, without content.
+ * The authenticated data contains the length of the record and, in files of frames, the format (the first bytes of the
+ * prefix). A reader therefore detects records that were changed, moved, omitted or copied from another file. It cannot
+ * detect that the last records of a file are missing, as after a crash. The first record is the head. The second is
+ * `part`, without content.
  *
  * A file may be written over the content of an older file. The old content was sealed with another key, so it
  * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
@@ -297,8 +298,8 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
 }
 
 /**
- * Returns the additional authenticated data of a record. The data contains the format, so that a reader
- * detects a changed format.
+ * Returns the additional authenticated data of a record. In files of frames, the data contains the format, so that
+ * frames are never read as lines or lines as frames.
  */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
   return format.frames ? Buffer.concat([length, magicOf(format)]) : length;

@@ -3,7 +3,7 @@
  * a *sign of life* there.
  *
  * ```
- *   <directory>/<process>/owner             who writes here, said again every few seconds
+ *   <directory>/<process>/owner             identity of the process, renewed every few seconds
  *   <directory>/<process>/<name>.000001.journal
  * ```
  *
