@@ -46,7 +46,10 @@ export function createDeadline(ms: number, expire: () => void, keepsAlive = fals
   };
 }
 
-/** Destroys a stream that is still open after `ms`. Call it after the last write: the peer may never close its side. */
+/**
+ * Destroys a stream that is still open after `ms`. Call this function after the last write, because the peer may never
+ * close its side.
+ */
 export function destroyAfter(stream: Duplex, ms: number): void {
   const deadline = createDeadline(ms, () => stream.destroy(), true);
   stream.once('close', deadline.clear);

@@ -1,6 +1,4 @@
-/**
- * A queue that several owners share. The next item always belongs to the owner with the lowest total cost.
- */
+/** A queue that several owners share. The next item belongs to the owner with the lowest total cost. */
 
 interface Share<T> {
   readonly items: Set<T>;

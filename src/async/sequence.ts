@@ -1,4 +1,4 @@
-/** Runs steps one after another, in the order of the calls. A failed step does not stop the next one. */
+/** Runs steps one after another, in the order of the calls. A failed step does not prevent the next step. */
 export type Sequence = <T>(step: () => Promise<T> | T) => Promise<T>;
 
 /** Creates a sequence. Each step starts asynchronously, after the previous step has settled. */

@@ -1,4 +1,4 @@
-/** Topics that group the settings in `--help` and docs/config.md, and the format of defaults there. */
+/** Topics that group the settings in `--help` and docs/config.md, and the format in which both show defaults. */
 import { defaultText, type Setting, type SettingTable } from './settings.ts';
 
 /** The settings of each topic, in the order of the page. A setting has the same topic in all roles. */

@@ -141,8 +141,8 @@ const EVERY_USER = 'system:authenticated';
 
 /**
  * In `noauth` mode the audit log of the API server identifies a session by its audit id, so the gateway sets the id of
- * a recorded session. If the client sent an id, even an empty one, it is kept, because client headers are not changed
- * in this mode.
+ * a recorded session. An id of the client, even an empty id, is kept, because client headers are not changed in this
+ * mode.
  *
  * @returns the headers, and the gateway's id if the API server will use it
  */
@@ -268,9 +268,8 @@ function requireSubprotocol(kept: RawHeaders): void {
 }
 
 /**
- * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every
- * other byte is `%XX`. The API server converts the suffix to lower case before it unescapes it, so only
- * lower-case keys arrive unchanged.
+ * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other byte is
+ * `%XX`. The API server converts the suffix to lower case before unescaping, so only lower-case keys arrive unchanged.
  *
  * @throws TailcastError `INTERNAL` for a key that the API server would change
  */

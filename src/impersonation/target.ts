@@ -1,6 +1,6 @@
 /**
- * Derives the impersonated user and groups from identity and grants. With a missing or empty user, Kubernetes
- * would run the request as the gateway's own account. Each function here therefore returns a user or throws.
+ * Derives the impersonated user and groups from identity and grants. With a missing or empty user, Kubernetes would run
+ * the request as the gateway's own account. `resolveTarget` therefore returns a user or throws.
  */
 import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';

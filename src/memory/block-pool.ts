@@ -15,8 +15,8 @@ import { collectAll, collectsEarly } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
 /**
- * Interval of the tidy-up, which frees half of the blocks that were unused since the last one. The other half
- * is kept, because bulk output often occurs repeatedly.
+ * Interval of the tidy-up, which frees half of the blocks that were unused since the last tidy-up. The other half is
+ * kept, because bulk output often occurs repeatedly.
  */
 const TIDY_MS = 30_000;
 /** Number of dropped bytes at which a garbage collection starts immediately. */

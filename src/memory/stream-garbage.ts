@@ -7,8 +7,8 @@
  * memory outside grows, and marks the complete heap every 20 MB, which takes tens of milliseconds. A
  * collection of the young generation frees the same memory in about one millisecond.
  *
- * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks
- * (`read-buffers`) and are not counted here.
+ * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks (`read-buffers`),
+ * so this module does not count them.
  *
  * NOTE: The state is global to the module, because there is one heap.
  */

@@ -2,9 +2,9 @@
  * Handles an uncaught exception of a role, which indicates a defect. The exception is logged and counted, and the
  * process drains. Sessions continue until the drain limit, and new connections reach another process.
  *
- * Every event callback of a request has its own error handling, which logs the id of the request. The id of the
- * request is unknown here, because tracking it with `AsyncLocalStorage` would slow down each request. The stack trace
- * shows the origin.
+ * Every event callback of a request has its own error handling, which logs the id of the request. This handler does not
+ * know the id of the request, because tracking ids with `AsyncLocalStorage` would slow down each request. The stack
+ * trace shows the origin.
  */
 import type { Counter, Registry } from 'prom-client';
 import { errorText, TailcastError } from '../errors.ts';

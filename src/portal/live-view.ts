@@ -1,6 +1,6 @@
 /**
- * Live views: a WebSocket between a browser and a recorder. The gateway relays bytes only after both HTTP
- * handshakes are complete, and does not parse them. The recorder accepts only pongs from viewers.
+ * Live views: a WebSocket between a browser and a recorder. The gateway relays bytes only after both HTTP handshakes
+ * are complete, and does not parse these bytes. The recorder accepts only pongs from viewers.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createDeadline } from '../async/deadline.ts';

@@ -28,7 +28,9 @@ export class PortalRequest {
   /** True if the request has a body. The portal does not read bodies. */
   readonly hasBody: boolean;
   readonly upgrade: UpgradeSocket | undefined;
-  /** True while a request is relayed to a recorder. In this time, the relay is responsible for the access-log entry. */
+  /**
+   * True while a request is relayed to a recorder. During this time, the relay is responsible for the access-log entry.
+   */
   isRelayed = false;
   /** The result of the gate. */
   caller: Caller | undefined;

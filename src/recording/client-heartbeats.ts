@@ -90,7 +90,7 @@ export function createClientHeartbeats(
   const countBegun = (bytes: Uint8Array, chunkBytes: number): number => {
     const { partialBytes } = parser;
     if (partialBytes === 0 || partialBytes >= maxBytes) return 0;
-    // If a frame started in an earlier chunk and its first bytes were not kept, it is not a heartbeat.
+    // A frame whose first bytes arrived in an earlier chunk and were not kept is not a heartbeat.
     const isComplete = partialBytes <= chunkBytes || partialBytes === begunBytes + chunkBytes;
     return isComplete && isBegun(bytes.subarray(bytes.length - partialBytes)) ? partialBytes : 0;
   };

@@ -154,8 +154,8 @@ async function exchange(
       agent,
       method,
       path: '/v2/event',
-      // This host name is never resolved. The agent uses it to find pooled connections, and
-      // `createConnection` connects to its address.
+      // This host name is never resolved. The agent uses the name to find pooled connections, and `createConnection`
+      // connects to the address in the name.
       host: address,
       headers: {
         host: address,

@@ -1,8 +1,7 @@
 /**
- * Late deliveries: uploads of the *tail* (the unacknowledged last bytes) of a recording after its session
- * ended without a recorder. A tail stays in memory, and on disk if there is a journal, until a recorder
- * accepts it or a limit is reached. If a tail on disk does not fit into memory, its journal offers it again
- * later.
+ * Late deliveries: uploads of the *tail* (the unacknowledged last bytes) of a recording after its session ended without
+ * a recorder. A tail stays in memory, and on disk if there is a journal, until a recorder accepts it or a limit is
+ * reached. If a tail on disk does not fit into memory, the journal offers the tail again later.
  *
  * ```
  *   upload lost ──take──► waiting ──► offered ──acknowledged──► delivered

@@ -91,7 +91,7 @@ export interface OpenRequest {
   readonly sessionId: string;
   /** Log fields of the session. */
   readonly about?: Readonly<Record<string, string>>;
-  /** Called when the upload continues after a lost connection, at the same recorder or at another one. */
+  /** Called when the upload continues after a lost connection, at the same recorder or at another recorder. */
   readonly moved?: (address: string, reason: Error) => void;
   /**
    * Callbacks for the unacknowledged tail of the recording if no recorder continues the session. Without

@@ -295,7 +295,7 @@ export class RecordingSession {
     await this.#opened.promise;
     await this.flush();
     try {
-      // The call that opened the recording may have flushed the batch already. In this case, this call must wait for
+      // The call that opened the recording may have flushed the batch already. Then `#flushWhenOpen` must also wait for
       // that write.
       if (this.#state === 'open') await this.#sink.whenShown();
     } catch (error) {

@@ -118,7 +118,7 @@ export function createSpdyServerReader(
     if (event.fin) finish(stream, 'ended');
   };
   const finish = (stream: SpdyStream, how: 'ended' | 'reset'): void => {
-    // A reset of an empty error stream is no exit status, except in versions in which an empty stream means
+    // A reset of an empty error stream is not an exit status, except in versions in which an empty stream means
     // success.
     const isComplete = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && isComplete) {

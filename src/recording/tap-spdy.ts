@@ -54,7 +54,7 @@ export function createSpdyTap(
 
 /**
  * Id of the first ping of the gateway. Servers use even ids from 2 upwards. The gateway uses even ids from the largest
- * one downwards, so that they do not collide with ids of the server.
+ * possible id downwards, so that its ids do not collide with ids of the server.
  */
 const LAST_PING_ID = 0xffff_fffe;
 

@@ -338,7 +338,7 @@ class Message {
   /**
    * Reads the channel of the message.
    * @param first next byte of the payload, unmasked, if there is one
-   * @param last true if the message ends here
+   * @param last true if the message ends with this piece
    * @returns number of payload bytes that the channel needed: 1, or 0 if the channel was already known
    */
   open(first: number | undefined, last: boolean): number {

@@ -47,7 +47,7 @@ export interface Tap {
 }
 
 /**
- * State of the output at one position of the stream. The relay uses it when it has delivered the bytes before
+ * State of the output at one position of the stream. The relay uses this state after it has delivered the bytes before
  * the position.
  */
 export interface OutputMark {

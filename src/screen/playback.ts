@@ -46,7 +46,7 @@ export interface PlaybackState {
 
 /** Minimum length of a pause that is shortened if the viewer skips idle time, in seconds. */
 const IDLE_SECONDS = 2;
-/** A shortened pause is played for this time at its start, and again for this time at its end, in seconds. */
+/** Time for which a shortened pause is played at its start, and again at its end, in seconds. */
 const IDLE_KEPT_SECONDS = 0.5;
 /** Maximum number of characters per write to the terminal. A seek may have to wait for one write. */
 const WRITE_LENGTH = 128 * 1024;

@@ -2,8 +2,8 @@
  * Converts the complete state of a terminal to text: a keyframe. A new terminal of the same size to which this text is
  * written has the same state, so later output has the same effect.
  *
- * Each snapshot is verified by writing it to a second terminal and comparing both. Some states have no snapshot, for
- * example an incomplete escape sequence or a rare charset. A seek then starts at an earlier keyframe.
+ * Each snapshot is verified by writing it to a second terminal and comparing the two terminals. Some states have no
+ * snapshot, for example an incomplete escape sequence or a rare charset. A seek then starts at an earlier keyframe.
  *
  * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. Their types are
  * checked. With a version of the emulator that uses other names, no snapshots are created.

@@ -23,7 +23,7 @@ export interface PlayTerminal {
   readonly isComplete: boolean;
   /**
    * Writes output. Resolves when the screen shows the output, or when the budget is exhausted. Callers must wait for
-   * each write before the next one.
+   * each write before the next write.
    */
   write(text: string): Promise<void>;
   /** Shows an incomplete control string as text at the end of the session. */

@@ -4,7 +4,7 @@
  * the time is nearly over, it ends the remaining sessions with a message to their users.
  *
  * A connection that was accepted shortly before may have its first request in flight. Clients do not retry if the
- * connection closes at this moment, so the gateway waits for one request on it.
+ * connection closes at this moment, so the gateway waits for one request on such a connection.
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { RecorderClient } from '../../recording/recorder-client.ts';

@@ -90,7 +90,7 @@ export function createHttp2Server(): Http2Server {
 export function adoptSession(session: ServerHttp2Session, socket: Socket, unread: UnreadStreams): void {
   session.setLocalWindowSize(HTTP2_LIMITS.connectionWindowBytes);
   session.once('close', () => unread.ended(socket.bytesRead));
-  // errors of a session also end its streams, which report them
+  // an error of a session also ends its streams, which report the error
   session.on('error', (error: Error) => {
     unread.failed(error);
     session.destroy();

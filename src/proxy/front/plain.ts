@@ -247,7 +247,7 @@ export class PlainConnection {
   }
 }
 
-/** Returns the framing of a request body. llhttp has already checked both headers. */
+/** Returns the framing of a request body. llhttp has already checked Content-Length and Transfer-Encoding. */
 function requestFraming(rawHeaders: readonly string[]): RequestFraming {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? '';

@@ -2,9 +2,9 @@
  * Access reviews: before sessions and requests to programs, the gateway impersonates the caller and sends a
  * SelfSubjectAccessReview to the API server.
  *
- * Kubernetes derives the verb from the HTTP method. An exec over WebSocket, or a command through the kubelet,
- * is a GET. Before Kubernetes 1.35, the right to `get` is therefore sufficient for it. The gateway always
- * checks `create` for sessions, and repeats the check during a session.
+ * Kubernetes derives the verb from the HTTP method. An exec over WebSocket, or a command through the kubelet, is a GET.
+ * Before Kubernetes 1.35, the right to `get` is therefore sufficient for such a request. The gateway always checks
+ * `create` for sessions, and repeats the check during a session.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError } from '../../errors.ts';

@@ -190,9 +190,8 @@ export interface Gate {
    */
   admit(request: InboundRequest, signal: AbortSignal, identified?: OnIdentified): Promise<Admission>;
   /**
-   * Authenticates a request that the gateway serves itself, or throws. Applies the same limits, browser
-   * rules, identity and grants as `admit`, without the checks for the API server. Pages of dashboards are
-   * rejected as foreign.
+   * Authenticates a request that the gateway serves itself, or throws. Applies the limits, browser rules, identity and
+   * grants of `admit`, but not the checks for the API server. Pages of dashboards are rejected as foreign.
    * @param page true if the response is a page to which other sites may link
    * @throws TailcastError as `admit`
    */
@@ -231,8 +230,8 @@ export const GATE_METHODS: ReadonlySet<string> = new Set([
  */
 export const MAX_HEAD_BYTES = 256 * 1024;
 /**
- * Maximum size of a head that the HTTP parsers accept, in bytes. For a head between both limits, the gate
- * sends a Status.
+ * Maximum size of a head that the HTTP parsers accept, in bytes. The gate sends a Status for a head between
+ * {@link MAX_HEAD_BYTES} and this limit.
  */
 export const MAX_PARSED_HEAD_BYTES = MAX_HEAD_BYTES + 64 * 1024;
 /**
@@ -533,8 +532,8 @@ const REFUSED_FOR: Readonly<Record<RecordingPolicy['mode'], string>> = {
 };
 
 /**
- * Checks the ports of the oldest WebSocket port-forward, which names them in the query. Other versions name
- * ports inside the stream.
+ * Checks the ports of a port-forward over the oldest WebSocket protocol, which names the ports in the query. Other
+ * versions name ports inside the stream.
  */
 function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
   const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));

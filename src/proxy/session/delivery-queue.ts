@@ -92,10 +92,7 @@ export class DeliveryQueue {
     return wait;
   }
 
-  /**
-   * Ends this wait and all earlier waits. @returns false if this wait has already ended, together with a
-   * later one
-   */
+  /** Ends this wait and all earlier waits. @returns false if this wait has already ended, together with a later wait */
   acknowledge(wait: Wait): boolean {
     if (wait.isOver) return false;
     for (let ended: Wait | undefined; ended !== wait;) {

@@ -6,11 +6,11 @@
  *      └──► elastic buffer, while bytes are queued ──┘ ▲
  * ```
  *
- * With an elastic buffer, the gateway always reads the source. Without a buffer, it pauses the source while
- * the tap or the sink is busy. If nothing is queued, the first small chunk in a turn of the event loop is
- * forwarded immediately, because it may be an echo. All other chunks of the turn are processed together at
- * its end, which needs less CPU for bursts. If `mayReadAhead` allows it, the tap parses further chunks while
- * earlier ones wait for the recorder. Each chunk is delivered when the recorder has acknowledged it.
+ * With an elastic buffer, the gateway reads the source until the buffer is full. Without a buffer, the gateway pauses
+ * the source while the tap or the sink is busy. If nothing is queued, the first small chunk in a turn of the event loop
+ * is forwarded immediately, because it may be an echo. All other chunks of the turn are processed together at its end,
+ * which needs less CPU for bursts. If `mayReadAhead` allows it, the tap parses further chunks while earlier ones wait
+ * for the recorder. Each chunk is delivered when the recorder has acknowledged it.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
@@ -73,7 +73,7 @@ export interface DirectionOptions {
    * a buffer.
    */
   readonly route?: (() => void) | undefined;
-  /** Returns true if more chunks may be parsed while the last one waits for the recorder. */
+  /** Returns true if more chunks may be parsed while the last chunk waits for the recorder. */
   readonly mayReadAhead?: (() => boolean) | undefined;
   /** Called with the error of `parse`. */
   readonly refuse: (error: unknown) => void;
@@ -194,7 +194,7 @@ export class Direction {
     source.pause();
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
-    // After the sink has closed its side, it answers no pings.
+    // After the sink has closed its side, the sink answers no pings.
     if (this.#pace !== undefined) sink.once('end', () => this.probeAnswered(Infinity));
     if (head.length > 0 || this.#insertOutput !== undefined) this.#arrive(head);
     this.#readOn();
@@ -237,7 +237,7 @@ export class Direction {
   }
 
   /**
-   * Resolves after a complete turn of the event loop. The result is true if no chunk arrived in it, none is
+   * Resolves after a complete turn of the event loop. The result is true if no chunk arrived in that turn, no chunk is
    * in flight, and all chunks are delivered.
    */
   async isIdle(): Promise<boolean> {
@@ -554,8 +554,8 @@ export class Direction {
   }
 
   /**
-   * Reads all bytes that arrived while a chunk waited as one chunk, so that they wait for the recorder only once. Used
-   * without a buffer.
+   * Reads, as one chunk, all bytes that arrived while an earlier chunk waited, so that these bytes wait for the
+   * recorder only once. Used without a buffer.
    */
   #takeWaiting(): void {
     const { source } = this.#options;

@@ -6,8 +6,8 @@
  *   client ◄── delivery queue ◄── tap.output ◄── elastic buffer ◄────────── API server
  * ```
  *
- * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. It
- * always reads the output of the API server if there is a buffer.
+ * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. If there is a
+ * buffer, the relay reads the output of the API server until the buffer is full.
  *
  * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the gateway must
  * still send the reason to its client. The relay forwards a half-close. When one end closes, the relay writes all

@@ -70,7 +70,7 @@ export interface SessionDeps {
   readonly maxDurationMs?: number | undefined;
   /** Maximum time without input or output. */
   readonly idleMs?: number | undefined;
-  /** Maximum time for which one connection stays open after the other one closed. */
+  /** Maximum time for which one connection stays open after the other connection has closed. */
   readonly lingerMs: number;
 }
 
@@ -78,7 +78,7 @@ export interface SessionDeps {
 export interface SessionResult {
   readonly fromClient: number;
   readonly fromUpstream: number;
-  /** Error with which the gateway ended the session, if it did. */
+  /** Error with which the gateway ended the session; absent if the gateway did not end it. */
   readonly error?: ErrorCode;
 }
 

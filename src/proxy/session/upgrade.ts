@@ -126,7 +126,7 @@ export interface UpgradeDeps
 export interface UpgradeLimits extends Partial<RecordingLimits> {
   /** Timeout of the API server's response. The API server may have to connect to a kubelet first. */
   readonly responseTimeoutMs: number;
-  /** Maximum time for which one connection stays open after the other one closed. */
+  /** Maximum time for which one connection stays open after the other connection has closed. */
   readonly lingerMs: number;
 }
 

@@ -165,12 +165,12 @@ export class UpstreamPool {
   readonly #limits: PoolLimits;
   /** Monotonic clock, in milliseconds. */
   readonly nowMs: () => number;
-  /** Idle connections, the most recently used one last. */
+  /** Idle connections; the most recently used connection is last. */
   readonly #idle: UpstreamConnection[] = [];
   readonly #connections = new Set<UpstreamConnection>();
   /** Callers that wait for any connection, in order of arrival. One connection is being opened for each. */
   readonly #waiters = new Set<Waiter>();
-  /** Callers that wait for a new connection and do not accept a used one. */
+  /** Callers that wait for a new connection and do not accept a reused connection. */
   readonly #waitersForFresh = new Set<Waiter>();
   readonly #sweep: NodeJS.Timeout;
   #opening = 0;
@@ -211,7 +211,7 @@ export class UpstreamPool {
     this.#waitersForFresh.delete(waiter);
   }
 
-  /** Takes a connection back. The first waiter gets it; without waiters it becomes idle. */
+  /** Takes a connection back. The first waiter gets the connection; without waiters the connection becomes idle. */
   release(connection: UpstreamConnection): void {
     if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();
     if (connection.socket.isPaused()) connection.socket.resume();

@@ -25,7 +25,7 @@ export interface UpstreamRequest {
   /** Flat list of all headers except connection and framing headers. */
   readonly headers: readonly string[];
   readonly framing: RequestFraming;
-  /** True if the request is read-only, so that it may be sent twice if it has a safe method and no body. */
+  /** True if the request is read-only. Such a request may be sent twice if it has a safe method and no body. */
   readonly repeatable: boolean;
 }
 

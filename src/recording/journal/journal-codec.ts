@@ -58,7 +58,7 @@ const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 export type RecordKind = (typeof KINDS)[number];
 
 export interface JournalFormat {
-  /** True if the file was written over another one. */
+  /** True if the file overwrites an older file. */
   readonly over: boolean;
   /** True if the recording consists of frames; false if it consists of lines. */
   readonly frames: boolean;
@@ -76,7 +76,7 @@ export interface JournalFile {
   readonly preamble: Uint8Array;
   readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
   readonly frames: boolean;
-  /** True if the file was written over another file. Bytes of that file may follow the last record. */
+  /** True if the file overwrites an older file. Bytes of the older file may follow the last record. */
   readonly over: boolean;
   readonly acknowledged: number;
   /** Acknowledged bytes of lines. */

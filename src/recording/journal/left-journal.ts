@@ -82,8 +82,8 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
 }
 
 /**
- * Returns the reason why a file counts as damaged, or undefined. A file that was written over another one may
- * be cut at any byte by a crash; this is no damage.
+ * Returns the reason why a file counts as damaged, or undefined. If a file overwrites an older file, a crash may cut
+ * its records at any byte; such a file is not damaged.
  */
 function damageOf({ ending, over }: JournalFile): string | undefined {
   if (ending === 'damaged') return 'a record in it is damaged';
