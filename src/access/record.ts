@@ -25,7 +25,7 @@ export type Person = Readonly<z.infer<typeof PERSON>>;
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Kubernetes groups of the caller at the time of the decision. */
+  /** Kubernetes groups of the caller at the time of the decision; only the groups that later checks need. */
   groups: texts,
   tags: texts,
   atMs: z.number(),

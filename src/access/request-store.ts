@@ -56,7 +56,7 @@ export class RequestStore {
   readonly #deps: RequestStoreDeps;
   readonly #known = new Map<string, Known>();
   readonly #byNode = new Map<string, Set<string>>();
-  /** Highest known revision of each object. An older signed record therefore cannot replace a newer one. */
+  /** Highest known revision of each object. An older signed record therefore cannot replace a newer record. */
   readonly #revisions = new Map<string, number>();
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
   readonly #answered = Promise.withResolvers<void>();

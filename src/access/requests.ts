@@ -212,8 +212,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the requests that a caller may see: the caller's own, and those about which the caller may
-   * decide. Newest first.
+   * Returns the requests that a caller may see: the requests of the caller, and requests that the caller may decide.
+   * Newest first.
    */
   async list(viewer: Decider, signal: AbortSignal): Promise<readonly AccessRecord[]> {
     await this.#store.ready(signal);

@@ -1,6 +1,6 @@
 /** Delays between retries. */
 export interface Backoff {
-  /** Returns the next delay, twice the previous one, up to the maximum. */
+  /** Returns the next delay: twice the previous delay, up to the maximum. */
   next(): number;
   /** Resets the delay to the minimum after a success. */
   reset(): void;

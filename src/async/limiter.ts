@@ -1,11 +1,12 @@
-/** Limits the number of concurrent actions, and queues further ones. */
+/** Limits the number of concurrent actions, and queues further actions. */
 import { FairQueue } from './fair-queue.ts';
 
 export interface Limiter {
   /**
    * Runs `action` when there is capacity. Owners take turns. The actions of one owner start in order.
    *
-   * @throws Error `full()` if the queue is full, the reason of `signal` if it aborts while the action is queued
+   * @throws Error `full()` if the queue is full for the owner, the reason of `signal` if it aborts while the action is
+   *   queued
    */
   run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
   /** Returns true if the queue is full for this owner. */
@@ -19,8 +20,8 @@ export interface LimiterOptions {
   /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
   /**
-   * Maximum number of queued actions. Default: unlimited. The first queued action of an owner is always
-   * accepted.
+   * Number of queued actions from which each owner may queue only its share of this number, and at least one action.
+   * Default: unlimited. 0 disables the queue.
    */
   readonly maxWaiting?: number;
   /** Returns the error for a full queue. */

@@ -3,8 +3,8 @@ import { pause } from './pause.ts';
 
 export interface TimeSteps {
   /**
-   * Calls `act`, and waits until the time since the call is a multiple of the step. Then returns the result of `act` or
-   * throws its error.
+   * Calls `act`, and waits until the elapsed time is a multiple of the step. Then returns the result of `act` or throws
+   * its error.
    */
   run<T>(act: () => Promise<T>): Promise<T>;
 }
@@ -16,7 +16,7 @@ export interface TimeStepsOptions {
   readonly wait?: (delayMs: number) => Promise<void>;
 }
 
-/** The returned object has no state, so one instance can serve all callers. */
+/** Creates time steps. The returned object has no state, so one instance can serve all callers. */
 export function createTimeSteps({
   stepMs,
   now = () => performance.now(),

@@ -52,9 +52,9 @@ export class BlockQueue {
   }
 
   /**
-   * Adds a chunk. Adds a chunk. If the queue is empty, a small chunk stays in its own buffer. The caller must then no
-   * longer write to this buffer. If the chunk is in a lent block, the queue adopts the block. A block that is mostly
-   * empty is returned to the pool after its bytes are copied.
+   * Adds a chunk. If the queue is empty, a small chunk stays in its own buffer. The caller must then no longer write to
+   * this buffer. If the chunk is in a lent block, the queue adopts the block. A block that is mostly empty is returned
+   * to the pool after its bytes are copied.
    * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {

@@ -45,7 +45,7 @@ export interface PortalLimits {
 const LINGER_MS = 1000;
 const PORTAL_LIMITS: PortalLimits = { total: 256, perNode: 32, stallMs: 120_000 };
 
-/** Entry point of Fastify. It accepts requests of both HTTP versions, although its type allows only one. */
+/** Entry point of Fastify. It accepts requests of both HTTP versions, although its type allows only one version. */
 interface Router {
   routing(
     request: IncomingMessage | Http2ServerRequest,

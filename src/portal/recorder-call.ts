@@ -184,7 +184,7 @@ export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
 
 /**
  * True if the recorder confirmed the viewer. Without this header, the recorder may have treated the gateway as the
- * viewer, which has other rights.
+ * viewer, and the gateway has other rights.
  */
 export function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
   return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;

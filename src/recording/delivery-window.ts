@@ -62,7 +62,7 @@ export interface WindowOptions {
   readonly bytes: number;
   /** Unacknowledged bytes of the upload. */
   readonly retained: RetainedBytes;
-  /** Journal, used only by the policy `window`. */
+  /** Journal to which the window writes; only with policy `window`. */
   readonly journal?: SessionJournal | undefined;
   /** Memory budget of bursts. Without this budget each write goes to the journal immediately. */
   readonly budget?: BurstBudget | undefined;
@@ -211,7 +211,7 @@ export class DeliveryWindow {
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal, retained } = this.#options;
     const bytes = retained.end - offset;
-    // With `window0`, bytes go to the journal only when the recorder is lost.
+    // With `window0`, only the upload writes to the journal, when the recorder is lost.
     if (this.policy === 'window0') void this.#joinBurst(bytes);
     if (this.policy !== 'window') return;
     if (!this.#isBurst) this.#burstStart = offset;

@@ -8,11 +8,11 @@
  *                 │          ▲           │
  *          no room│          └── failed ─┘   the pause doubles, up to a limit
  *                 ▼
- *              dropped ◄── too old, or `close` (what is on disk is kept)
+ *              dropped ◄── too old, or `close` (tails on disk are kept)
  * ```
  *
  * Tails for the same recorders form one queue. The other tails of the queue are not offered until a recorder accepts
- * the first. The recorder that has the beginning continues the recording after the last acknowledged byte. Another
+ * the first tail. The recorder that has the beginning continues the recording after the last acknowledged byte. Another
  * recorder stores the tail as a new part of the session.
  */
 import { createBackoff } from '../async/backoff.ts';
@@ -59,8 +59,7 @@ const LATE_LIMITS: LateLimits = {
 const ENDED = 'the gateway has ended';
 
 /**
- * Maximum number of tails of one queue that are delivered in parallel, after a recorder has accepted the
- * first.
+ * Maximum number of tails of one queue that are delivered in parallel, after a recorder has accepted the first tail.
  */
 const AT_A_TIME = 8;
 
@@ -86,7 +85,7 @@ interface Waiting extends LateEnd {
   readonly heldBytes: number;
   /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;
-  /** Acknowledged bytes of asciicast lines since the start of the recording. */
+  /** Number of acknowledged bytes of asciicast lines since the start of the recording. */
   lineBytes: number;
   /** Number of uploads of the session. */
   part: number;

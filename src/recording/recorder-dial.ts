@@ -8,8 +8,8 @@ import type { DialRecorder } from './recorder-connection.ts';
 const NEXT_ADDRESS_DELAY_MS = 250;
 
 /**
- * Connects to the first address of a node that accepts the connection. Tries the addresses in order, each 250
- * ms after the previous one. Without this, an unreachable IPv6 address would cost a complete timeout.
+ * Connects to the first address of a node that accepts the connection. Tries the addresses in order, each 250 ms after
+ * the previous address. Without parallel attempts, an unreachable IPv6 address would cost a complete timeout.
  * @throws Error with the reason of each address, or the reason of `signal`
  */
 export async function dialNode(

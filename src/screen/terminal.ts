@@ -42,7 +42,7 @@ export interface PlayTerminalOptions extends ScreenSize {
 }
 
 /**
- * More than eight combining marks after a letter. Additional marks are removed, because a cell stores all its marks.
+ * Matches more than eight combining marks in a row. Additional marks are removed, because a cell stores all its marks.
  */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 

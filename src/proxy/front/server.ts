@@ -6,7 +6,7 @@
  *                                    └─ the rest             ─► pump
  *   h2 socket ─► Node's http2 server ─► streams ──► portal or pump
  *
- * Neither server listens. There is no router, because it would parse Kubernetes paths a second time and could
+ * Neither server listens. There is no router, because a router would parse Kubernetes paths a second time and could
  * disagree with `kube/canonical-target`. The gate rejects all other paths below `/-/` after authentication.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

@@ -14,8 +14,8 @@ export interface UserLimitValues {
   /** Pending bytes of request and response bodies above which the user cannot start a new request. */
   readonly bytes: number;
   /**
-   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of these
-   * bytes.
+   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of the
+   * bytes that other addresses leave free.
    */
   readonly headBytes: number;
 }
@@ -31,7 +31,7 @@ export interface HeadPlace {
    * total
    */
   hold(bytes: number): void;
-  /** Ends the count. Can be called again. */
+  /** Ends the count. Can be called more than once. */
   leave(): void;
 }
 
@@ -45,7 +45,7 @@ export interface RequestPlace {
   reserve(bytes: number): void;
   /** Sets the number of pending bytes. */
   hold(bytes: number): void;
-  /** Ends the request. Can be called again. */
+  /** Ends the request. Can be called more than once. */
   leave(): void;
 }
 

@@ -49,7 +49,7 @@ const REVIEW_TIMEOUT_MS = 5_000;
 /** Maximum number of cached results. The oldest is removed first. */
 export const MAX_REVIEWS = 10_000;
 
-/** Classes of sessions. Their review checks `create`, whatever the HTTP method is. */
+/** Classes of sessions. Their review checks `create` for resources, whatever the HTTP method is. */
 const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'exec',
   'attach',

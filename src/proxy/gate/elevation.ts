@@ -3,8 +3,8 @@
  * with this access if it is granted.
  *
  * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named groups.
- * The caller must have each of these groups, or a rule must allow it. A rule about writes applies to every write of the
- * caller. A write with requested groups or a requested user therefore needs two granted accesses.
+ * The caller must have each of these groups, or a rule must allow the group. A rule about writes applies to every write
+ * of the caller. A write with requested groups or a requested user therefore needs two granted accesses.
  */
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation, refuseOtherIdentity } from '../../impersonation/apply.ts';

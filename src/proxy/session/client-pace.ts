@@ -49,7 +49,7 @@ export class ClientPace {
     this.#rate = new DrainRate(RATE_MS, nowMs);
   }
 
-  /** Counts sent bytes. @returns a ping to send after these bytes, if it is time for one */
+  /** Counts sent bytes. @returns a ping to send after these bytes, if a ping is due */
   sent(bytes: number): Uint8Array | undefined {
     this.#sent += bytes;
     if (this.#isOver || this.#sent - this.#probedAt < this.#ahead / 4) return undefined;

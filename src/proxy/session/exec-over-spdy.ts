@@ -339,8 +339,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   #answered(streamId: number): void {
-    // Only the newest stream can be unanswered, because each stream is opened after the previous one was
-    // answered.
+    // Only the newest stream can be unanswered, because each stream is opened after the previous stream was answered.
     if (this.#ready || streamId !== this.#opened * 2 - 1) throw violation('a SPDY stream was answered twice');
     this.#openNext();
   }

@@ -1,7 +1,7 @@
 /**
- * Executes the orders of a recorder. An order ends a session and tells its user the reason, pauses or resumes the
- * output and input of the session, or reports a watcher to the moderation of the session. The duration of a pause
- * is limited, so that a lost recorder cannot block a session.
+ * Executes the orders of a recorder. An order ends a session and tells its user the reason, pauses, holds or resumes
+ * the output and input of the session, or reports a watcher to the moderation of the session. After the maximum
+ * duration, a paused session continues and a held session ends, so that a lost recorder cannot block a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -12,11 +12,11 @@ import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { Moderation } from './moderation.ts';
 import type { Relay } from './relay.ts';
 
-/** Maximum duration of one pause. */
+/** Maximum duration of one pause or hold. */
 const MAX_PAUSE_MS = 5 * 60_000;
 /**
- * Maximum number of orders of one session. Each confirmation stays in memory until the recorder has
- * acknowledged it. Refused watchers count separately, because any viewer can cause them.
+ * Maximum number of orders of one session; an order to end the session is always executed. Each confirmation stays in
+ * memory until the recorder has acknowledged it. Refused watchers count separately, because any viewer can cause them.
  */
 const MAX_ORDERS = 256;
 

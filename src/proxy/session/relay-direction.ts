@@ -9,7 +9,7 @@
  * With an elastic buffer, the gateway reads the source until the buffer is full. Without a buffer, the gateway pauses
  * the source while the tap or the sink is busy. If nothing is queued, the first small chunk in a turn of the event loop
  * is forwarded immediately, because it may be an echo. All other chunks of the turn are processed together at its end,
- * which needs less CPU for bursts. If `mayReadAhead` allows it, the tap parses further chunks while earlier ones wait
+ * which needs less CPU for bursts. If `mayReadAhead` allows it, the tap parses further chunks while earlier chunks wait
  * for the recorder. Each chunk is delivered when the recorder has acknowledged it.
  */
 import type { Duplex } from 'node:stream';

@@ -12,8 +12,8 @@
  * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the gateway must
  * still send the reason to its client. The relay forwards a half-close. When one end closes, the relay writes all
  * remaining bytes to the other end and then closes it. Writing may take hours, for example if a client pipes the output
- * into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a closed one,
- * because the bytes before the break must still be delivered.
+ * into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a closed
+ * connection, because the bytes before the break must still be delivered.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';

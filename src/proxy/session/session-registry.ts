@@ -13,7 +13,7 @@ export interface SessionRegistry {
    * @param finished resolves when the connection and its recording are complete; the entry is then removed
    */
   add(end: EndSession, finished: Promise<unknown>): void;
-  /** Ends all connections and refuses new ones. Resolves when all have finished. */
+  /** Ends all connections and refuses new connections. Resolves when all have finished. */
   endAll(reason: string): Promise<void>;
 }
 

@@ -69,9 +69,7 @@ interface Side {
   input(bytes: Uint8Array): Uint8Array;
   /** Returns a frame that shows text of the gateway to the client. */
   say(stream: 'stdout' | 'stderr', text: Uint8Array): Uint8Array;
-  /**
-   * Removes replies that the client already got from the bytes of the API server.
-   */
+  /** Returns the bytes of the API server without the replies that the client already got. */
   filter(chunk: Uint8Array): Uint8Array;
 }
 

@@ -1,6 +1,6 @@
 /**
  * All journals of one process: those of running sessions, and those with an undelivered *tail*. A tail is the
- * unacknowledged last bytes of a recording whose session has ended, in this process or in a stopped one.
+ * unacknowledged last bytes of a recording whose session has ended, in this process or in a stopped process.
  *
  * ```
  *   running ──recorder lost──► offered ──delivered, dropped──► removed
