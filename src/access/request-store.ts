@@ -161,7 +161,7 @@ export class RequestStore {
     );
   }
 
-  /** Creates the new object and deletes the old one. Can be repeated after a failure. */
+  /** Deletes the old object and creates the new object. Can be repeated after a failure. */
   async #move(oldUid: string, record: AccessRecord): Promise<void> {
     const { client, seal, signal } = this.#deps;
     const reference = { name: record.id };

@@ -18,7 +18,7 @@ export interface Setting<T> {
   readonly parse: ParseValue<T>;
   /** Default value. Shown in `--help` and `docs/config.md`. */
   readonly fallback: T;
-  /** Returns the error to report for an invalid value: the error of `parse`, or a more detailed error. */
+  /** Placeholder of the value in the help; undefined for a switch. */
   readonly placeholder: string | undefined;
 }
 

@@ -60,7 +60,7 @@ export interface Events {
   ): void;
   /** A session whose recording is not enforced runs unrecorded. */
   sessionUnrecorded(event: SessionFields & { readonly reason: string }): void;
-  /** Output of a session is missing from its recording; the session continues. */
+  /** Output of a session is missing from its recording. */
   recordingGap(event: SessionFields & { readonly reason: string; readonly bytes?: number }): void;
   /** The recorder of a running session failed. `resumed`: another recorder continued the recording without a gap. */
   recorderLost(

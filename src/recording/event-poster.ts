@@ -1,7 +1,7 @@
 /**
- * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7). A probe
- * (`HEAD /v2/event`) determines whether the recorder at an address accepts events. The result is cached for
- * `probeMemoryMs`. Connections are kept alive for the next event.
+ * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7). A probe (`HEAD /v2/event`)
+ * determines whether the recorder at an address accepts events. A positive result is cached for `probeMemoryMs`.
+ * Connections are kept alive for the next event.
  */
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -30,7 +30,7 @@ export interface EventPosterLimits {
   /** Maximum number of idle connections to all recorders in total. */
   readonly maxIdle: number;
   readonly idleMs: number;
-  /** Time for which the result of a probe is cached. */
+  /** Time for which a positive result of a probe is cached. */
   readonly probeMemoryMs: number;
   readonly suspectMs: number;
 }
@@ -45,7 +45,7 @@ const EVENT_POSTER_LIMITS: EventPosterLimits = {
   suspectMs: 15_000,
 };
 
-/** Maximum number of cached probe results. */
+/** Maximum number of cached positive probe results. */
 const MAX_REMEMBERED = 256;
 const MAX_ERROR_BODY_BYTES = 1024;
 

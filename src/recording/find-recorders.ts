@@ -15,8 +15,9 @@ type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[]
 export type NamedRecorders = Pick<Recorded, 'recorders' | 'recorderTags' | 'tagsOf'>;
 
 /**
- * Returns the recorders in the order of the grants, without duplicates. An address is used only if its node
- * has a tag of the grant, because the address may belong to another node now or be a mistake in the policy.
+ * Returns first the addresses of the grants, in their order, and then the recorders that were found by tag. If a grant
+ * names an address and tags, the address is used only if its node has one of the tags, because the address may belong
+ * to another node now or be a mistake in the policy.
  *
  * @throws TailcastError `RECORDER_UNAVAILABLE` if no address passes this check
  */

@@ -25,7 +25,7 @@ import {
 } from './recorder-upload.ts';
 import { BurstBudget } from './delivery-window.ts';
 
-/** Timeouts of the recorder client, in milliseconds. */
+/** Limits of the recorder client; all times are in milliseconds. */
 export interface RecorderClientLimits extends UploadLimits {
   /** Timeout of one connection attempt. */
   readonly dialTimeoutMs: number;
@@ -38,7 +38,7 @@ export interface RecorderClientLimits extends UploadLimits {
   readonly openTimeoutMs: number;
   /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** How long a recorder that failed is tried after all others, and with shorter timeouts, in milliseconds. */
+  /** Time after a failure during which a recorder is tried last and with shorter timeouts, in milliseconds. */
   readonly suspectMs: number;
   /** Timeout of each step at a recorder that failed recently. */
   readonly suspectTimeoutMs: number;

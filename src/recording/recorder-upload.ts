@@ -101,7 +101,7 @@ export interface UploadDeps {
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
   /** Called when another connection continues the upload. */
   readonly moved?: (address: string, reason: Error) => void;
-  /** Journal to which `write` appends unacknowledged bytes before it returns. */
+  /** Journal for unacknowledged bytes; `delivery-window.ts` decides when they are written. */
   readonly journal?: SessionJournal;
   /** Memory budget of bursts, shared by all uploads. Without this budget the journal is written immediately. */
   readonly burstBudget?: BurstBudget;

@@ -8,10 +8,9 @@
  *        └──────────── the sink fails ──► failed ◄──────┘
  * ```
  *
- * The header is the first line and contains the terminal size. In state `awaitingSize`, events are therefore
- * held back until the client sends its size, up to a limit of time and bytes. In state `failed`, calls throw
- * if recording is enforced. Otherwise they only count the missing bytes. `abandon` ends a recording whose
- * sink is lost.
+ * The header is the first line and contains the terminal size. In state `awaitingSize`, events are therefore held back
+ * until the client sends its size, up to a limit of time and bytes. In state `failed`, `output` only counts the missing
+ * bytes, and `flush` throws if recording is enforced. `abandon` ends a recording whose sink is lost.
  *
  * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if the client
  * must not see the output yet. Output in state `awaitingSize` must also wait, unless the policy of the sink is
@@ -40,8 +39,8 @@ export interface SessionOptions {
   /** True for a terminal. The header then contains the first terminal size, and events contain later sizes. */
   readonly tty: boolean;
   /**
-   * True if recording is enforced: after the recorder was lost, calls throw. If false, they only count the missing
-   * bytes.
+   * True if recording is enforced: `flush` throws after the recorder was lost. If false, the session only counts the
+   * missing bytes.
    */
   readonly enforce: boolean;
   /** Returns the header of the recording. */

@@ -293,7 +293,8 @@ export class ExecOverSpdy extends Duplex {
       case 'rstStream':
         return this.#wasReset(event.streamId);
       case 'ping':
-        // Clients use odd ids, so a ping with an odd id is the response to a ping of the gateway.
+        // As the SPDY client, the gateway uses odd ids, so a ping with an odd id is the response to a ping of the
+        // gateway.
         if (event.id % 2 === 1) this.#wasAnswered(event.id);
         else this.#answerPing(event.id);
         return;

@@ -45,8 +45,8 @@ export class ReasonPrompt {
   }
 
   /**
-   * Last character of the line; U+FFFD for invalid UTF-8. Decodes only the last bytes, because the complete line per
-   * typed byte would block the event loop.
+   * Last character of the line; U+FFFD for invalid UTF-8. Decodes only the last bytes, because decoding the complete
+   * line for each typed byte would block the event loop.
    */
   get #last(): { readonly text: string; readonly start: number } {
     const end = this.#length;

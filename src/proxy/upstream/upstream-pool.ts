@@ -1,8 +1,8 @@
 /**
- * Pool of keep-alive connections to the API server. A request uses the most recently used idle connection or
- * a new connection. It never waits for the end of another request. The number of connections and their idle
- * time are limited; above the limit, requests get `OVERLOADED`. When the credentials change, connections with
- * old credentials are closed after their current request.
+ * Pool of keep-alive connections to the API server. A request uses the most recently used idle connection or a new
+ * connection. It never waits for the end of another request. The number of connections and their idle time are limited;
+ * requests above the number of connections get `OVERLOADED`. When the credentials change, connections with old
+ * credentials are closed after their current request.
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';

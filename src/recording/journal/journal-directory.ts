@@ -167,7 +167,10 @@ async function lookAt(folder: string, me: Owner, nowMs: number): Promise<'live' 
   return owner.key === me.key ? 'left' : 'foreign';
 }
 
-/** Reads the sign of life of a folder. Returns undefined if the folder was just created and has none yet. */
+/**
+ * Reads the sign of life of a folder. Returns undefined if the folder has no valid sign of life, for example because
+ * the folder was just created.
+ */
 async function readOwner(folder: string): Promise<Owner | undefined> {
   try {
     const value: unknown = JSON.parse(await readFile(join(folder, OWNER), 'utf8'));
@@ -211,7 +214,7 @@ function isKept(name: string): boolean {
   return name.endsWith(JOURNAL_SUFFIX) || name.endsWith(DAMAGED_SUFFIX);
 }
 
-/** Returns an empty text if the OS does not report it. */
+/** Returns the boot id and the process-id namespace; an empty text if the OS does not report them. */
 async function thisPlace(): Promise<string> {
   try {
     const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8');

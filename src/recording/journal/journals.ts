@@ -41,7 +41,7 @@ export interface JournalOptions {
   readonly signMs?: number;
 }
 
-/** Delivers undelivered ends. */
+/** Delivers undelivered tails. */
 export interface Deliverer {
   /** Returns true if this number of bytes may be loaded into memory. */
   hasRoom(bytes: number): boolean;
@@ -143,8 +143,8 @@ export class Journals {
   }
 
   /**
-   * Renews the sign of life, takes over files of stopped processes, and offers queued tails. Must not be
-   * called again before it resolves. Never rejects.
+   * Renews the sign of life, takes over files of stopped processes, and offers queued tails. Concurrent calls share one
+   * run. Never rejects.
    */
   look(): Promise<void> {
     this.#looking ??= this.#look()

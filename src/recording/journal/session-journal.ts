@@ -1,7 +1,7 @@
 /**
- * Journal of one session. It contains unacknowledged output, which is written to disk before the client sees
- * it. The journal survives a crash of the process but not of the machine, because writes are not synced
- * (`fsync`).
+ * Journal of one session. It contains unacknowledged output. The client sees output only after the output is in the
+ * journal or acknowledged. The journal survives a crash of the process but not of the machine, because writes are not
+ * synced (`fsync`).
  *
  * ```
  *   segment 1            segment 2            segment 3
@@ -10,11 +10,11 @@
  *      acknowledged
  * ```
  *
- * Segments are append-only. A segment is released when all its bytes are acknowledged. The next segment
- * overwrites the last released file, which needs a fifth of the time of a new file. If a write fails because
- * the disk is full or broken, the journal refuses all later writes until the recorder has acknowledged all
- * refused bytes. Until then, the client sees output only after its acknowledgement, so every byte that the
- * client sees is on disk or at a recorder.
+ * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
+ * overwrites the last released file, which needs a fifth of the time of a new file. If a write fails because the disk
+ * is full or broken, the journal refuses all later writes until the recorder has acknowledged all refused bytes. Until
+ * then, the client sees output only after its acknowledgement, so every byte that the client sees is on disk or at a
+ * recorder.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
