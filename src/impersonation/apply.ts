@@ -64,8 +64,7 @@ export interface UpstreamHeadersRequest {
  * the request is written.
  *
  * @throws TailcastError `HEADER_REFUSED` or `IMPERSONATION_REFUSED` for a header of the client; `INTERNAL` if an
- * assertion
- *   fails
+ *   assertion fails
  */
 export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeaders {
   const { identity, auditId } = request;

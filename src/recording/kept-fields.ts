@@ -1,8 +1,9 @@
 /**
- * Allowlist of the fields of a request body that an API request event contains, for each kind. Events omit all other
- * fields, kinds and API groups. The list contains the fields that show an auditor which rights were given to whom, and
- * which program was started. It never contains tokens, URLs of webhooks, or values that programs read (environment,
- * annotations, data). Pure.
+ * Allowlist of the fields of a request body whose values an API request event contains, for each kind. Events contain
+ * at most the names of all other fields. For an object of an unlisted kind, events contain only its metadata and its
+ * containers. The list contains the fields that show an auditor which rights were given to whom, and which program was
+ * started. The list never contains tokens, URLs of webhooks, or values that programs read (environment, annotations,
+ * data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';

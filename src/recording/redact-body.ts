@@ -1,6 +1,6 @@
 /**
- * Keeps secrets out of API request events. An event contains only the fields of a body that `kept-fields.ts`
- * lists. It omits a body that cannot be parsed. Pure.
+ * Keeps secrets out of API request events. An event contains only the values of fields that `kept-fields.ts` lists. An
+ * event omits a body that cannot be parsed. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import { showWords } from '../secrets.ts';

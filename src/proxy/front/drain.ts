@@ -23,8 +23,8 @@ const POLL_MS = 25;
 const ARRIVAL_MS = 2000;
 
 /**
- * Resolves when no request, session or late delivery is left, or after `limitMs`. Closes only idle
- * connections.
+ * Resolves when no request, session or late delivery is left, or after `limitMs`. Closes only idle connections, and
+ * ends the remaining sessions shortly before `limitMs`.
  */
 export async function drainConnections(options: {
   readonly plain: ReadonlySet<PlainConnection>;

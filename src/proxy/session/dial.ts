@@ -207,8 +207,8 @@ function listen(
 }
 
 /**
- * Returns the fault of a 101 response, if any. The response must name the requested protocol and an offered
- * subprotocol.
+ * Returns the fault of a 101 response, if any. The response must name the requested protocol. If it names a
+ * subprotocol, the client must have offered this subprotocol.
  */
 function findFault(response: IncomingMessage, dial: UpgradeDial): string | undefined {
   if (response.statusCode !== 101) return `an upgrade with status ${response.statusCode}`;
