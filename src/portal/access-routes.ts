@@ -137,8 +137,8 @@ async function requesterIn(
 }
 
 /**
- * Returns the caller with the groups in each cluster. They are separate, because a group in one cluster gives
- * no rights in another.
+ * Returns the caller with the groups in each cluster. The groups are separate, because a group in one cluster gives no
+ * rights in another cluster.
  */
 async function deciderOf(portal: PortalRequest, clusters: AccessDeps['clusters']): Promise<Decider> {
   const { caller } = portal;

@@ -102,7 +102,7 @@ interface Common extends Pick<Context, 'deps' | 'dialled'> {
   readonly httpMethods: string[];
 }
 
-/** Options of all routes. Requests to the recorder have this method. */
+/** Options of all routes. All requests to the recorder have the method `method`. */
 function commonOptions({ httpMethods, ...context }: Common, method: 'GET' | 'POST') {
   return {
     prefix: `${PORTAL_PATH}/api/v1`,

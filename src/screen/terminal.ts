@@ -56,7 +56,7 @@ const SHORTEST_SEQUENCE = 3;
 /** Maximum characters in the queue of the emulator. */
 const MAX_QUEUED = 256 * 1024;
 
-/** @param options recorded size, which is limited to the supported sizes */
+/** Creates a terminal. The recorded size is limited to the supported sizes. */
 export function createTerminal({
   withoutTerminal: isLines,
   budget: shared,
