@@ -96,7 +96,7 @@ export function createSnapshot<Entry extends GatewayCluster>(
  */
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;
-  /** Name in the path, if there is one. */
+  /** Name in the path, or name of the listener if its cluster does not exist. Otherwise undefined. */
   readonly named: string | undefined;
   /** The request target for the API server, without `/clusters/<name>`. */
   readonly target: string;

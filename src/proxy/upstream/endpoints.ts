@@ -73,7 +73,7 @@ export function createEndpoints(
   });
   let turn = 0;
 
-  /** Returns all servers, the healthy ones first. Each call starts with another server. */
+  /** Returns all servers, healthy servers first. Each call starts with another server. */
   function inOrder(): readonly Endpoint[] {
     if (isOnly) return endpoints;
     turn += 1;
