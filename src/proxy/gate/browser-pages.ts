@@ -123,9 +123,8 @@ const POLICY: readonly string[] = [
 ];
 
 /**
- * Returns the response headers for a browser. Among others, it removes cookies, redirects, `Refresh`, `Link`,
- * `Clear-Site-Data`, `Service-Worker-Allowed`, `Strict-Transport-Security`, `WWW-Authenticate`, and all CORS
- * headers.
+ * Returns the response headers for a browser: `SHOWN_FIELDS`, `X-Kubernetes-*` and `POLICY`. All other headers are
+ * removed, for example cookies, redirects, `Link`, `Service-Worker-Allowed`, `WWW-Authenticate` and all CORS headers.
  *
  * @param fields flat, without hop-by-hop headers
  */

@@ -40,8 +40,8 @@ export interface UpstreamConnector {
   /**
    * Opens a connection.
    *
-   * @param onRead called for received data; the connection then emits no 'data' events. Without `onRead`, the
-   * connection is an ordinary stream
+   * @param onRead called for received data; the connection then emits no 'data' events. Without `onRead`, or through a
+   *   proxy, the connection is an ordinary stream
    * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason if the connection fails or the timeout is
    * over
    */

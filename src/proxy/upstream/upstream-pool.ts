@@ -43,7 +43,7 @@ export class UpstreamConnection {
     this.socket = socket;
     this.credentials = credentials;
     this.#pool = pool;
-    // only a socket that was opened without `onRead` emits 'data'
+    // only a socket that was opened without `onRead` or through a proxy emits 'data'
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
