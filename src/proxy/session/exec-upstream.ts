@@ -30,8 +30,7 @@ export type TranslateExec = typeof translateToSpdy;
 /**
  * Translates a WebSocket request to SPDY.
  * @param dial the client's own request
- * @returns undefined if the request must be sent unchanged: in `noauth` mode, or if SPDY does not support the
- * session
+ * @returns undefined if the request must be sent unchanged, for example in `noauth` mode or for a base64 subprotocol
  */
 export function translateToSpdy(
   {
@@ -117,7 +116,7 @@ function handshakeKey(headers: readonly string[]): string | undefined {
 
 /**
  * Returns the subprotocol that an API server would choose: version 5 if offered
- * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known one. Returns undefined for a base64
+ * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known subprotocol. Returns undefined for a base64
  * subprotocol, which is not translated.
  */
 function chooseSubprotocol(

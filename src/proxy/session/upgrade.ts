@@ -261,7 +261,10 @@ async function tunnel(
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
-/** Relays and records a connection. If recording is enforced, refuses a connection that cannot be recorded. */
+/**
+ * Relays and records a connection. Refuses a protocol that cannot be recorded. If no recorder is available and
+ * recording is not enforced, relays the connection unrecorded.
+ */
 async function record(
   attempt: Attempt,
   upgrade: UpgradeRequest,
