@@ -425,7 +425,7 @@ const RANK: Readonly<Record<AccessRecord['state'], number>> = {
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** True if this caller may approve, deny or revoke a request. */
+/** True if this caller is an approver of a request, who may approve, deny or revoke the request. */
 export function mayDecideAbout(
   { requester, approvers, cluster }: AccessRecord,
   { identity, groupsIn }: Decider,
@@ -478,7 +478,9 @@ function elevationOf(petition: Petition, record: AccessRecord, rule: AccessRule)
   };
 }
 
-/** @throws TailcastError `ACCESS_REQUEST_REFUSED` for a reason that does not fit on one line */
+/**
+ * @throws TailcastError `ACCESS_REQUEST_REFUSED` for a reason that is too long or has characters that cannot be printed
+ */
 function checkReason(reason: string): string {
   if (reason.length > MAX_REASON) throw accessRefused(`the reason is longer than ${MAX_REASON} characters`);
   if (/[\p{C}\p{Zl}\p{Zp}]/u.test(reason))
