@@ -143,7 +143,7 @@ export const optionalName: ParseValue<string | undefined> = shownAs('<name|off>'
   raw === 'off' || raw === false ? undefined : text(raw),
 );
 
-/** Parses an `http:` or `https:` URL. */
+/** Parses an `http:` or `https:` URL; undefined if it is empty. */
 export const webAddress: ParseValue<URL | undefined> = shownAs('<url>', (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   const url = typeof raw === 'string' && URL.canParse(raw) ? new URL(raw) : undefined;

@@ -143,7 +143,7 @@ export interface GateDeps {
   readonly claimableGroups?: readonly string[];
   /**
    * Called once for each built-in group of Kubernetes, such as `system:masters`, that a grant assigns and
-   * `claimableGroups` does not name.
+   * `claimableGroups` does not name. Called at most `MAX_WARNINGS` times.
    */
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
   /**
