@@ -1,8 +1,8 @@
 /**
  * Declares and parses the settings of a role. Each role has a table of settings. The name of a setting is the same
  * everywhere, apart from the notation: `proxyProtocol` in the file, `TAILCAST_PROXY_PROTOCOL` in the environment,
- * `--proxy-protocol` on the command line. The command line takes precedence over the environment, then the file, then
- * the default. All problems are reported together.
+ * `--proxy-protocol` on the command line. The command line takes precedence over the environment, the environment over
+ * the file, and the file over the default. All problems are reported together.
  */
 import { errorText, TailcastError } from '../errors.ts';
 

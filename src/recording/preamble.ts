@@ -16,7 +16,7 @@ export class Preamble {
   #bytes = 0;
   #complete = false;
 
-  /** @param frames true if the recording is written as frames, false if as lines */
+  /** @param frames true if the recording consists of frames, false if it consists of lines */
   constructor(frames = false) {
     this.#frames = frames;
   }

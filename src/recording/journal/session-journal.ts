@@ -94,7 +94,7 @@ export class SessionJournal {
 
   /**
    * @param name name of the files, without number and suffix
-   * @param frames true if the recording consists of frames, false if of lines
+   * @param frames true if the recording consists of frames, false if it consists of lines
    */
   constructor(room: JournalRoom, name: string, head: JournalHead, frames = false) {
     this.#room = room;
@@ -151,8 +151,8 @@ export class SessionJournal {
   }
 
   /**
-   * Returns the first bytes that fit into one record. They end at a frame boundary, because a segment must
-   * begin at one.
+   * Returns the first bytes that fit into one record. They end at a frame boundary, because a segment must begin at a
+   * frame boundary.
    */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
