@@ -66,7 +66,7 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
   };
 }
 
-/** True if SOCKS5 can send `text`. The protocol stores its length in one byte. */
+/** True if SOCKS5 can send `text`. The protocol stores the length of a text in one byte. */
 function fitsSocks(text: string): boolean {
   return Buffer.byteLength(text) <= 255;
 }

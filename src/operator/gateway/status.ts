@@ -179,7 +179,7 @@ const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).defa
  * Returns the status of a route with updated entries for one Gateway. Entries of other controllers keep their content
  * and position.
  *
- * @param parents undefined if the operator no longer handles the Gateway
+ * @param parents empty if the operator no longer handles the Gateway
  * @returns undefined for no change
  */
 export function routeStatus(

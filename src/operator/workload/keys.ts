@@ -14,8 +14,8 @@ export const KEY_LIFETIME_MS = 60 * 60 * 1000;
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Minimum age at which the operator queries the control server whether a stored key is spent. The node of a younger key
- * may still be joining.
+ * Minimum age at which the operator checks at the control server whether a stored key is spent. The node of a younger
+ * key may still be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
 

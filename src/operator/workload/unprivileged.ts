@@ -6,7 +6,7 @@ import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { ForwardDuty, PacketDuty } from './workload.ts';
 
-/** Annotation of a ProxyClass: `"true"`. */
+/** Annotation of a ProxyClass that requests unprivileged proxies. Its value is `"true"`. */
 export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
 
 /** True if a ProxyClass requests unprivileged proxies. */

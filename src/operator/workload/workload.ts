@@ -30,7 +30,9 @@ export interface SpecOptions {
   readonly recorderImage: string;
   /** The stock tailscale image (containerboot and tailscaled). */
   readonly tailscaleImage: string;
-  /** MagicDNS domain of the tailnet. If it is known, the player accepts requests to the full name of its node. */
+  /**
+   * MagicDNS domain of the tailnet. If the domain is known, the player accepts requests to the full name of its node.
+   */
   readonly tailnetDomain: string | undefined;
 }
 
