@@ -1,9 +1,9 @@
 /**
  * The error class for all expected failures, and the table of all error codes.
  *
- * Codes are stable, because clients, dashboards and `docs/errors.md` use them. A Kubernetes client gets
- * `status` and `reason` in a `metav1.Status`. `message` is a sentence for the user. A throw can add a
- * `detail`, which is appended after a colon. Neither may contain a secret.
+ * Codes are stable, because clients, dashboards and `docs/errors.md` use them. A Kubernetes client gets `status` and
+ * `reason` in a `metav1.Status`. `message` is a sentence for the user. The code that throws can add a `detail`, which
+ * is appended after a colon. Message and detail must not contain secrets.
  */
 
 import { safeLines } from './safe-text.ts';
@@ -169,7 +169,7 @@ export class TailcastError extends Error {
 
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
-    // a detail from another error with the same code may already begin with the sentence
+    // a detail from another error with the same code may already begin with the sentence of the table
     const isComplete = detail === message || detail?.startsWith(`${message}: `) === true;
     // a detail may contain text of a client, a recorder or the API server, which must be safe on terminals
     const safe = detail === undefined ? undefined : safeLines(detail);

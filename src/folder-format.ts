@@ -21,9 +21,9 @@ export interface FolderFormat {
   readonly format: number;
 }
 
-/** Directory with running uploads, the evidence log and its key. */
+/** Format of the directory with running uploads, the evidence log and its key. */
 export const SPOOL_FORMAT: FolderFormat = { kind: 'spool', format: 1 };
-/** Directory with the CA of self-signed certificates, and with unacknowledged output. */
+/** Format of the directory with the CA of self-signed certificates and with unacknowledged output. */
 export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', format: 1 };
 
 const FILE = 'format.json';
@@ -37,7 +37,7 @@ interface Mark extends FolderFormat {
  * Checks the mark without writing.
  *
  * @returns true if the directory has a mark
- * @throws TailcastError `CONFIG_INVALID` for files of a newer version or of another kind
+ * @throws TailcastError `CONFIG_INVALID` if a newer version wrote the directory, or if the directory is of another kind
  */
 export async function checkFormat(directory: string, { kind, format }: FolderFormat): Promise<boolean> {
   const path = join(directory, FILE);

@@ -397,7 +397,10 @@ function mayHoldOne(line: string): boolean {
 /** Called with a probable secret. Returns true if it is replaced. */
 type IsHidden = (secret: string) => boolean;
 
-/** Replaces the secrets of a command in a list of words. A password may be a separate word after its option. */
+/**
+ * Replaces the secrets in a command, which is given as a list of words. A password may be a separate word after its
+ * option.
+ */
 export function replaceSecretWords(words: readonly string[]): readonly string[] {
   return showWords(words).words;
 }

@@ -49,8 +49,8 @@ export function openStoreArchive(
 }
 
 /**
- * Returns the verification of signatures. Keys from the store itself are not trusted, because everybody with write
- * access to the store can add a key.
+ * Returns the function that verifies signatures, or no function if no key is trusted. Keys from the store itself are
+ * not trusted, because everybody with write access to the store can add a key.
  */
 function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
   if (trusted.size === 0) return {};

@@ -12,7 +12,7 @@ const ANSWER = z.looseObject({
 
 /**
  * @returns undefined if the settings disable reviews
- * @throws TailcastError `CONFIG_INVALID` in noauth mode, because the gateway does not know the Kubernetes user then
+ * @throws TailcastError `CONFIG_INVALID` in noauth mode, because the gateway then does not know the Kubernetes user
  */
 export function openAccessReviews(
   config: { readonly accessReview: boolean; readonly mode: 'auth' | 'noauth' },

@@ -171,7 +171,7 @@ const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: 
   argocd: ['/api/v1', 'secrets'],
   clusterProfile: ['/apis/multicluster.x-k8s.io/v1alpha1', 'clusterprofiles'],
 };
-/** Concurrent requests for named objects. */
+/** Maximum concurrent requests for named objects. */
 const MAX_GETS = 4;
 
 type ObjectDiscovery = Extract<Discovery, { objects: ClusterFormat }>;

@@ -65,7 +65,10 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   ];
 }
 
-/** Returns the server whose clock the doctor compares: the endpoint of the bucket, or an AWS endpoint. */
+/**
+ * Returns the server with whose clock the doctor compares the local clock: the endpoint of the bucket, or an AWS
+ * endpoint.
+ */
 function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
 }

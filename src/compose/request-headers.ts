@@ -19,7 +19,7 @@ const PROBE = {
   extra: [[AUDIT_EXTRA.node, 'tailcast:probe']],
 } as const;
 const PROBE_MS = 5_000;
-/** Time after a failed probe before a request starts another probe. */
+/** Minimum time between a failed probe and the next probe, in milliseconds. */
 const RETRY_MS = 2_000;
 const PATH = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
 const REVIEW = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };

@@ -43,7 +43,7 @@ export async function failureOf(response: Response): Promise<Error> {
     `${message.charAt(0).toUpperCase()}${message.slice(1)} (status ${status})`,
     {
       ...(typeof viewer === 'string' ? { viewer } : {}),
-      // the recorder sends no Status of Kubernetes
+      // only a gateway sends a Kubernetes `Status`; a recorder sends its own format
       isOfGateway: fields['kind'] === 'Status',
     },
   );

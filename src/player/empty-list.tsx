@@ -26,7 +26,7 @@ export function EmptyStore(): JSX.Element {
   );
 }
 
-/** A search without results. */
+/** Advice for a search without results. */
 export function EmptySearch({ query }: { readonly query: Query }): JSX.Element {
   const parts = partsOf(query);
   const begun = begunWith(query, Date.now());

@@ -182,7 +182,7 @@ function follow(
   };
   const feed = followLive(id, {
     onStart(start) {
-      // restart from the beginning after each reconnect
+      // after each reconnect, the screen is drawn from the beginning of the session
       terminal?.dispose();
       terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       read = createCastReader(start);

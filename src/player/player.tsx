@@ -57,7 +57,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  // a link to a position opens the player paused, except for a link to a match and a look-back in a running session
+  // a link to a position opens a paused player; a link to a match and a look-back in a running session start playback
   const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
   const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;

@@ -1,4 +1,4 @@
-/** Panel next to the screen with tabs. */
+/** Panel with tabs, next to the screen. */
 import { X } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { IconButton } from './icon.tsx';

@@ -1,5 +1,5 @@
 /**
- * Reads the output of a session without a terminal line by line. The journal has no cursor, so text is never
+ * Reads the output of a session without a terminal, line by line. The journal has no cursor, so text is never
  * overwritten. Pure; memory and work are bounded.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';

@@ -218,7 +218,10 @@ function matchingMoments(
   return found.length === 0 ? undefined : found;
 }
 
-/** Compares the names of a session with a rule without words. A match has no moment. */
+/**
+ * Compares the names of a session with a rule without words. The result is an empty list for a match, because names
+ * belong to no moment.
+ */
 function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
   const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);
   return found === undefined ? undefined : [];

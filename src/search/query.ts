@@ -41,7 +41,7 @@ export interface FieldTerm {
 export interface TimeTerm {
   readonly kind: 'time';
   readonly field: 'before' | 'after';
-  /** Text of the query. */
+  /** Value as written in the query. */
   readonly value: string;
   /** Milliseconds since the epoch. */
   readonly atMs: number;
@@ -51,7 +51,7 @@ export interface CompareTerm {
   readonly kind: 'compare';
   readonly field: 'duration' | 'exit' | 'hidden';
   readonly operator: Operator;
-  /** Text of the query. */
+  /** Value as written in the query. */
   readonly value: string;
   /** Seconds, an exit code, or a number of characters. */
   readonly number: number;

@@ -26,7 +26,7 @@ export interface SessionNames {
   /** Names and stable ids of the client's node and the target node. */
   readonly nodes: readonly string[];
   readonly kind: string;
-  /** See `wire/recorder-api/recording-status.ts`, also for the next two fields. */
+  /** Status of the recording: `state`, `result` and `trust` as in `wire/recorder-api/recording-status.ts`. */
   readonly state: string;
   readonly result?: string;
   readonly trust?: string;

@@ -32,10 +32,10 @@ export interface ShellMarks {
 /** Maximum length of a command, in characters. */
 export const MAX_COMMAND = 4096;
 const MAX_COMMAND_ROWS = 64;
-/** A prompt with a command. */
+/** Matches a prompt and the command after it. */
 const PROMPT = /^[^$#%>❯]{0,80}[$#%>❯] +(\S.*)$/;
 
-/** Creates the reader for one terminal. */
+/** Creates the reader of shell marks for one terminal. */
 export function createShellMarks(
   screen: Screen,
   onCommand: (command: JournalCommand) => void,

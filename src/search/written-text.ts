@@ -30,7 +30,7 @@ export interface WrittenRow {
 /** Zero-width characters, and strokes through a character. Both can hide a word from a search. */
 const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
-/** Ranges of a character class. */
+/** Variation selectors, as ranges of a character class. */
 const SELECTORS = String.raw`\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}`;
 const TAGS = String.raw`\u{e0020}-\u{e007e}`;
 /** Characters that join the previous character, for example marks and Hangul vowels. */
@@ -69,7 +69,10 @@ const MAX_ROW = 2048;
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/** Minimum length of a control string with a row of its own. Shorter ones are only in the row of joined strings. */
+/**
+ * Minimum length of a control string with a row of its own. Shorter control strings are only in the row of joined
+ * strings.
+ */
 const MIN_STRING = 4;
 /** OSC strings without text: numbers, colour queries and shell marks. */
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;

@@ -44,14 +44,14 @@ export interface Approvers {
   readonly count: number;
 }
 
-/** A time of the week. */
+/** A time range on some days of the week. */
 export interface AccessWindow {
-  /** 0 is Sunday. */
+  /** Days of the week; 0 is Sunday. */
   readonly days: readonly number[];
   /** Start and end in minutes since midnight. The end is exclusive. */
   readonly from: number;
   readonly to: number;
-  /** IANA name. */
+  /** IANA name of the time zone. */
   readonly timeZone: string;
 }
 
@@ -201,7 +201,9 @@ function parseWindow(value: unknown, at: string): AccessWindow {
   return { days: days.length === 0 ? [0, 1, 2, 3, 4, 5, 6] : days, from, to, timeZone };
 }
 
-/** Returns the fields of an object by folded name. Rejects fields with other names. */
+/**
+ * Returns the fields of an object by folded name (see `exact-json.ts`). Rejects fields whose names are not in `names`.
+ */
 function known(value: unknown, at: string, names: readonly string[]): ReadonlyMap<string, unknown> {
   return onlyKnown(members(value, at), at, names);
 }

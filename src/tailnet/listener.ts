@@ -1,6 +1,6 @@
 /**
- * Accepts TCP connections, reads an optional PROXY header, and finishes the TLS handshake. Then passes the
- * decrypted socket, its ALPN protocol and its peer to a handler. Knows nothing about HTTP.
+ * Accepts TCP connections, reads an optional PROXY header, and finishes the TLS handshake. Then passes the decrypted
+ * socket, its ALPN protocol and its peer to a handler. This module does not parse HTTP.
  *
  * The accept loop never waits: each connection has its own handshake with a deadline. The number of
  * unfinished handshakes is limited. A further connection closes the oldest of them, because ordinary clients

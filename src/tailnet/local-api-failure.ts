@@ -1,4 +1,4 @@
-/** Returns a sentence with the remedy for each failure of tailscaled's socket. Pure. */
+/** Describes failures of tailscaled's socket, each with the remedy. Pure. */
 import { errorText } from '../errors.ts';
 
 /** @param thrown error of connecting to, or communicating over, `socketPath` */

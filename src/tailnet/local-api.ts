@@ -34,7 +34,10 @@ export const BUS_MASK = {
 /** First version of tailscaled whose whois returns the grants of a Tailscale Service. */
 const SERVICE_WHOIS_VERSION = [1, 100] as const;
 
-/** @throws TailcastError `CONFIG_INVALID` if whois of this tailscaled would return grants of the node instead */
+/**
+ * @throws TailcastError `CONFIG_INVALID` if this tailscaled is too old: its whois would return the grants of the node
+ *   instead
+ */
 export function assertServiceWhois(version: string): void {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const [needsMajor, needsMinor] = SERVICE_WHOIS_VERSION;

@@ -64,7 +64,7 @@ export function createProxyHeaderParser(limits: { readonly maxBytes?: number } =
   };
 }
 
-/** Throws if `bytes` cannot be the beginning of any version. */
+/** Returns true for a header of version 1. Throws if `bytes` cannot be the beginning of a header of either version. */
 function isV1(bytes: Uint8Array): boolean {
   if (startsAlike(bytes, V1_PREFIX)) return true;
   if (startsAlike(bytes, SIGNATURE)) return false;

@@ -22,7 +22,7 @@ export function createStaticIdentity(options: { readonly identity: Identity }): 
 }
 
 /**
- * Called with the host of every listener with a static identity.
+ * Checks the host of a listener with a static identity.
  * @throws TailcastError `CONFIG_INVALID` if other machines could connect
  */
 export function assertLoopbackListener(listenHost: string): void {

@@ -9,7 +9,7 @@
  */
 export type TableUpstream = string;
 
-/** Value for a backend that is not available. Its requests get 500. */
+/** Value for a backend that is not available. Requests to such a backend get the status 500. */
 export const REFUSED = 'refused';
 
 const REDIRECT = /^redirect:(30[12378])$/;

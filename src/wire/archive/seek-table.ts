@@ -46,7 +46,7 @@ export const FOOTER_BYTES = 9;
 const GUARD_BYTES = 16;
 export const TAG_BYTES = 16;
 const KEY_ID_BYTES = 16;
-/** Nonce, key and tag of AES-256-GCM. */
+/** Size of a wrapped data key, in bytes: nonce, key and tag of AES-256-GCM. */
 const WRAPPED_KEY_BYTES = 60;
 export const SEAL_BYTES = HEADER_BYTES + 4 + KEY_ID_BYTES + WRAPPED_KEY_BYTES;
 

@@ -72,7 +72,7 @@ export function isCastComment(line: string): boolean {
   return line.startsWith('#');
 }
 
-/** The data of a resize event: `COLSxROWS`. */
+/** Returns the data of a resize event: `COLSxROWS`. */
 export function formatResize({ columns, rows }: CastSize): string {
   return `${columns}x${rows}`;
 }

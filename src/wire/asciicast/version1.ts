@@ -7,7 +7,7 @@ import { WireError } from '../wire-error.ts';
 import { encodeCastEvent } from './event.ts';
 import { isRecord } from '../is-record.ts';
 
-/** Maximum length of a version-1 file, because the complete file is read into memory. In bytes. */
+/** Maximum length of a version-1 file, in bytes. The limit is needed because the complete file is read into memory. */
 export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
 
 /** True if a file with this beginning is a version-1 document. */

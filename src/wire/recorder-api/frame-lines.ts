@@ -67,7 +67,8 @@ export class FrameLines {
   }
 
   /**
-   * Returns the last place within the first `lineBytes` bytes of the recording. The result never decreases.
+   * Returns the last place within the first `lineBytes` bytes of the recording. The results of successive calls never
+   * decrease.
    */
   reached(lineBytes: number): FramePlace {
     let passed = 0;
