@@ -14,7 +14,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import { isRecord } from '../wire/is-record.ts';
 
 export const BUNDLE_VERSION = 2;
-/** Size of each piece of a file except the last. */
+/** Size of each piece of a file except the last, in bytes. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
 /** Placeholder in the built page. The blocks replace it. */
 export const BUNDLE_MARK = '<!--bundle-->';

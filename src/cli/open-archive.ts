@@ -83,8 +83,8 @@ async function addressOf(
 }
 
 /**
- * Returns the address of a recorder, or of the portal in the named context. Only for requests that both recorders and
- * portals support.
+ * Returns the address of a recorder, or of the portal in the named context. Use this address only for requests that
+ * both recorders and portals support.
  *
  * @throws TailcastError `USAGE` if there is no address, and the errors of {@link openArchive} for a context
  */

@@ -24,15 +24,15 @@ import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.t
 import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
 /**
- * Maximum duration of `--cleanup`. This is enough for the grace period of pods, and for retries of requests to the
- * control server.
+ * Maximum duration of `--cleanup`, in milliseconds. This is enough for the grace period of pods, and for retries of
+ * requests to the control server.
  */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
 
 /** Maximum number of resources that are reconciled at the same time. */
 const WORKERS = 16;
 
-/** Interval at which unchanged resources are reconciled again. */
+/** Interval at which unchanged resources are reconciled again, in milliseconds. */
 const RESYNC_MS = 600_000;
 
 /**

@@ -121,6 +121,7 @@ export interface RecorderLimits {
   readonly maxPlayIndexBytes: number;
 }
 
+/** Time limits and intervals of a recorder, all in milliseconds. */
 export interface RecorderTiming {
   /** Maximum time between the receipt of bytes and their fsync. */
   readonly commitWindowMs: number;

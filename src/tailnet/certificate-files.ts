@@ -14,7 +14,7 @@ export interface CertificateFilesOptions {
   /** Path of the private key, as PEM. */
   readonly keyPath: string;
   readonly log: Logger;
-  /** Minimum time between two checks of the files. */
+  /** Minimum time between two checks of the files, in milliseconds. */
   readonly checkEveryMs?: number;
   /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;

@@ -26,7 +26,9 @@ export interface IssuedPair {
 
 const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
-/** Time before the issuance at which certificates become valid, for clients whose clock is behind. */
+/**
+ * Time before the issuance at which certificates become valid, in milliseconds. It helps clients whose clock is behind.
+ */
 const BACKDATED_MS = 3_600_000;
 
 /** Creates a CA that may sign server certificates, but no other CAs. */

@@ -30,9 +30,9 @@ interface CommonOptions {
    */
   readonly proxyProtocol: 'off' | 'require';
   readonly log: Logger;
-  /** Maximum time from accept to the end of the PROXY header. */
+  /** Maximum time from accept to the end of the PROXY header, in milliseconds. */
   readonly headerTimeoutMs?: number;
-  /** Maximum time from the PROXY header to the end of the TLS handshake. */
+  /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
   readonly handshakeTimeoutMs?: number;
   /** Maximum number of unfinished TLS handshakes. A further connection closes the oldest of them. */
   readonly maxHalfOpen?: number;

@@ -23,9 +23,9 @@ export interface LocalApiCertificatesOptions {
 }
 
 const HOUR_MS = 3_600_000;
-/** Minimum time between a failure and the next attempt. */
+/** Minimum time between a failure and the next attempt, in milliseconds. */
 const RETRY_AFTER_MS = 5000;
-/** Minimum remaining validity that is requested from tailscaled. */
+/** Minimum remaining validity that is requested from tailscaled, in hours. */
 const MIN_VALIDITY_HOURS = 24;
 
 /**

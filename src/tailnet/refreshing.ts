@@ -10,11 +10,11 @@ export interface RefreshingOptions<T> {
   readonly load: (kept: T | undefined) => Promise<T>;
   /** Returns true if a cached value may still be used. */
   readonly usable: (kept: T) => boolean;
-  /** Age after which a cached value is reloaded while it stays in use. */
+  /** Age after which a cached value is reloaded while it stays in use, in milliseconds. */
   readonly refreshAfterMs: number;
   /**
-   * Time after a failure for which the value is not loaded again. Calls then return the cached value, if it
-   * is usable, or the same failure.
+   * Time after a failure for which the value is not loaded again, in milliseconds. Calls then return the cached value,
+   * if it is usable, or the same failure.
    */
   readonly retryAfterMs: number;
   /** Monotonic clock, in milliseconds. */

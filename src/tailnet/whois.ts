@@ -26,7 +26,7 @@ export interface WhoisOptions {
   readonly maxConcurrent?: number;
   /** Maximum number of queued requests. Further requests are rejected with `IDENTITY_UNAVAILABLE`. */
   readonly maxQueued?: number;
-  /** Maximum time of a request, including the queue. */
+  /** Maximum time of a request in milliseconds, including the time in the queue. */
   readonly timeoutMs?: number;
   /** True to accept nodes shared from other tailnets. */
   readonly allowShared?: boolean;

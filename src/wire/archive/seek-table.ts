@@ -25,7 +25,7 @@
 
 /** Uncompressed bytes of each frame. The last frame may be shorter. */
 export const FRAME_BYTES = 256 * 1024;
-/** Maximum compressed size of a frame, which limits allocations. */
+/** Maximum compressed size of a frame, in bytes. It limits allocations. */
 export const MAX_COMPRESSED_BYTES = 2 * FRAME_BYTES;
 /** Maximum number of frames, enough for the largest possible recording (1 TiB). */
 export const MAX_FRAMES = 4_194_304;

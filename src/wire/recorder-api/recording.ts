@@ -25,7 +25,7 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly state: State;
   /** Time at which the recorder received the header, in RFC 3339 (UTC, with milliseconds). */
   readonly startedAt: string;
-  /** Time of the last event. Absent if the recording has no readable event. */
+  /** Time of the last event, in seconds of the session. Absent if the recording has no readable event. */
   readonly durationSeconds?: number;
   /** Length of the cast, in bytes. */
   readonly bytes: number;

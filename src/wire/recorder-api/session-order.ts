@@ -24,7 +24,7 @@ export type OrderAction = (typeof ORDER_ACTIONS)[number];
  */
 export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 
-/** Interval at which the recorder repeats the order for a watching viewer. */
+/** Interval at which the recorder repeats the order for a watching viewer, in milliseconds. */
 export const WATCH_INTERVAL_MS = 3_000;
 
 /** A viewer of a moderated session, as the recorder identified it. */

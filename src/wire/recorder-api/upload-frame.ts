@@ -43,7 +43,7 @@ export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
 /**
- * Maximum size of output that is copied. The batch refers to longer output until `take`, because copying it
+ * Maximum size of output that is copied, in bytes. The batch refers to longer output until `take`, because copying it
  * would be slower.
  */
 const MAX_COPIED_BYTES = 1024;

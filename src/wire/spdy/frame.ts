@@ -77,7 +77,7 @@ export type SpdyFrame =
 export interface SpdyLimits {
   /** Maximum size of a control frame without its 8 header bytes. */
   readonly maxControlFrameBytes: number;
-  /** Maximum DATA payload. The format allows 2^24-1. */
+  /** Maximum size of a DATA payload, in bytes. The format allows 2^24-1 bytes. */
   readonly maxDataFrameBytes: number;
 }
 
@@ -113,7 +113,7 @@ export const SPDY_RESET = {
 /** GOAWAY status codes, draft §2.6.6. */
 export const SPDY_GOAWAY = { ok: 0, protocolError: 1, internalError: 2 } as const;
 
-/** Size of the header of every frame. */
+/** Size of the header of every frame, in bytes. */
 export const SPDY_HEADER_BYTES = 8;
 const VERSION = 3;
 const CONTROL_BIT = 0x8000_0000;
