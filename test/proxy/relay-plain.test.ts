@@ -61,7 +61,7 @@ async function askExpecting(
 }
 
 describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
-  it('hands on the head before the first byte of a silent watch', async () => {
+  it('forwards the response head before the first byte of a silent watch', async () => {
     let watch: UpstreamSocket | undefined;
     const rig = await rigWith((connection) => {
       watch = connection;
@@ -97,7 +97,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.proxy.inFlight).toBe(0);
   });
 
-  it('closes the upstream connection when the client leaves in mid-body', async () => {
+  it('closes the upstream connection when the client disconnects during the body', async () => {
     const rig = await rigWith(answering('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf'));
     const answer = await clientOf(name, rig).open({ path: '/api/v1/pods' });
     await once(answer.body, 'data');
@@ -111,7 +111,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     ['in chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'],
     ['inside a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nhalf'],
     ['before the last chunk ends', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n0\r\n'],
-  ])('makes the death of the API server in mid-body %s an error', async (_, head) => {
+  ])('treats a crash of the API server during the body as an error %s', async (_, head) => {
     for (const end of ['destroy', 'end'] as const) {
       const rig = await rigWith((connection) =>
         connection.socket.once('data', () => connection.socket.write(head, () => connection.socket[end]())),
@@ -131,7 +131,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.pool.size.total).toBe(0);
   });
 
-  it('sends every repeated header line and one line per group', async () => {
+  it('sends each repeated header in its own line, and one line per group', async () => {
     const rig = await rigWith(answering(EMPTY_OK), {
       identity: person([{ impersonate: { groups: ['a', 'b, with comma'] } }]),
     });
@@ -155,7 +155,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(valuesOf(answer.rawHeaders, 'warning')).toEqual(['299 - "a"', '299 - "b"']);
   });
 
-  it('forwards the target as it came', async () => {
+  it('forwards the target unchanged', async () => {
     const rig = await rigWith(answering(EMPTY_OK), { basePath: '/k8s/clusters/c-1' });
     const path = '/api/v1/namespaces/n/services/s/proxy/a%2Fb%2fc/d?x=%2F+%20&y=a+b;c&fieldSelector=a%3Db';
     await clientOf(name, rig).ask({ path });
@@ -195,7 +195,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.upstreams).toHaveLength(1);
   });
 
-  it('passes an expectation to the API server and its 100 back before the body', async () => {
+  it('forwards Expect to the API server, and its 100 before the body', async () => {
     const order: string[] = [];
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then(async (text) => {
@@ -213,7 +213,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(order).toEqual([name === 'h1' ? 'head alone' : order[0], 'body']);
   });
 
-  it('passes 103 on, and a 503 exactly once', async () => {
+  it('forwards 103, and a 503 exactly once', async () => {
     const rig = await rigWith(
       answering(
         'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 503 Service Unavailable\r\nRetry-After: ' +
@@ -231,7 +231,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     ['HEAD', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', 200],
     ['GET', 'HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n', 204],
     ['GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\nETag: "x"\r\n\r\n', 304],
-  ])('ends a %s answered by %j at its head', async (method, head, status) => {
+  ])('ends a %s after the head of its response %j', async (method, head, status) => {
     const rig = await rigWith(answering(head));
     const client = clientOf(name, rig);
     for (let round = 0; round < 2; round++) {
@@ -257,7 +257,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.upstreams[0]!.received()).toMatch(new RegExp(`X-4: ${long}`, 'i'));
   });
 
-  it('answers a GET while 150 watches are open', async () => {
+  it('serves a GET while 150 watches are open', async () => {
     const rig = await rigWith((connection) => {
       void connection
         .until(headEnd)
@@ -362,7 +362,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(answer.body.equals(Buffer.alloc(50_000_000, '0123456789'))).toBe(true);
   });
 
-  it('holds the API server back while a client does not read', async () => {
+  it('pauses the API server while a client does not read', async () => {
     const block = Buffer.alloc(64 * 1024, 'x');
     let sent = 0;
     const rig = await rigWith((connection) => {
@@ -394,7 +394,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     await rig.upstreams[0]!.closed;
   });
 
-  it('refuses with a Status that names the reason', async () => {
+  it('refuses with a Status that contains the reason', async () => {
     const rig = await rigWith(answering(EMPTY_OK));
     const answer = await clientOf(name, rig).ask({ path: '/api/v1/namespaces/n/pods/p%2Fexec' });
     expect(answer.status).toBe(400);
@@ -407,7 +407,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.upstreams).toHaveLength(0);
   });
 
-  it('answers 502 when the API server cannot be reached, and serves the next request', async () => {
+  it('returns 502 when the API server is unreachable, and serves the next request', async () => {
     const rig = await rigWith(answering(EMPTY_OK), { upstreamPort: 1 });
     const client = clientOf(name, rig);
     for (let round = 0; round < 2; round++) {
@@ -421,7 +421,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.proxy.inFlight).toBe(0);
   });
 
-  it('refuses impersonation of somebody else with a Status, and logs and counts it', async () => {
+  it('refuses impersonation of another user with a Status, and logs and counts it', async () => {
     const rig = await rigWith(answering(EMPTY_OK));
     const answer = await clientOf(name, rig).ask({ path: '/api', headers: ['Impersonate-User', 'root'] });
     expect(answer.status).toBe(403);
@@ -438,7 +438,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     );
   });
 
-  it('warns a noauth client without Authorization that gets a 401, and nobody else', async () => {
+  it('warns a noauth client that sends no Authorization and gets a 401, and no other client', async () => {
     const rig = await rigWith(answering('HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno'), {
       mode: 'noauth',
     });
@@ -455,7 +455,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(valuesOf((await clientOf(name, other).ask({ path: '/api' })).rawHeaders, 'warning')).toEqual([]);
   });
 
-  it('sends a refusal of its own account as 503 that may be retried, and counts it', async () => {
+  it("returns a retryable 503 if the API server refuses the gateway's own account, and counts it", async () => {
     const rig = await rigWith(answering('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'), {
       accountRefusals: {
         find: () => Promise.resolve(new TailcastError('UPSTREAM_REFUSED_ACCOUNT', 'users is forbidden')),
@@ -497,7 +497,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.access).toMatchObject([{ status: 403, responseBytes: body.length }]);
   });
 
-  it('gives the body to the event first and to the API server unchanged', async () => {
+  it('stores the event of a body first, and sends the body unchanged to the API server', async () => {
     const body = 'x'.repeat(5000);
     const events: string[] = [];
     const rig = await rigWith(
@@ -525,7 +525,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(events).toEqual(['POST 1024 true upstreams=0']);
   });
 
-  it('does not ask the API server when a required event could not be recorded', async () => {
+  it('sends no request to the API server if a required event could not be recorded', async () => {
     const rig = await rigWith(answering(EMPTY_OK), {
       identity: person([{ recorderAddrs: ['100.64.0.9:80'], enableEvents: true, enforceRecorder: true }]),
       recordApiRequest: () => Promise.reject(new TailcastError('RECORDING_REQUIRED')),
@@ -535,7 +535,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.upstreams).toHaveLength(0);
   });
 
-  it('refuses what is over the limit of requests in flight, with Retry-After', async () => {
+  it('refuses requests above the limit of concurrent requests, with Retry-After', async () => {
     const rig = await rigWith(answering('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'), {
       maxInFlight: 2,
     });

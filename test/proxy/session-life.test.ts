@@ -43,7 +43,7 @@ async function kernelTimerOf(port: number, peerPort: number | undefined): Promis
 }
 
 describe('a session', () => {
-  it('ends at its longest time, however busy, and says so', async () => {
+  it('ends after its maximum duration, even if it is busy, and reports the reason', async () => {
     const { rig, server } = await start({ maxDurationMs: 120 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
@@ -54,7 +54,7 @@ describe('a session', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
-  it('that was ended holds its connection no longer than its client does', async () => {
+  it('that was ended releases its connections when the client disconnects', async () => {
     const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).pause();
@@ -66,17 +66,14 @@ describe('a session', () => {
     await expect.poll(() => rig.clients.size).toBe(0);
   });
 
-  it.runIf(process.platform === 'linux')(
-    'has a connection that is looked after while it is silent',
-    async () => {
-      const { rig } = await start({});
-      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-      expect(await kernelTimerOf(rig.port, client.socket.localPort)).toBe('keepalive');
-    },
-  );
+  it.runIf(process.platform === 'linux')('has TCP keep-alive while it is silent', async () => {
+    const { rig } = await start({});
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    expect(await kernelTimerOf(rig.port, client.socket.localPort)).toBe('keepalive');
+  });
 
   it.each(['end', 'destroy'] as const)(
-    'is no success when the API server leaves before it said how the command ended (%s)',
+    'is no success when the API server disconnects before it has sent the exit status (%s)',
     async (leave) => {
       const { rig, server } = await start({});
       const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
@@ -140,7 +137,7 @@ describe('a session', () => {
     expect(recorder.uploads[0]!.ended).toBe(true);
   });
 
-  it.each([true, false])('ends when nothing happens in it (recorded: %s)', async (recorded) => {
+  it.each([true, false])('ends after a time without activity (recorded: %s)', async (recorded) => {
     const { rig } = await start({ idleMs: 100 }, recorded);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     await client.reader.untilClosed();
@@ -150,7 +147,7 @@ describe('a session', () => {
     });
   });
 
-  it('goes on while something happens in it, and pings are nothing', async () => {
+  it('continues while there is activity, and pings do not count as activity', async () => {
     const { rig, server } = await start({ idleMs: 1_000 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     await server;
@@ -167,7 +164,7 @@ describe('a session', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
-  it('is refused with 429 beyond the limit of its user, and its place is free after it', async () => {
+  it('is refused with 429 above the limit of its user, and releases its slot afterwards', async () => {
     const { rig } = await start({ counts: createSessionCounts({ perUser: 1, total: 5 }) });
     const first = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(first.status).toBe(101);
@@ -186,7 +183,7 @@ describe('a session', () => {
       .toBe(101);
   });
 
-  it('that is refused for another reason takes no place', async () => {
+  it('that is refused for another reason uses no slot', async () => {
     const counts = createSessionCounts({ perUser: 1, total: 5 });
     const { rig } = await start({
       counts,

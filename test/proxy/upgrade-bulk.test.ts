@@ -71,7 +71,7 @@ function withoutPings(bytes: Buffer): Buffer {
   return Buffer.concat(frames);
 }
 
-describe('bulk through a recorded session', () => {
+describe('large transfers through a recorded session', () => {
   it.each([
     [4 * 1024, 1460, 0],
     [4 * 1024, 16 * 1024, 1],
@@ -187,7 +187,7 @@ describe('bulk through a recorded session', () => {
     expect(recordedBytes(recorder).equals(output)).toBe(true);
   });
 
-  it('a recorder without acknowledgements blocks the session in bounded memory, and nothing is lost later', async () => {
+  it('a recorder without acknowledgements pauses the session, memory is limited, and nothing is lost', async () => {
     const limit = 256 * 1024;
     const total = 24 * MIB;
     const frame = serverMessage(1, new Uint8Array(32 * 1024).fill(0x61));
@@ -230,7 +230,7 @@ describe('bulk through a recorded session', () => {
     expect(recordedBytes(recorder).length).toBe(total);
   });
 
-  it('without a window nothing is shown before it is acknowledged, from the 101 on', async () => {
+  it('without a window, output is shown only after its acknowledgement, from the 101 on', async () => {
     const opened = Promise.withResolvers<Duplex>();
     const { rig, recorder } = await openRecorded(
       (request, socket) => {
@@ -272,7 +272,7 @@ describe('bulk through a recorded session', () => {
     expect(client.reader.bytes.includes('three')).toBe(false);
   });
 
-  it('a client that stops reading blocks the session, and nothing is lost when it goes on', async () => {
+  it('a client that stops reading pauses the session, and nothing is lost when it reads again', async () => {
     const total = 24 * MIB;
     const frame = serverMessage(1, new Uint8Array(32 * 1024).fill(0x62));
     let written = 0;

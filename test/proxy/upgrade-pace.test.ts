@@ -116,7 +116,7 @@ describe.each([
   ['WebSocket', WEBSOCKET],
   ['SPDY', SPDY],
 ])('a flood on a terminal over %s', (_, protocol) => {
-  it('waits for the answers of its client, which the API server never hears', async () => {
+  it('waits for ping responses of its client, which are not forwarded to the API server', async () => {
     const { rig, shown } = await flooding(protocol);
     const { socket, reader } = await askUpgrade(rig.port, protocol.request);
     const read = protocol.reader();
@@ -148,7 +148,7 @@ describe.each([
     });
   });
 
-  it('does not wait for a client that answers nothing', async () => {
+  it('does not wait for a client that does not respond to pings', async () => {
     const { rig } = await flooding(protocol);
     const { socket, reader } = await askUpgrade(rig.port, protocol.request);
     socket.write(protocol.hello);

@@ -33,7 +33,7 @@ function headerLine(cluster: string | undefined): string {
   return castHeaderLine(facts, { columns: 80, rows: 24 });
 }
 
-it('a header names the cluster, and has no other key than before without one', () => {
+it('a header names the cluster, and without a cluster has no additional key', () => {
   const [alone, named] = [headerLine(undefined), headerLine('prod')];
   expect(named).toBe(alone.replace(/}\n$/, ',"tailcastCluster":"prod"}\n'));
   expect(parseHead(alone)).not.toHaveProperty('cluster');

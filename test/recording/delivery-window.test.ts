@@ -114,8 +114,8 @@ function watch(wait: void | Promise<void>): { done: boolean } {
 
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-describe('a flood', () => {
-  it('is shown when the recorder has it, and nothing of it is written to the journal', async () => {
+describe('a large output', () => {
+  it('is shown when the recorder has acknowledged it, and nothing of it is written to the journal', async () => {
     const { upload, recorder } = createRig();
     expect(upload.write(line(100))).toBeUndefined();
     const first = watch(upload.write(line(256 * KIB)));
@@ -135,7 +135,7 @@ describe('a flood', () => {
     expect(await left()).toEqual({ from: 0, to: 100 });
   });
 
-  it('takes what is small along while it is delayed', async () => {
+  it('delays a small output that follows it', async () => {
     const { upload, recorder } = createRig();
     void upload.write(line(64 * KIB));
     const small = watch(upload.write(line(10)));
@@ -148,13 +148,13 @@ describe('a flood', () => {
     expect(await left()).toEqual({ from: 64 * KIB + 10, to: 64 * KIB + 20 });
   });
 
-  it('goes to the journal when the recorder does not acknowledge it in a moment', async () => {
+  it('goes to the journal if the recorder does not acknowledge it within a short time', async () => {
     const { upload } = createRig();
     await upload.write(line(64 * KIB));
     expect(await left()).toEqual({ from: 0, to: 64 * KIB });
   });
 
-  it('goes on without the journal as long as the recorder keeps up', () => {
+  it('does not go to the journal while the recorder keeps up', () => {
     vi.useFakeTimers();
     const { upload, recorder, burstBudget } = createRig();
     void upload.write(line(64 * KIB));
@@ -174,7 +174,7 @@ describe('a flood', () => {
     expect(burstBudget.bytes).toBe(0);
   });
 
-  it('goes to the journal when the recorder acknowledges it, but far too slowly', async () => {
+  it('goes to the journal if the recorder acknowledges it far too slowly', async () => {
     vi.useFakeTimers();
     const { upload, recorder } = createRig();
     const waits = [64, 64, 64, 64].map((kib) => watch(upload.write(line(kib * KIB))));
@@ -188,7 +188,7 @@ describe('a flood', () => {
     expect(await left()).toMatchObject({ to: 256 * KIB });
   });
 
-  it('has its own time, whenever the one before it was over', () => {
+  it('has its own time limit, independent of the previous one', () => {
     vi.useFakeTimers();
     const { upload, recorder } = createRig();
     void upload.write(line(64 * KIB));
@@ -201,7 +201,7 @@ describe('a flood', () => {
     expect(upload.acceptsMore).toBe(false);
   });
 
-  it('is waited for again when the recorder was in time between two that were late', () => {
+  it('waits for the recorder again if the recorder was in time between two late acknowledgements', () => {
     vi.useFakeTimers();
     const { upload, recorder } = createRig();
     for (const floods of [1, 2, 3]) {
@@ -215,7 +215,7 @@ describe('a flood', () => {
     expect(upload.acceptsMore).toBe(true);
   });
 
-  it('goes to the journal at once where other sessions have taken the room', async () => {
+  it('goes to the journal immediately if other sessions use all memory', async () => {
     const burstBudget = new BurstBudget();
     burstBudget.bytes = 32 * MIB - 64 * KIB + 1;
     const { upload } = createRig({ burstBudget });
@@ -226,7 +226,7 @@ describe('a flood', () => {
     upload.abort();
   });
 
-  it('goes there at once while the recorder was too slow twice', async () => {
+  it('goes to the journal immediately after the recorder was too slow twice', async () => {
     const { upload, recorder } = createRig();
     await upload.write(line(64 * KIB));
     await upload.write(line(64 * KIB));
@@ -235,7 +235,7 @@ describe('a flood', () => {
     recorder.acknowledge(192 * KIB);
   });
 
-  it('goes to the journal from where it is not acknowledged', async () => {
+  it('goes to the journal from the first unacknowledged byte on', async () => {
     const { upload, recorder } = createRig();
     void upload.write(line(100));
     const wait = upload.write(line(256 * KIB));
@@ -244,7 +244,7 @@ describe('a flood', () => {
     expect(await left()).toEqual({ from: 100 * KIB, to: 100 + 256 * KIB });
   });
 
-  it('goes to the journal when the recorder is lost, before anybody looks for another', async () => {
+  it('goes to the journal if the recorder is lost, before the gateway looks for another recorder', async () => {
     let found = 0;
     const { upload, recorder } = createRig({
       async move() {
@@ -260,7 +260,7 @@ describe('a flood', () => {
     expect(found).toBe(128 * KIB);
   });
 
-  it('waits for the recorder alone where the journal does not take it', async () => {
+  it('waits only for the recorder if the journal rejects it', async () => {
     const { upload, recorder, disk } = createRig();
     disk.isFull = true;
     const wait = watch(upload.write(line(128 * KIB)));
@@ -271,7 +271,7 @@ describe('a flood', () => {
     expect(wait.done).toBe(true);
   });
 
-  it('gathers nothing beside sessions that have gathered all there may be', () => {
+  it('is not collected while other sessions use the complete memory for collected output', () => {
     const burstBudget = new BurstBudget();
     const { upload } = createRig({ burstBudget });
     void upload.write(line(64 * KIB));
@@ -283,7 +283,7 @@ describe('a flood', () => {
     upload.abort();
   });
 
-  it('gathers no more than it may, however many sessions there are', () => {
+  it('is collected up to the limit of all sessions together', () => {
     const burstBudget = new BurstBudget();
     const rigs = Array.from({ length: 9 }, () => createRig({ burstBudget }));
     const gathered = rigs.map(({ upload }) => {
@@ -300,7 +300,7 @@ describe('a flood', () => {
     expect(burstBudget.bytes).toBe(0);
   });
 
-  it('gathers no more than the window', () => {
+  it('is collected up to the window', () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 128 * KIB });
     void upload.write(line(64 * KIB));
     expect(upload.acceptsMore).toBe(true);
@@ -309,7 +309,7 @@ describe('a flood', () => {
     recorder.acknowledge(128 * KIB);
   });
 
-  it('waits for the recorder alone without a window, and takes more meanwhile', async () => {
+  it('waits only for the recorder without a window, and accepts more output meanwhile', async () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 0 });
     const waits = [100, 64 * KIB, 64 * KIB].map((bytes) => watch(upload.write(line(bytes))));
     expect(upload.acceptsMore).toBe(true);
@@ -323,7 +323,7 @@ describe('a flood', () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  it('leaves no time limit and no bytes behind when the upload is broken off, or confirmed', async () => {
+  it('leaves no timer and no counted bytes after the upload is aborted or confirmed', async () => {
     const { upload, burstBudget } = createRig();
     void upload.write(line(128 * KIB));
     upload.abort();
@@ -338,7 +338,7 @@ describe('a flood', () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  it('is never shown before it is in the journal or at the recorder, whatever comes in whatever order', async () => {
+  it('is never shown before it is in the journal or at the recorder, in any order of events', async () => {
     const step = fc.oneof(
       {
         weight: 4,

@@ -10,18 +10,18 @@ const tailnet = {
 };
 const tagsOf = { [GOOD]: ['tag:rec'], [OTHER]: ['tag:rec'] };
 
-describe('the recorders that grants mean', () => {
-  it('are addresses whose nodes carry the tag of the grant, in order', async () => {
+describe('the recorders that grants name', () => {
+  it('are addresses whose nodes have the tag of the grant, in order', async () => {
     const named = { recorders: [OTHER, PLAIN, GOOD], recorderTags: [], tagsOf };
     expect(await findRecorders(named, tailnet, never)).toEqual([PLAIN, GOOD]);
   });
 
-  it('are nodes with a tag as well, each once', async () => {
+  it('include nodes with a tag, each once', async () => {
     const named = { recorders: [TAGGED, OTHER], recorderTags: ['tag:rec'], tagsOf };
     expect(await findRecorders(named, tailnet, never)).toEqual([TAGGED]);
   });
 
-  it('are none that could be dialled when no address is of such a node, which is said', async () => {
+  it('are none if no address belongs to a node with the tag, and this is logged', async () => {
     const named = { recorders: [OTHER], recorderTags: [], tagsOf };
     await expect(findRecorders(named, tailnet, never)).rejects.toMatchObject({
       code: 'RECORDER_UNAVAILABLE',
@@ -29,7 +29,7 @@ describe('the recorders that grants mean', () => {
     });
   });
 
-  it('are checked again for their tags, also those that were found by tag', async () => {
+  it('are checked again for their tags, including recorders that were found by tag', async () => {
     const named = withFound({ recorders: [GOOD], recorderTags: ['tag:rec'], tagsOf }, [GOOD, TAGGED]);
     const later = (tagged: string) => ({
       resolveRecorderTags: async () => [],
@@ -39,7 +39,7 @@ describe('the recorders that grants mean', () => {
     expect(await findRecorders(named, later(GOOD), never)).toEqual([GOOD]);
   });
 
-  it('are not dialled when the tailnet does not answer', async () => {
+  it('are not dialled if the tailnet does not respond', async () => {
     const carriesTag = (): Promise<boolean> => Promise.reject(new Error('no answer'));
     const named = { recorders: [GOOD], recorderTags: [], tagsOf };
     await expect(findRecorders(named, { ...tailnet, carriesTag }, never)).rejects.toThrow('no answer');

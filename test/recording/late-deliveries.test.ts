@@ -52,7 +52,7 @@ const SESSION = '{"kind":"session"}\n';
 const END = '{"kind":"end"}\n';
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-describe('an upload whose recorder is lost for good', () => {
+describe('an upload whose recorder is lost permanently', () => {
   function createClient(
     options: Parameters<typeof createRecorderClient>[0]['lateLimits'] = {},
   ): RecorderClient {
@@ -100,7 +100,7 @@ describe('an upload whose recorder is lost for good', () => {
     return { upload, port: first.port, body };
   }
 
-  it('is delivered where the acknowledgements ended, with its beginning and its last lines', async () => {
+  it('is delivered from the last acknowledgement on, with its first and its last lines', async () => {
     const client = createClient();
     const { events, reported, until } = listener();
     const acknowledged = framed(HEADER + SESSION).length;
@@ -126,7 +126,7 @@ describe('an upload whose recorder is lost for good', () => {
     expect(client.late.sessions).toBe(0);
   });
 
-  it('is delivered by itself when the session was over already', async () => {
+  it('is delivered automatically if the session has already ended', async () => {
     const client = createClient();
     const { events, reported, until } = listener();
     const { first, upload } = await openUpload(client, events);
@@ -142,7 +142,7 @@ describe('an upload whose recorder is lost for good', () => {
     expect(reported).toHaveLength(2);
   });
 
-  it('is delivered for the last word alone when every byte was acknowledged', async () => {
+  it('is delivered to get only the confirmation if every byte was acknowledged', async () => {
     const client = createClient();
     const { events, reported, until } = listener();
     const { first, upload } = await openUpload(client, events);
@@ -162,7 +162,7 @@ describe('an upload whose recorder is lost for good', () => {
     expect(reported[0]).toEqual(['left', 0]);
   });
 
-  it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
+  it('is not delivered if its recorder cannot continue a session, and this is reported', async () => {
     const client = createClient();
     const { events, reported } = listener();
     const { first, upload } = await openUpload(client, events, { upgradeOffered: false });
@@ -178,7 +178,7 @@ describe('an upload whose recorder is lost for good', () => {
     await expect(upload.end()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
   });
 
-  it('is dropped when the process ends, and so is one that comes after that', async () => {
+  it('is dropped when the process exits, and so is a later one', async () => {
     const client = createClient({ retryMs: 60_000, maxRetryMs: 60_000 });
     const { events, reported } = listener();
     const { upload, body } = await lostUpload(client, HEADER.length, events);
@@ -193,7 +193,7 @@ describe('an upload whose recorder is lost for good', () => {
     expect(client.late.sessions).toBe(0);
   });
 
-  it('is tried at once when there is a hurry', async () => {
+  it('is tried immediately when a drain is in progress', async () => {
     const client = createClient({ retryMs: 600_000, maxRetryMs: 600_000, hurriedRetryMs: 10 });
     const { events, until } = listener();
     const { upload, port } = await lostUpload(client, 0, events);
@@ -315,7 +315,7 @@ describe('late deliveries', () => {
     late.close();
   });
 
-  it('ask nobody to take the others of a line while nobody takes the first, and other lines all the same', async () => {
+  it('do not try more uploads to the same recorders while the first fails, but try uploads to others', async () => {
     const asked: string[] = [];
     const { late, goOn, untilPaused } = setUp(async ({ sessionId }) => {
       asked.push(sessionId);
@@ -331,7 +331,7 @@ describe('late deliveries', () => {
     late.close();
   });
 
-  it('find their recorders again before each attempt', async () => {
+  it('resolve the tags of their recorders again before each attempt', async () => {
     const asked: (readonly string[])[] = [];
     const { late, goOn, untilPaused } = setUp(async (_intent, recorders) => {
       asked.push(recorders);
@@ -356,7 +356,7 @@ describe('late deliveries', () => {
     expect(asked).toEqual([['192.0.2.2:80']]);
   });
 
-  it('go on from what is acknowledged, each time as a further part', async () => {
+  it('continue after the last acknowledgement, each time as a further part', async () => {
     const offsets: unknown[] = [];
     const { late, goOn, untilPaused } = setUp(async ({ offset, part }) => {
       offsets.push([offset, part]);
@@ -379,7 +379,7 @@ describe('late deliveries', () => {
     expect(reported.map(([event]) => event)).toEqual(['left', 'delivered']);
   });
 
-  it('are not over when a recorder confirms without having acknowledged everything', async () => {
+  it('are not complete if a recorder confirms without having acknowledged everything', async () => {
     const { late, goOn, untilPaused } = setUp(async () =>
       connectionTo((events) => {
         events.acknowledged(149);
@@ -395,7 +395,7 @@ describe('late deliveries', () => {
     expect(reported.at(-1)).toEqual(['dropped', { bytes: 1, ofBytes: 100, reason: 'the gateway has ended' }]);
   });
 
-  it('hold no more bytes and sessions than they may, beginnings included', async () => {
+  it('have a limited number of bytes and sessions, including the starts of the sessions', async () => {
     const nobody: LateDeps['open'] = async () => {
       throw new Error('nobody there');
     };
@@ -417,7 +417,7 @@ describe('late deliveries', () => {
     expect(none.late.take(end(events, { bytes: 1 }))).toBe(false);
   });
 
-  it('are dropped when they are too old, and only those', async () => {
+  it('are dropped when they are too old, and no others are', async () => {
     const { late, clock, goOn, untilPaused } = setUp(
       async () => {
         throw new Error('nobody there');
@@ -442,7 +442,7 @@ describe('late deliveries', () => {
     late.close();
   });
 
-  it('serve a line that was empty for a while', async () => {
+  it('deliver uploads that arrive after all earlier ones were delivered', async () => {
     const { late, goOn } = setUp(async () =>
       connectionTo((events) => {
         events.acknowledged(150);
@@ -458,7 +458,7 @@ describe('late deliveries', () => {
     }
   });
 
-  it('are dropped when recorders accept them and fail without any progress, again and again', async () => {
+  it('are dropped if recorders accept them repeatedly and fail without any progress', async () => {
     let opened = 0;
     const { late, goOn, untilPaused } = setUp(
       async () => {
@@ -483,7 +483,7 @@ describe('late deliveries', () => {
     expect(opened).toBe(5);
   });
 
-  it('take a recorder that makes no progress for one that failed', async () => {
+  it('treat a recorder without progress as failed', async () => {
     const { late, goOn, untilPaused } = setUp(async () => connectionTo(() => undefined), { stallMs: 20 });
     const { events } = listener();
     late.take(end(events));

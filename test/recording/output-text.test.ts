@@ -18,7 +18,7 @@ const oneByOne = (bytes: Uint8Array): Uint8Array[] => Array.from(bytes, (byte) =
 
 describe('the text of an output stream', () => {
   it.each(['\u0080', '\u07ff', '\u0800', '\ud7ff', '\uffff', '\u{10000}', '\u{10ffff}'])(
-    'puts together a character that was cut anywhere: %j',
+    'joins the parts of a character that was split at any position: %j',
     (character) => {
       expect(linesOf(oneByOne(Buffer.from(`${character}b`)))).toEqual([character, 'b']);
       expect(linesOf(oneByOne(Buffer.from(`a${character}`)))).toEqual(['a', character]);
@@ -26,17 +26,17 @@ describe('the text of an output stream', () => {
   );
 
   it.each([0x80, 0xbf, 0xc0, 0xc1, 0xf5, 0xff])(
-    'waits for nothing after a byte that begins nothing: %i',
+    'does not wait for more bytes after an invalid first byte: %i',
     (byte) => {
       expect(linesOf([Uint8Array.of(byte), Buffer.from('x')])).toEqual([`raw ${byte.toString(16)}`, 'x']);
     },
   );
 
-  it('shows what is left of a character when the stream is over', () => {
+  it('shows the rest of a character when the stream has ended', () => {
     expect(linesOf([Buffer.from('aé').subarray(0, 2)])).toEqual(['a', 'raw c3']);
   });
 
-  it('keeps back nothing of bytes that nobody reads as text, and all that looks like a character of others', () => {
+  it('keeps back nothing of binary output, and a possibly incomplete character of text', () => {
     const lines: string[] = [];
     const asked: string[] = [];
     const output = new OutputText(100);
@@ -57,7 +57,7 @@ describe('the text of an output stream', () => {
     expect(asked).toEqual(['ff', 'c3a9ff']);
   });
 
-  it('copies nothing of much output for the end of a character before it', () => {
+  it('does not copy large output to complete a character before it', () => {
     const much = Buffer.alloc(4096, 'x');
     const lines: Uint8Array[] = [];
     const output = new OutputText(8192);
@@ -76,14 +76,17 @@ describe('the text of an output stream', () => {
     ['e282', '', ['raw e282', 'x']],
     ['c3', 'a980', ['é', 'raw 80']],
     ['', 'c3a9', ['é']],
-  ])('ends a character before much output as before little: %s then %s', (before, then, expected) => {
-    const rest = Buffer.concat([Buffer.from(then, 'hex'), Buffer.alloc(4096, 'x')]);
-    const lines = linesOf([Buffer.from(before, 'hex'), rest], 8192);
-    const short = lines.map((line) => line.replace(/x{4094,}/, 'x').replace(/(78){4094,}/, ''));
-    expect(short).toEqual(before === '' ? ['éx'] : expected);
-  });
+  ])(
+    'completes a character before large output as before small output: %s then %s',
+    (before, then, expected) => {
+      const rest = Buffer.concat([Buffer.from(then, 'hex'), Buffer.alloc(4096, 'x')]);
+      const lines = linesOf([Buffer.from(before, 'hex'), rest], 8192);
+      const short = lines.map((line) => line.replace(/x{4094,}/, 'x').replace(/(78){4094,}/, ''));
+      expect(short).toEqual(before === '' ? ['éx'] : expected);
+    },
+  );
 
-  it('cuts what is too long between characters', () => {
+  it('splits long output between characters', () => {
     expect(linesOf([Buffer.from('abcé')], 4)).toEqual(['abc', 'é']);
     expect(linesOf([Buffer.from('abcdefg')], 4)).toEqual(['abcd', 'efg']);
     expect(linesOf([Buffer.from('😀😀')], 5)).toEqual(['😀', '😀']);

@@ -15,7 +15,7 @@ function rule(fields: Partial<RecordingRule>): RecordingRule {
 }
 
 describe('decideRecording', () => {
-  it('records with two addresses and fails closed when a rule enforces', () => {
+  it('records with two addresses and fails closed if a rule enforces recording', () => {
     expect(decideRecording([rule({ recorderAddresses: [A1, A2], enforceRecorder: true })])).toEqual({
       mode: 'failClosed',
       recorders: [A1, A2],
@@ -24,14 +24,14 @@ describe('decideRecording', () => {
     });
   });
 
-  it('records with two addresses and fails open when no rule enforces', () => {
+  it('records with two addresses and fails open if no rule enforces recording', () => {
     expect(decideRecording([rule({ recorderAddresses: [A1, A2] })])).toMatchObject({
       mode: 'failOpen',
       recorders: [A1, A2],
     });
   });
 
-  it('joins addresses in rule order and lets an enforce-only rule enforce for all', () => {
+  it('joins addresses in the order of the rules, and lets a rule that only enforces apply to all', () => {
     const rules = [
       rule({ recorderAddresses: [A2] }),
       rule({ recorderAddresses: [A1] }),
@@ -40,22 +40,22 @@ describe('decideRecording', () => {
     expect(decideRecording(rules)).toMatchObject({ mode: 'failClosed', recorders: [A2, A1] });
   });
 
-  it('is off without rules', () => {
+  it('does not record without rules', () => {
     expect(decideRecording([])).toEqual({ mode: 'off' });
   });
 
-  it('is off when rules speak of other things', () => {
+  it('does not record if the rules are about other things', () => {
     expect(decideRecording([rule({})])).toEqual({ mode: 'off' });
   });
 
-  it('stays closed when recording is enforced but nobody can record', () => {
+  it('stays closed if recording is enforced but no recorder is named', () => {
     expect(decideRecording([rule({ enforceRecorder: true })])).toMatchObject({
       mode: 'failClosed',
       recorders: [],
     });
   });
 
-  it('keeps tags only of rules without addresses', () => {
+  it('keeps only the tags of rules without addresses', () => {
     const rules = [
       rule({ recorderTags: ['tag:a'], recorderAddresses: [A1] }),
       rule({ recorderTags: ['tag:b'] }),
@@ -67,7 +67,7 @@ describe('decideRecording', () => {
     });
   });
 
-  it('names the tags that the node of an address must carry one of, unless a rule asks for the address alone', () => {
+  it('returns the tags of which the node of an address must have one, unless a rule names only the address', () => {
     const rules = [
       rule({ recorderTags: ['tag:a'], recorderAddresses: [A1, A2] }),
       rule({ recorderTags: ['tag:b'], recorderAddresses: [A1] }),
@@ -77,12 +77,12 @@ describe('decideRecording', () => {
     expect(decideRecording([rule({ recorderAddresses: [A1] })])).not.toHaveProperty('tagsOf');
   });
 
-  it('enables events when any rule does, and names an address once', () => {
+  it('enables events if any rule does, and returns each address once', () => {
     const rules = [rule({ recorderAddresses: [A1] }), rule({ recorderAddresses: [A1], enableEvents: true })];
     expect(decideRecording(rules)).toMatchObject({ recorders: [A1], events: true });
   });
 
-  it('is off when only events are wanted and no recorder is named', () => {
+  it('does not record if a rule only enables events and names no recorder', () => {
     expect(decideRecording([rule({ enableEvents: true })])).toEqual({ mode: 'off' });
   });
 });

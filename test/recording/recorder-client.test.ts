@@ -44,7 +44,7 @@ const MEBIBYTE = randomBytes(512 * 1024).toString('hex');
 const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
 
 describe('recorder client', () => {
-  it('uploads a mebibyte to a recorder that only speaks v1', async () => {
+  it('uploads a mebibyte to a recorder that supports only v1', async () => {
     const double = await recorder({ v2: false });
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
     expect([upload.protocol, upload.createBatch().annotations]).toEqual(['v1', false]);
@@ -94,7 +94,7 @@ describe('recorder client', () => {
     expect(() => upload.write('more\n')).toThrow(/recorder was lost/);
   });
 
-  it('keeps a silent session for longer than the window if the recorder sends only signs of life', async () => {
+  it('keeps a silent session longer than the window if the recorder sends empty acknowledgements', async () => {
     const double = await recorder({ acks: 'alive' });
     const upload = await client({ ackWindowMs: 1_000 }).open(
       { recorders: [double.address], sessionId: 's1' },
@@ -107,7 +107,7 @@ describe('recorder client', () => {
     upload.abort();
   });
 
-  it('makes the writer wait when too much is not acknowledged, and goes on when it is', async () => {
+  it('makes the writer wait while too many bytes are unacknowledged', async () => {
     const double = await recorder({ acks: 'alive', upgradeOffered: false });
     const upload = await client({ maxPendingBytes: 1000 }).open(
       { recorders: [double.address], sessionId: 's1' },
@@ -129,7 +129,7 @@ describe('recorder client', () => {
     upload.abort();
   });
 
-  it('without a window makes every writer wait for its own, and says so', async () => {
+  it('without a window makes each writer wait for its own acknowledgement, and tells the recorder', async () => {
     const double = await recorder({ acks: 'alive' });
     const upload = await client({ maxPendingBytes: 0 }).open(
       { recorders: [double.address], sessionId: 's1' },
@@ -168,14 +168,14 @@ describe('recorder client', () => {
     upload.abort();
   });
 
-  it('with a window does not say that somebody waits', async () => {
+  it('with a window does not tell the recorder that somebody waits', async () => {
     const double = await recorder();
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
     await upload.end();
     expect(double.uploads[0]!.headers).not.toHaveProperty('tailcast-waits');
   });
 
-  it('loses a recorder that is alive but makes no progress with a full queue', async () => {
+  it('loses a recorder that sends empty acknowledgements but makes no progress with a full queue', async () => {
     const double = await recorder({ acks: 'alive', upgradeOffered: false });
     const upload = await client({ maxPendingBytes: 10, stallWindowMs: 80 }).open(
       { recorders: [double.address], sessionId: 's1' },
@@ -186,7 +186,7 @@ describe('recorder client', () => {
     expect((await upload.lost).message).toContain('nothing was acknowledged for 80 ms');
   });
 
-  it('takes an error frame, and an early end without one, as a loss', async () => {
+  it('treats an error frame, and an early end without one, as a loss', async () => {
     for (const [act, words] of [
       ['fail', 'no space left on device'],
       ['endEarly', 'ended the upload before the session'],
@@ -203,7 +203,7 @@ describe('recorder client', () => {
     }
   });
 
-  it('takes a v1 recorder that cuts the connection as lost', async () => {
+  it('treats a v1 recorder that closes the connection as lost', async () => {
     const double = await recorder({ v2: false });
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
     void upload.write('line\n');
@@ -222,8 +222,8 @@ describe('recorder client', () => {
   });
 });
 
-describe('choosing a recorder', () => {
-  it('tries in order: a closed port, one that answers 500, a good one', async () => {
+describe('selecting a recorder', () => {
+  it('tries in order: a closed port, a recorder that responds with 500, a good one', async () => {
     const closed = await recorder();
     await closed.close();
     closers.pop();
@@ -238,7 +238,7 @@ describe('choosing a recorder', () => {
     upload.abort();
   });
 
-  it('says of every recorder why it did not accept', async () => {
+  it('reports for every recorder why it did not accept', async () => {
     const refusing = await recorder({ upgrade: 507 });
     const h1 = await recorder({ v2: false, uploadStatus: 403 });
     const opened = client().open({ recorders: [refusing.address, h1.address], sessionId: 's1' }, never);
@@ -246,14 +246,14 @@ describe('choosing a recorder', () => {
     await expect(opened).rejects.toThrow(new RegExp(`${refusing.address}: .*507; ${h1.address}: .*403`));
   });
 
-  it('names the missing recorder when the list is empty', async () => {
+  it('reports a missing recorder if the list is empty', async () => {
     await expect(client().open({ recorders: [], sessionId: 's1' }, never)).rejects.toMatchObject({
       code: 'RECORDER_UNAVAILABLE',
       detail: 'no recorder is named',
     });
   });
 
-  it('gives up a recorder that accepts connections and says nothing, within its limits', async () => {
+  it('gives up on a recorder that accepts connections and sends nothing, within its time limits', async () => {
     const silent = await recorder({ silent: true });
     const good = await recorder();
     const upload = await client({ probeTimeoutMs: 80 }).open(
@@ -265,7 +265,7 @@ describe('choosing a recorder', () => {
     upload.abort();
   });
 
-  it('remembers a dead recorder: the next session tries it last', async () => {
+  it('tries a recorder that has failed last in the next session', async () => {
     const good = await recorder();
     const dialled: string[] = [];
     const dead = '192.0.2.1:80';
@@ -280,7 +280,7 @@ describe('choosing a recorder', () => {
     expect(dialled).toEqual([dead, good.address, good.address, good.address]);
   });
 
-  it('still tries a dead recorder when there is no other, and forgives it when it answers', async () => {
+  it('still tries a failed recorder if there is no other, and trusts it again after a response', async () => {
     const double = await recorder({ upgrade: 503 });
     const recorders = client();
     const request = { recorders: [double.address], sessionId: 's1' };
@@ -291,7 +291,7 @@ describe('choosing a recorder', () => {
     upload.abort();
   });
 
-  it('tries the addresses of one node side by side, so that a dead one costs no whole timeout', async () => {
+  it('tries the addresses of one node concurrently, so that a dead address does not cost a full timeout', async () => {
     const good = await recorder();
     const dead = '192.0.2.1:80';
     const dial: DialRecorder = (address, signal) =>
@@ -306,7 +306,7 @@ describe('choosing a recorder', () => {
     upload.abort();
   });
 
-  it('spends no more than its whole budget on dead recorders', async () => {
+  it('spends at most its total time on dead recorders', async () => {
     const recorders = Array.from({ length: 10 }, (_, index) => `192.0.2.${index}:80`);
     const started = performance.now();
     const opened = client({ openTimeoutMs: 150, dialTimeoutMs: 6_000 }, { dial: dialBlackHole }).open(
@@ -317,7 +317,7 @@ describe('choosing a recorder', () => {
     expect(performance.now() - started).toBeLessThan(30_000);
   });
 
-  it('stops at once when the client leaves', async () => {
+  it('stops immediately when the client disconnects', async () => {
     const gone = new AbortController();
     const opened = client({}, { dial: dialBlackHole }).open(
       { recorders: ['192.0.2.1:80'], sessionId: 's1' },
@@ -328,8 +328,8 @@ describe('choosing a recorder', () => {
   });
 });
 
-describe('a recorder lost in mid-session', () => {
-  it('is replaced by another one, which gets every byte that was not acknowledged, and none twice', async () => {
+describe('a recorder that is lost during a session', () => {
+  it('is replaced by another one, which gets every unacknowledged byte exactly once', async () => {
     const first = await recorder({ acks: 'alive' });
     const second = await recorder();
     const moves: string[] = [];
@@ -358,7 +358,7 @@ describe('a recorder lost in mid-session', () => {
     expect(upload.pendingBytes).toBe(0);
   });
 
-  it('does not hold a writer for ever when those who take over are alive and make no progress', async () => {
+  it('does not delay a writer forever if the recorders that take over make no progress', async () => {
     const first = await recorder({ acks: 'alive' });
     const second = await recorder({ acks: 'alive' });
     const upload = await client({ maxPendingBytes: 0, stallWindowMs: 60, maxFruitlessMoves: 2 }).open(
@@ -373,7 +373,7 @@ describe('a recorder lost in mid-session', () => {
     expect((await upload.lost).message).toContain('nothing was acknowledged for 60 ms');
   });
 
-  it('is used again when it comes back', async () => {
+  it('is used again when it is available again', async () => {
     const first = await recorder({ acks: 'alive' });
     const upload = await client({ moveRetryMs: 20 }).open(
       { recorders: [first.address], sessionId: 's1' },
@@ -388,7 +388,7 @@ describe('a recorder lost in mid-session', () => {
     expect(back.uploads[0]!.body).toEqual(framed('one\n'));
   });
 
-  it('is lost for good when nobody takes over in time', async () => {
+  it('is lost permanently if no recorder takes over in time', async () => {
     const first = await recorder({ acks: 'alive' });
     const foreign = await recorder({ upgradeOffered: false });
     const upload = await client({ moveTimeoutMs: 100, moveRetryMs: 10 }).open(
@@ -403,7 +403,7 @@ describe('a recorder lost in mid-session', () => {
     expect(foreign.uploads).toHaveLength(0);
   });
 
-  it('is told of once, and so is each that does not take over, however often they are asked', async () => {
+  it('is reported once, and so is each recorder that does not take over', async () => {
     const first = await recorder({ acks: 'alive' });
     const closed = await recorder();
     await closed.close();
@@ -431,7 +431,7 @@ describe('a recorder lost in mid-session', () => {
     ]);
   });
 
-  it('is not replaced when it does not continue sessions', async () => {
+  it('is not replaced if it does not support continued sessions', async () => {
     const first = await recorder({ upgradeOffered: false });
     const second = await recorder();
     const upload = await client().open(
@@ -447,7 +447,7 @@ describe('a recorder lost in mid-session', () => {
     expect(second.uploads).toHaveLength(0);
   });
 
-  it('is given up when every connection breaks without one acknowledged byte', async () => {
+  it('is given up if every connection breaks without one acknowledged byte', async () => {
     const first = await recorder({ acks: 'alive' });
     const upload = await client({ maxFruitlessMoves: 2, moveRetryMs: 5 }).open(
       { recorders: [first.address], sessionId: 's1' },

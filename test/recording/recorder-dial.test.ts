@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { dialNode } from '../../src/recording/recorder-dial.ts';
 
 describe('dialling the addresses of a node', () => {
-  it('says what every one of them said when none answers', async () => {
+  it('reports the error of each address if all fail', async () => {
     const refused = dialNode(
       ['a:1', 'b:2'],
       (address) => Promise.reject(new Error(`${address} refused`)),
@@ -13,7 +13,7 @@ describe('dialling the addresses of a node', () => {
     await expect(refused).rejects.toThrow('a:1 refused; b:2 refused');
   });
 
-  it('gives the reason of its signal, before and meanwhile', async () => {
+  it('fails with the reason of its signal, before and during the attempt', async () => {
     const abort = new AbortController();
     const dialled = dialNode(['a:1'], () => new Promise(() => undefined), 5000, abort.signal);
     abort.abort(new Error('the session is over'));
@@ -23,7 +23,7 @@ describe('dialling the addresses of a node', () => {
     );
   });
 
-  it('leaves no socket open that comes after the signal', async () => {
+  it('closes a socket that opens after the signal', async () => {
     const abort = new AbortController();
     const socket = new PassThrough();
     const given = Promise.withResolvers<PassThrough>();
@@ -35,7 +35,7 @@ describe('dialling the addresses of a node', () => {
     expect(socket.destroyed).toBe(true);
   });
 
-  it('leaves no socket open of an address that answers together with another', async () => {
+  it('closes the second socket if two addresses respond at once', async () => {
     const go = Promise.withResolvers<void>();
     const both = Promise.withResolvers<void>();
     const sockets: PassThrough[] = [];
@@ -61,7 +61,7 @@ describe('dialling the addresses of a node', () => {
     expect(socket.destroyed).toBe(false);
   });
 
-  it('has a socket that may break before anybody uses it', async () => {
+  it('returns a socket that may break before it is used', async () => {
     const socket = new PassThrough();
     const dialled = await dialNode(['a:1'], async () => socket, 5000, new AbortController().signal);
     expect(dialled).toEqual({ address: 'a:1', socket });

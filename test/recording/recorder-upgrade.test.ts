@@ -66,8 +66,8 @@ function frame(bytes: number): Uint8Array {
 const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
 const roads = ({ uploads }: RecorderDouble): readonly string[] => uploads.map(({ protocol }) => protocol);
 
-describe('a recorder that takes upgrades', () => {
-  it('is asked over HTTP/2 first, and then gets the frames over an upgraded connection', async () => {
+describe('a recorder that supports upgrades', () => {
+  it('is checked over HTTP/2 first, and then gets the frames over an upgraded connection', async () => {
     const double = await recorder();
     const upload = await open(client(), double);
     expect(upload.protocol).toBe('v2');
@@ -91,7 +91,7 @@ describe('a recorder that takes upgrades', () => {
     expect(double.connections).toBe(2);
   });
 
-  it('is asked for it at once the next time', async () => {
+  it('gets the upgrade request immediately for later sessions', async () => {
     const double = await recorder();
     const from = client();
     for (let round = 0; round < 3; round += 1) await (await open(from, double)).end();
@@ -100,7 +100,7 @@ describe('a recorder that takes upgrades', () => {
     expect(roads(double)).toEqual(['upgraded', 'upgraded', 'upgraded']);
   });
 
-  it('gets what is written in one turn as one record, and nothing of a turn is late', async () => {
+  it('gets the writes of one turn as one record, without delay', async () => {
     const double = await recorder();
     const upload = await open(client(), double);
     const pieces = [frame(2000), frame(30), frame(5000)];
@@ -126,7 +126,7 @@ describe('a recorder that takes upgrades', () => {
     upload.abort();
   });
 
-  it('sees a cut where the session is broken off, and never an end', async () => {
+  it('gets an interruption, not an end, if the session is aborted', async () => {
     const double = await recorder();
     const upload = await open(client(), double);
     void upload.write(frame(100));
@@ -138,7 +138,7 @@ describe('a recorder that takes upgrades', () => {
     expect(double.uploads[0]!.records).not.toContain(0);
   });
 
-  it('is where a session goes on after a cut, with its beginning', async () => {
+  it('continues a session after an interruption, and gets the start of the session again', async () => {
     const first = await recorder({ acks: 'alive' });
     const second = await recorder();
     const upload = await open(client(), first, second);
@@ -172,7 +172,7 @@ describe('a recorder that takes upgrades', () => {
     ['fail', /no space left on device/],
     ['endEarly', /ended the upload before the session/],
     ['cut', /closed|reset/],
-  ] as const)('is lost when it does that: %s', async (act, words) => {
+  ] as const)('is lost if it does this: %s', async (act, words) => {
     const double = await recorder({ acks: 'alive' });
     const upload = await open(client({ limits: { maxFruitlessMoves: 0 } }), double);
     void upload.write(frame(5));
@@ -185,7 +185,7 @@ describe('a recorder that takes upgrades', () => {
     ['a record that is too long', Buffer.from([0, 1, 0, 2]), 'records that cannot be read'],
     ['what is no acknowledgement', recordOf('no'), 'acknowledgements that cannot be read'],
     ['bytes behind its end', Buffer.from([0, 0, 0, 0, 7]), 'records that cannot be read'],
-  ])('is lost when it sends %s', async (_, bytes, words) => {
+  ])('is lost if it sends %s', async (_, bytes, words) => {
     const double = await recorder({ acks: 'alive' });
     const upload = await open(client({ limits: { maxFruitlessMoves: 0 } }), double);
     double.uploads[0]!.say!(bytes);
@@ -193,7 +193,7 @@ describe('a recorder that takes upgrades', () => {
     await double.until(() => double.uploads[0]!.aborted);
   });
 
-  it('is lost when it says nothing any more', async () => {
+  it('is lost if it stops responding', async () => {
     const double = await recorder({ acks: 'none' });
     const upload = await open(client({ limits: { ackWindowMs: 60, maxFruitlessMoves: 0 } }), double);
     expect((await upload.lost).message).toContain('no acknowledgement for 60 ms');
@@ -216,7 +216,7 @@ describe('a recorder that does not upgrade', () => {
     ['sends bytes before its answer', Buffer.concat([Buffer.alloc(1), YES])],
     ['breaks off in its answer', Buffer.from('HTTP/1.1 101 Switching Prot')],
   ] as const)(
-    'but offered it, is passed over for the next one, which takes the upload: it %s',
+    'but has offered it is skipped for the next recorder, which accepts the upload: it %s',
     async (_, upgrade) => {
       const double = await recorder({ upgrade });
       const other = await recorder();
@@ -233,7 +233,7 @@ describe('a recorder that does not upgrade', () => {
     },
   );
 
-  it('any more, as one of the reference has its address, is asked over HTTP/2 in the same attempt', async () => {
+  it('any more, because the reference now has its address, is checked over HTTP/2 at once', async () => {
     const double = await recorder();
     const from = client();
     await (await open(from, double)).end();
@@ -255,7 +255,7 @@ describe('a recorder that does not upgrade', () => {
   });
 
   it.each([409, 429, 500, 503, 507])(
-    'and answers %i to it has refused the upload: the next one is asked at once',
+    'and responds with %i has refused the upload: the next recorder is tried immediately',
     async (status) => {
       const double = await recorder();
       const other = await recorder();
@@ -272,7 +272,7 @@ describe('a recorder that does not upgrade', () => {
     },
   );
 
-  it('and refuses what it offered says why, and is asked again for the next session', async () => {
+  it('although it offered to is reported with its status, and is checked again for the next session', async () => {
     const double = await recorder({ upgrade: 503 });
     const from = client();
     await expect(open(from, double)).rejects.toThrow('GET /v2/record answered 503');
@@ -281,7 +281,7 @@ describe('a recorder that does not upgrade', () => {
     expect(double.probes).toEqual(['v2', 'upgrade', 'v2', 'upgrade']);
   });
 
-  it('and is silent has the time for it that it has for the question over HTTP/2', async () => {
+  it('and is silent gets as much time as for the check over HTTP/2', async () => {
     const double = await recorder();
     const other = await recorder();
     const from = client({ limits: { probeTimeoutMs: 100 } });
@@ -295,8 +295,8 @@ describe('a recorder that does not upgrade', () => {
   });
 });
 
-describe('no upgrade is asked for', () => {
-  it('of a recorder of the reference, which gets lines without our fields', async () => {
+describe('the gateway requests no upgrade', () => {
+  it('from a recorder of the reference, which gets lines without fields of tailcast', async () => {
     const double = await recorder(REFERENCE);
     const from = client();
     for (let round = 0; round < 2; round += 1) {
@@ -313,7 +313,7 @@ describe('no upgrade is asked for', () => {
     }
   });
 
-  it('of a recorder of the reference to continue a session, which would have to begin again there', async () => {
+  it('from a recorder of the reference to continue a session, which would start again there', async () => {
     const first = await recorder();
     const second = await recorder(REFERENCE);
     const upload = await open(client({ limits: { moveTimeoutMs: 100 } }), first, second);
@@ -325,7 +325,7 @@ describe('no upgrade is asked for', () => {
     expect(second.uploads).toEqual([]);
   });
 
-  it('of one that the client of the session does not wait for', async () => {
+  it('after the client has disconnected', async () => {
     const gone = new AbortController();
     const double = await recorder({ upgrade: 'silent' });
     const opened = client().open({ recorders: [double.address], sessionId: 's1' }, gone.signal);
@@ -374,7 +374,7 @@ function watch(connection: RecorderConnection): { readonly seen: unknown[]; read
 
 describe('an upgraded connection', () => {
   it.each(['end', 'resetAndDestroy'] as const)(
-    'whose recorder dies after any byte is lost: %s',
+    'whose recorder is killed after any byte is lost: %s',
     async (how) => {
       const head = YES;
       const answer = Buffer.concat([
@@ -409,7 +409,7 @@ describe('an upgraded connection', () => {
     },
   );
 
-  it('has acknowledgements that came together with the answer, and its end once', async () => {
+  it('delivers acknowledgements that arrived with the response head, and its end once', async () => {
     const connection = await upgradeAt((socket) => {
       socket.write(Buffer.concat([YES, recordOf('{}\n'), recordOf('{"ack":9,"frames":7}\n')]));
       socket.on('data', (chunk: Buffer) => {
@@ -426,7 +426,7 @@ describe('an upgraded connection', () => {
     expect(seen).toHaveLength(3);
   });
 
-  it('knows what has not left it while nobody reads', async () => {
+  it('knows which bytes are unsent while the recorder does not read', async () => {
     const waiting = Promise.withResolvers<Socket>();
     const connection = await upgradeAt((socket) => {
       socket.pause();
@@ -447,7 +447,7 @@ describe('an upgraded connection', () => {
     connection.destroy();
   });
 
-  it('is refused, or not there, by the status of the answer alone', async () => {
+  it('that is refused or unavailable is reported by the status of the response', async () => {
     const answered = (status: number): Promise<RecorderConnection> =>
       upgradeAt((socket) => socket.end(`HTTP/1.1 ${status} X\r\nContent-Length: 0\r\n\r\n`));
     for (const status of [409, 429, 500, 503, 507]) {
@@ -459,8 +459,8 @@ describe('an upgraded connection', () => {
   });
 });
 
-describe('recorders that upgrade', () => {
-  it('are remembered up to a number of them', async () => {
+describe('recorders that support upgrades', () => {
+  it('are remembered up to a maximum number', async () => {
     const double = await recorder();
     const from = client({
       dial: (address, signal) =>

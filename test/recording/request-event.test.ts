@@ -82,7 +82,7 @@ const seen = (double: RecorderDouble): Seen[] => double.events.map((event) => JS
 const bodyOf = (event: Seen): string => Buffer.from(event.request.body, 'base64').toString();
 
 describe('API request events', () => {
-  it('say who asked for what, once, to the first recorder that takes it', async () => {
+  it('describe caller and request, once, to the first recorder that accepts the event', async () => {
     const first = await openRecorder();
     const second = await openRecorder();
     const { events } = setup();
@@ -173,7 +173,7 @@ describe('API request events', () => {
     });
   });
 
-  it('are not sent when the policy does not ask for them', async () => {
+  it('are not sent if the policy does not require them', async () => {
     const double = await openRecorder();
     const { events } = setup();
     await events.record(request([], { recording: { mode: 'off' } }));
@@ -185,7 +185,7 @@ describe('API request events', () => {
     expect(double.connections).toBe(0);
   });
 
-  it('use kept connections and one probe for many events', async () => {
+  it('use keep-alive connections, and one check for many events', async () => {
     const double = await openRecorder();
     const { events } = setup();
     for (let round = 0; round < 5; round += 1) await events.record(request([double.address]));
@@ -195,7 +195,7 @@ describe('API request events', () => {
     expect(double.connections).toBeLessThanOrEqual(2);
   });
 
-  it('survive that a recorder closed the kept connection', async () => {
+  it('continue if a recorder has closed the keep-alive connection', async () => {
     const double = await openRecorder();
     const { events } = setup();
     await events.record(request([double.address]));
@@ -204,7 +204,7 @@ describe('API request events', () => {
     expect(double.events).toHaveLength(2);
   });
 
-  it('are sent once over a kept connection that breaks off after an answer began', async () => {
+  it('are sent only once over a keep-alive connection that breaks during the response', async () => {
     const double = await openRecorder();
     const { events } = setup();
     await events.record(request([double.address]));
@@ -217,7 +217,7 @@ describe('API request events', () => {
   });
 });
 
-describe('a recorder that does not take an event', () => {
+describe('a recorder that does not accept an event', () => {
   const cases: Record<string, { readonly behaviour: RecorderBehaviour; readonly reason: RegExp }> = {
     'does not know events': {
       behaviour: { eventProbeStatus: 404 },
@@ -240,7 +240,7 @@ describe('a recorder that does not take an event', () => {
   };
 
   it.each(Object.entries(cases))(
-    'refuses the request under enforcement, and only then: it %s',
+    'causes a refused request only with enforced recording: it %s',
     async (_name, { behaviour, reason }) => {
       const double = await openRecorder(behaviour);
       const { events, failed } = setup({ probeTimeoutMs: 100, postTimeoutMs: 100 });
@@ -256,7 +256,7 @@ describe('a recorder that does not take an event', () => {
     },
   );
 
-  it('is passed over for the next one, and asked after it from then on', async () => {
+  it('is skipped for the next recorder, and tried after it from then on', async () => {
     const bad = await openRecorder({ eventStatus: 500 });
     const good = await openRecorder();
     const { events } = setup();
@@ -267,11 +267,11 @@ describe('a recorder that does not take an event', () => {
     expect(bad.probes).toHaveLength(before);
   });
 
-  it('refuses under enforcement when nobody is named', async () => {
+  it('causes a refused request with enforced recording if no recorder is named', async () => {
     await expect(setup().events.record(request([]))).rejects.toMatchObject({ code: 'RECORDING_REQUIRED' });
   });
 
-  it('refuses also when one does not know events and another one fails', async () => {
+  it('causes a refused request if one recorder does not support events and another one fails', async () => {
     const old = await openRecorder({ eventProbeStatus: 404 });
     const full = await openRecorder({ eventStatus: 500 });
     const { events, failed } = setup();
@@ -284,7 +284,7 @@ describe('a recorder that does not take an event', () => {
 });
 
 describe('the body of an event', () => {
-  it('is left out above its limit, and when it cannot be read, and says so', async () => {
+  it('is omitted above its limit or if it cannot be read, and the event contains the reason', async () => {
     const double = await openRecorder();
     const { events } = setup({}, 14);
     for (const body of ['{"kind":"Pods"}', '{"kind":"Pod"}', 'kind: Pod'])
@@ -298,7 +298,7 @@ describe('the body of an event', () => {
     expect(yaml!.request.bodyTruncatedFrom).toBe(9);
   });
 
-  it('of a request to a program is not kept, nor is its query', async () => {
+  it('of a request to a program is not stored, and neither is its query', async () => {
     const double = await openRecorder();
     const target = '/api/v1/namespaces/n/services/s/proxy/login';
     await setup().events.record(
@@ -311,7 +311,7 @@ describe('the body of an event', () => {
   it.each([
     ['arguments', '/api/v1/namespaces/n/pods', { spec: { containers: [{ args: ['<<<'.repeat(80_000)] }] } }],
     ['query parameters', `/api/v1/pods?${'a&'.repeat(4095)}`, {}],
-  ])('with long %s uses little CPU, because other requests wait', async (_, target, body) => {
+  ])('with long %s needs little CPU, because other requests wait', async (_, target, body) => {
     const double = await openRecorder();
     const { events } = setup();
     const before = process.cpuUsage();
@@ -325,7 +325,7 @@ describe('the body of an event', () => {
     expect(double.events).toHaveLength(5);
   });
 
-  it('of an exec holds no password of its command', async () => {
+  it('of an exec contains no password of its command', async () => {
     const double = await openRecorder();
     const { events } = setup();
     const exec = '/api/v1/namespaces/n/pods/p/exec?stdin=true';
@@ -352,7 +352,7 @@ describe('the body of an event', () => {
     expect(text).toContain(end);
   });
 
-  it('never holds the values of a secret', async () => {
+  it('never contains the values of a Secret', async () => {
     const double = await openRecorder();
     const { events } = setup();
     const secret = {
@@ -400,7 +400,7 @@ describe('the body of an event', () => {
       ).body,
     ).toString();
 
-  it('never holds the values of a patch of a secret', () => {
+  it('never contains the values of a patch of a Secret', () => {
     const patch = [
       { op: 'replace', path: '/data/password', value: 'hunter2' },
       { op: 'add', path: '', value: { data: { x: ['hunter2', 2] } } },
@@ -412,7 +412,7 @@ describe('the body of an event', () => {
     expect(redacted({ data: 'hunter2' })).not.toContain('hunter2');
   });
 
-  it('of a secret is dropped when it cannot be read', () => {
+  it('of a Secret is dropped if it cannot be read', () => {
     for (const body of [
       'k8s\0\u0001hunter2',
       'data:\n  password: hunter2\n',
@@ -424,7 +424,7 @@ describe('the body of an event', () => {
     expect(redacted({ data: { a: 'hunter2' } }, true)).toBe('');
   });
 
-  it('of a token review holds no token', () => {
+  it('of a TokenReview contains no token', () => {
     const review = { kind: 'TokenReview', spec: { token: 'hunter2', audiences: ['a'] } };
     const kept = redacted(review, false, '/apis/authentication.k8s.io/v1/tokenreviews');
     expect(JSON.parse(kept)).toEqual({
@@ -433,7 +433,7 @@ describe('the body of an event', () => {
     });
   });
 
-  it('of an unknown kind holds who it is', () => {
+  it('of an unknown kind contains only kind and name of the object', () => {
     const database = { kind: 'Database', metadata: { name: 'd' }, spec: { password: 'hunter2' } };
     expect(JSON.parse(redacted(database, false, '/apis/x/v1/databases'))).toEqual({
       ...database,
@@ -499,7 +499,7 @@ describe('the body of an event', () => {
     expect(unread).toBe(isRead ? undefined : 'it is a JSON patch that copies or moves a value');
   });
 
-  it('of a custom resource holds its containers, and no other value', () => {
+  it('of a custom resource contains its containers, and no other value', () => {
     const container = { name: 'c', image: 'i', command: ['sh'], args: ['x'] };
     const kept = redacted(
       { spec: { password: 'hunter2', templates: [{ container, note: 'hunter2' }, 'hunter2'] } },
@@ -512,7 +512,7 @@ describe('the body of an event', () => {
     });
   });
 
-  it('of a workload holds commands and arguments without what looks like a secret', () => {
+  it('of a workload contains commands and arguments without words that look like a secret', () => {
     const kept = (command: unknown, args: unknown): unknown =>
       JSON.parse(redacted({ spec: { containers: [{ command, args }] } }, false, '/api/v1/namespaces/n/pods'))
         .spec.containers[0];
@@ -527,7 +527,7 @@ describe('the body of an event', () => {
     expect(kept([{ hidden: 'hunter2' }], null)).toEqual({ command: '[redacted by tailcast]', args: null });
   });
 
-  it('of a patch holds no word that looks like a secret', () => {
+  it('of a patch contains no word that looks like a secret', () => {
     const deployment = '/apis/apps/v1/namespaces/n/deployments/d';
     const args = '/spec/template/spec/containers/0/args';
     const kept = (path: string, value: unknown): unknown =>
@@ -590,7 +590,7 @@ describe('the body of an event', () => {
     expect(unread('test', 'cat /etc/shadow')).toBeUndefined();
   });
 
-  it('of a pod holds the commands of hooks and probes, and no header', () => {
+  it('of a pod contains the commands of hooks and probes, and no header', () => {
     const handler = { exec: { command: ['sh'] } };
     const probe = {
       httpGet: { path: '/?token=hunter2', httpHeaders: [{ name: 'Authorization', value: 'hunter2' }] },
@@ -619,12 +619,12 @@ describe('the body of an event', () => {
     });
   });
 
-  it('that is nested without end is left out', () => {
+  it('that is nested too deeply is omitted', () => {
     const deep = `{"data":${'['.repeat(100_000)}${']'.repeat(100_000)}}`;
     expect(redacted(deep)).toBe('');
   });
 
-  it('of a patch is kept as the part of the object that it is for', () => {
+  it('of a patch is stored as the part of the object that it changes', () => {
     const role = '/apis/rbac.authorization.k8s.io/v1/clusterroles/c';
     const operation = (path: string, value: unknown): unknown[] => [{ op: 'add', path, value }];
     const keptOf = (target: string, path: string, value: unknown): unknown =>

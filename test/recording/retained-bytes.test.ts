@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { BLOCK_BYTES, takeBlock } from '../../src/memory/block-pool.ts';
 import { RetainedBytes } from '../../src/recording/retained-bytes.ts';
 
-describe('retained bytes', () => {
-  it('are those behind the last acknowledgement, as they were when they were given', () => {
+describe('unacknowledged bytes', () => {
+  it('are the bytes after the last acknowledgement, unchanged', () => {
     const kept = new RetainedBytes();
     const all = randomBytes(200_000);
     const given = Buffer.from(all);
@@ -22,7 +22,7 @@ describe('retained bytes', () => {
     expect([kept.start, kept.end, kept.size]).toEqual([200_000, 200_000, 0]);
   });
 
-  it('give their memory to others only when it is written and no lost connection has it', () => {
+  it('release their memory only after they were written, and if no lost connection uses it', () => {
     const memoryOf = (act: (kept: RetainedBytes) => void): boolean => {
       const kept = new RetainedBytes();
       const [piece] = kept.push(randomBytes(BLOCK_BYTES));
@@ -38,7 +38,7 @@ describe('retained bytes', () => {
     expect(memoryOf(lose)).toBe(false);
   });
 
-  it('give memory to others that was acknowledged before it was written, once it is', () => {
+  it('release memory that was acknowledged before it was written, after the write', () => {
     const kept = new RetainedBytes();
     const [piece] = kept.push(randomBytes(BLOCK_BYTES));
     kept.release(kept.end, 0);
@@ -52,7 +52,7 @@ describe('retained bytes', () => {
     expect(takeBlock().buffer === other?.buffer).toBe(false);
   });
 
-  it('lie together that were given together', () => {
+  it('that were added together are contiguous', () => {
     const kept = new RetainedBytes();
     const all = randomBytes(BLOCK_BYTES + 30_000);
     const pieces = kept.push(all.subarray(0, 13), all.subarray(13, 40_000), all.subarray(40_000));

@@ -86,7 +86,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 
 describe('a session that is sent as frames', () => {
-  it('has the lines that it has when it is sent as lines', async () => {
+  it('results in the same lines as a session that is sent as lines', async () => {
     await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 30 }), fc.boolean(), expectSame), {
       numRuns: 400,
     });
@@ -97,7 +97,7 @@ describe('a session that is sent as frames', () => {
     GOLDEN_CASTS.filter(({ text }) => text.includes(',"o",')).map(
       ({ name, eventLines }) => [name, eventLines] as const,
     ),
-  )('has the lines of a capture, in whatever pieces its bytes come: %s', async (_, eventLines) => {
+  )('results in the lines of a capture, however its bytes are split: %s', async (_, eventLines) => {
     const events = eventLines.map((line) => parseCastEvent(line));
     const whole = events.filter(({ code }) => code === 'o').map(({ data }) => Buffer.from(data));
     expect(whole.length).toBeGreaterThan(0);

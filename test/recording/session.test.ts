@@ -21,7 +21,7 @@ function begin(options: Partial<SessionOptions> & { readonly sink?: SessionSink 
 }
 
 describe('recording session without a terminal', () => {
-  it('writes the header at once, with no size', () => {
+  it('writes the header immediately, without a size', () => {
     const { session, sink } = begin();
     void session.flush();
     expect(sink.header).toMatchObject({ width: 0, height: 0 });
@@ -50,7 +50,7 @@ describe('recording session without a terminal', () => {
     expect(sink.events).toEqual([]);
   });
 
-  it('marks where output changes between stdout and stderr', () => {
+  it('marks changes between stdout and stderr', () => {
     const { session, sink } = begin();
     session.output('stdout', utf8('a'));
     session.output('stderr', utf8('b'));
@@ -67,7 +67,7 @@ describe('recording session without a terminal', () => {
     ]);
   });
 
-  it('puts a character together that was cut in two, per stream', () => {
+  it('joins the parts of a split character, per stream', () => {
     const { session, sink } = begin();
     const euro = utf8('€');
     session.output('stdout', euro.subarray(0, 1));
@@ -82,13 +82,13 @@ describe('recording session without a terminal', () => {
     expect(sink.annotationLines.some(({ kind }) => kind === 'raw')).toBe(false);
   });
 
-  describe('with much output that is no text', () => {
+  describe('with much binary output', () => {
     const limits = { bulkAfterBytes: 40, bulkRunBytes: 20, maxLineBytes: 30 };
     const noise = (length: number): Uint8Array => new Uint8Array(length).fill(0xff);
     const shownOf = ({ events }: SessionSink): string[] =>
       events.map((event) => (event as [number, string, string])[2]);
 
-    it('keeps what comes beyond the limit once, and shows how much it is', () => {
+    it('stores the output above the limit once, and shows its size', () => {
       const { session, sink } = begin({ limits });
       for (const bytes of [noise(20), noise(20), noise(20), utf8('plain text of 27 characters\n')])
         session.output('stdout', bytes);
@@ -103,7 +103,7 @@ describe('recording session without a terminal', () => {
       expect(raw).toEqual(Array(3).fill({ kind: 'raw', base64: Buffer.from(noise(20)).toString('base64') }));
     });
 
-    it.each(['a pause', 'input'])('shows what comes in small amounts, each after %s', (after) => {
+    it.each(['a pause', 'input'])('shows small amounts, each after %s', (after) => {
       const { session, sink, clock } = begin({ limits });
       for (let line = 0; line < 10; line += 1) {
         session.output('stdout', noise(20));
@@ -114,7 +114,7 @@ describe('recording session without a terminal', () => {
       expect(shownOf(sink)).toEqual(Array<string>(10).fill('\ufffd'.repeat(20)));
     });
 
-    it('keeps it once however small the pieces are that the wire makes of it', () => {
+    it('stores the output once, however small the pieces from the network are', () => {
       const { session, sink, clock } = begin({ limits });
       for (let piece = 0; piece < 100; piece += 1) {
         session.output('stdout', noise(1));
@@ -126,7 +126,7 @@ describe('recording session without a terminal', () => {
       expect(shown.slice(40)).toEqual(Array(60).fill('[not text: 1 B]\r\n'));
     });
 
-    it('keeps nothing back of it for a character that may be cut, but of text that follows', () => {
+    it('keeps back no incomplete character of binary output, but of text that follows', () => {
       const { session, sink } = begin({ limits });
       const cut = Buffer.concat([noise(20), Uint8Array.of(0xe2)]);
       for (const bytes of [noise(20), noise(21), cut, cut, utf8('prüfe €').subarray(0, -1)])
@@ -150,7 +150,7 @@ describe('recording session without a terminal', () => {
       }
     });
 
-    it('tells text from other bytes wherever the first ones that are none stand', () => {
+    it('distinguishes text from binary output at any position of the first invalid byte', () => {
       const text = '€'.repeat(10);
       const pieces = Array.from({ length: 71 }, (_, at) => {
         const bytes = Buffer.from('é'.repeat(36).slice(0, 36));
@@ -171,7 +171,7 @@ describe('recording session without a terminal', () => {
       expect(shown.slice(-4).every((line) => line.startsWith('xxx'))).toBe(true);
     });
 
-    it('shows all of it to a recorder that keeps no exact bytes', () => {
+    it('shows all of it if the recorder does not store exact bytes', () => {
       const { session, sink } = begin({ limits, sink: new SessionSink(false) });
       for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
       void session.flush();
@@ -187,7 +187,7 @@ describe('recording session without a terminal', () => {
     });
   });
 
-  it('keeps the exact bytes of output that is not UTF-8 beside its readable form', () => {
+  it('stores the exact bytes of output that is not UTF-8 next to its readable form', () => {
     const { session, sink } = begin();
     const bytes = Uint8Array.of(0x62, 0xff, 0xfe, 0x78, 0x0a);
     session.output('stdout', bytes);
@@ -205,7 +205,7 @@ describe('recording session without a terminal', () => {
     expect(sink.lines).toEqual(['{"version":2,"width":0,"height":0}', '[0,"o","\ufffd"]']);
   });
 
-  it('cuts long output into lines, never inside a character', () => {
+  it('splits long output into lines, never inside a character', () => {
     const { session, sink } = begin({ limits: { maxLineBytes: 10 } });
     const text = 'aaaaaaaa€€€bbbbbbbbbbbbbbb😀';
     session.output('stdout', utf8(text));
@@ -216,14 +216,14 @@ describe('recording session without a terminal', () => {
     expect(parts.join('')).not.toContain('\ufffd');
   });
 
-  it('records a byte-order mark as it came', () => {
+  it('records a byte-order mark unchanged', () => {
     const { session, sink } = begin();
     session.output('stdout', utf8('\ufeffx'));
     void session.flush();
     expect(sink.events).toEqual([[0, 'o', '\ufeffx']]);
   });
 
-  it('ends with the rest of a character, the exit and an end mark', async () => {
+  it('ends with the rest of a character, the exit status and an end mark', async () => {
     const { session, sink } = begin();
     session.output('stdout', utf8('ok\n'));
     session.output('stdout', utf8('€').subarray(0, 2));
@@ -242,7 +242,7 @@ describe('recording session without a terminal', () => {
 });
 
 describe('recording session with a terminal', () => {
-  it('takes the first size into the header and writes a line for every later one, unchanged ones too', () => {
+  it('writes the first size into the header, and a line for each later size, including unchanged ones', () => {
     const { session, sink } = begin({ tty: true });
     void session.flush();
     expect(sink.writes).toEqual([]);
@@ -265,7 +265,7 @@ describe('recording session with a terminal', () => {
     expect(sink.events).toEqual([[0.1, 'o', 'early']]);
   });
 
-  it('does not wait for a size longer than its limit', async () => {
+  it('waits for a size only for a limited time', async () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
     session.output('stdout', utf8('early'));
     while (sink.writes.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -276,7 +276,7 @@ describe('recording session with a terminal', () => {
     expect(sink.events.at(-1)).toEqual([0, 'r', '10x20']);
   });
 
-  it('does not hold more output than its limit while it waits', () => {
+  it('holds back a limited amount of output while it waits', () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitBytes: 8 } });
     session.output('stdout', utf8('12345678'));
     void session.flush();
@@ -299,7 +299,7 @@ describe('recording session with a terminal', () => {
     expect(sink.events).toEqual([]);
   });
 
-  it('writes a header even when it ends before any size', async () => {
+  it('writes a header even if it ends before any size arrives', async () => {
     const { session, sink } = begin({ tty: true });
     await session.end('interrupted', 'the client left');
     expect(sink.header).toMatchObject({ width: 80, height: 24 });
@@ -307,8 +307,8 @@ describe('recording session with a terminal', () => {
   });
 });
 
-describe('recording session whose output is shown only when it is durable', () => {
-  it('holds back output that waits for the size, until what it became is durable', async () => {
+describe('recording session whose output is shown only after it is durable', () => {
+  it('holds back output that waits for the size, until its lines are durable', async () => {
     const { session, sink } = begin({ tty: true });
     sink.policy = 'window';
     const durable = Promise.withResolvers<void>();
@@ -329,7 +329,7 @@ describe('recording session whose output is shown only when it is durable', () =
     expect(shown).toBe(true);
   });
 
-  it('shows what waited for a size that does not come', async () => {
+  it('shows output that waited for a size if no size arrives', async () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
     sink.policy = 'window';
     session.output('stdout', utf8('early'));
@@ -338,7 +338,7 @@ describe('recording session whose output is shown only when it is durable', () =
   });
 
   it.each([true, false])(
-    'does not show it when the recorder is lost meanwhile, if enforced: %s',
+    'does not show this output if the recorder is lost meanwhile, if enforced: %s',
     async (enforce) => {
       const { session, sink } = begin({ tty: true, enforce });
       sink.policy = 'window';
@@ -359,7 +359,7 @@ describe('recording session whose output is shown only when it is durable', () =
     },
   );
 
-  it('does not hold it back with any other recorder', () => {
+  it('does not hold back this output for any other recorder', () => {
     const { session } = begin({ tty: true });
     session.output('stdout', utf8('early'));
     expect(session.flush()).toBeUndefined();
@@ -379,7 +379,7 @@ describe('recording session with a failing recorder', () => {
     await wait;
   });
 
-  it('throws from then on when recording is enforced', () => {
+  it('throws after the loss if recording is enforced', () => {
     const { session, sink } = begin();
     void session.flush();
     sink.error = new TailcastError('RECORDER_LOST');
@@ -389,7 +389,7 @@ describe('recording session with a failing recorder', () => {
     expect(() => session.flush()).toThrow(/recorder was lost/);
   });
 
-  it('rejects a wait that ends with the recorder when recording is enforced', async () => {
+  it('rejects a pending wait when the recorder is lost, if recording is enforced', async () => {
     const { session, sink } = begin();
     void session.flush();
     sink.wait = Promise.reject(new TailcastError('RECORDER_LOST'));
@@ -398,7 +398,7 @@ describe('recording session with a failing recorder', () => {
     expect(() => session.flush()).toThrow(/recorder was lost/);
   });
 
-  it('goes on and counts what is missing when recording is not enforced', async () => {
+  it('continues and counts the missing output if recording is not enforced', async () => {
     const { session, sink } = begin({ enforce: false });
     void session.flush();
     sink.error = new TailcastError('RECORDER_LOST');
@@ -412,7 +412,7 @@ describe('recording session with a failing recorder', () => {
 });
 
 describe('recording session that is abandoned', () => {
-  it('leaves what it held back and its last lines to the sink', () => {
+  it('passes held-back output and its last lines to the sink', () => {
     const { session, sink } = begin({ tty: true });
     session.output('stdout', Buffer.from('held\n'));
     session.output('stdout', Buffer.from('\u00e9').subarray(0, 1));
@@ -432,7 +432,7 @@ describe('recording session that is abandoned', () => {
     expect(sink.writes).toEqual([]);
   });
 
-  it('obeys the policy from then on', async () => {
+  it('follows the recording policy afterwards', async () => {
     const enforced = begin();
     enforced.session.abandon('x');
     expect(() => enforced.session.flush()).toThrow(/unrecorded/);
@@ -454,8 +454,8 @@ describe('recording session that is abandoned', () => {
   });
 });
 
-describe('the bytes that a session was given', () => {
-  it('may be used again after the call', () => {
+describe('the bytes that are passed to a session', () => {
+  it('may be reused after the call', () => {
     const { session, sink } = begin({ tty: true });
     const shared = Buffer.from('held\n');
     session.output('stdout', shared);

@@ -9,8 +9,8 @@ function read(...chunks: readonly string[]): readonly string[] {
   return sizes;
 }
 
-describe('a reader of terminal sizes', () => {
-  it('takes every size up to the first that cannot be read, wherever the stream is cut', () => {
+describe('a parser of terminal sizes', () => {
+  it('returns every size up to the first invalid one, however the stream is split', () => {
     const text = '{"Width":80,"Height":24}{"Width":81}x{"Width":82}';
     const expected = ['80x24', '81x0'];
     expect(read(text)).toEqual(expected);

@@ -21,7 +21,7 @@ describe('the plan of a stream', () => {
       expect(recordableSubprotocols(protocol, [name])).toEqual(recordable ? [name] : undefined);
   });
 
-  it('keeps the order of the client, without what cannot be recorded', () => {
+  it("keeps the client's order, without protocols that cannot be recorded", () => {
     const offered = ['v9.channel.k8s.io, v4.channel.k8s.io', 'base64.channel.k8s.io', 'v3.channel.k8s.io'];
     expect(recordableSubprotocols('spdy', offered)).toEqual(['v4.channel.k8s.io', 'v3.channel.k8s.io']);
     expect(recordableSubprotocols('spdy', [])).toEqual([]);

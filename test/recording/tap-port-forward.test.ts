@@ -52,7 +52,7 @@ function refuse(port: number): void {
 }
 
 describe('port-forward tap', () => {
-  it('sees every port, in any pieces, over SPDY and inside WebSocket messages', () => {
+  it('detects every port, in any pieces, over SPDY and inside WebSocket messages', () => {
     const bytes = conversation('8080', '443', '8080');
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 200 }), (piece, message) => {
@@ -67,7 +67,7 @@ describe('port-forward tap', () => {
     );
   });
 
-  it.each(['spdy', 'tunnel'] as const)('refuses a port on whichever stream it comes (%s)', (transport) => {
+  it.each(['spdy', 'tunnel'] as const)('refuses a port on any stream (%s)', (transport) => {
     // leading zeros are ignored, and the kubelet uses the first of several values
     for (const ports of [['22'], ['80', '22'], ['022'], [`${'0'.repeat(30)}22`], ['22\0' + '80'], ['22\0']]) {
       const bytes = conversation(...ports);
@@ -78,14 +78,14 @@ describe('port-forward tap', () => {
     }
   });
 
-  it('names a hundred ports at most', () => {
+  it('reports at most a hundred ports', () => {
     const tap = createPortForwardInput('spdy', refuse);
     const ports = Array.from({ length: 101 }, (_, index) => 1000 + index);
     tap.input(conversation(...ports.map(String)), NO_BYTES);
     expect(tap.ports).toEqual(ports.slice(0, 100));
   });
 
-  it('takes 64 HEADERS frames at most, because each costs an inflate', () => {
+  it('accepts at most 64 HEADERS frames, because each needs an inflate', () => {
     const deflater = deflaters();
     const tap = createPortForwardInput('spdy', refuse);
     const headers = (): Uint8Array =>
@@ -96,7 +96,7 @@ describe('port-forward tap', () => {
     );
   });
 
-  it('takes what is no port for what it is: nothing', () => {
+  it('ignores values that are no port', () => {
     const tap = createPortForwardInput('spdy', refuse);
     tap.input(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'), NO_BYTES);
     expect(tap.ports).toEqual([]);
@@ -107,7 +107,7 @@ describe('port-forward tap', () => {
     ['spdy', Buffer.from('800300010000001400000007000000000000deadbeefdeadbeefdead', 'hex')],
     ['tunnel', Buffer.from('c28601020304abcdef', 'hex')],
     ['tunnel', Buffer.from('8206010203040506', 'hex')],
-  ] as const)('ends what cannot be understood (%s)', (transport, bytes) => {
+  ] as const)('ends a session with invalid bytes (%s)', (transport, bytes) => {
     const tap = createPortForwardInput(transport, refuse);
     expect(() => tap.input(bytes, NO_BYTES)).toThrow(TailcastError);
   });

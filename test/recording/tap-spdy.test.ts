@@ -43,7 +43,7 @@ describe('SPDY tap, heartbeats', () => {
   it.each([
     ['recorded', () => createSpdyTap(new SeenSession(), 4)],
     ['unrecorded', () => createUnrecordedSessionTap('spdy', 'v4.channel.k8s.io')!],
-  ])('says of each chunk whether it may wait, and what the server would answer to it, %s', (_, createTap) => {
+  ])("reports for each chunk whether it may wait, and the server's reply to it, %s", (_, createTap) => {
     const client = createSpdyPeer();
     const { client: clientSide } = sidesOf(createTap());
     const look = (chunk: Uint8Array): string => clientSide.fateOf(chunk);
@@ -111,7 +111,7 @@ describe('SPDY tap, the end', () => {
   const reset = (id: number): Uint8Array => encodeSpdyFrame({ kind: 'rstStream', streamId: id, status: 5 });
   const ends = ['the API server closed the connection before it said how the command ended', undefined];
 
-  it('is proved by a status and by an end of each stream of output', () => {
+  it('is proven by a status and by an end of each output stream', () => {
     const { serverToClient, incompleteReason, down, server } = opened();
     expect(incompleteReason(false)).toBe(ends[0]);
     down(server.data(5, utf8('out')), server.data(1, STATUS_SUCCESS));
@@ -123,13 +123,13 @@ describe('SPDY tap, the end', () => {
     expect(serverToClient.heldBytes).toBe(0);
   });
 
-  it('is not asked of a server whose client has left', () => {
+  it('is not required of a server whose client has left', () => {
     const { incompleteReason, up } = opened();
     up(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: 0 }));
     expect(incompleteReason(false)).toBeUndefined();
   });
 
-  it('keeps a part of a frame, and a status until it is proved, in any segmentation', () => {
+  it('keeps back a part of a frame, and a status until it is proven, in any segmentation', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(200), { maxLength: 6 }), (cuts) => {
         const { serverToClient, session, server } = opened();
@@ -155,7 +155,7 @@ describe('SPDY tap, the end', () => {
     );
   });
 
-  it('tells the client of a failure where the status that came is not proved', () => {
+  it('reports a failure to the client if the status is not proven', () => {
     const { serverToClient, farewell, server } = opened();
     void serverToClient.push(Buffer.concat([server.data(1, STATUS_SUCCESS), reset(1), reset(5)]));
     serverToClient.delivered(serverToClient.heldBytes);
@@ -175,7 +175,7 @@ describe('SPDY tap, server to client', () => {
     expect(session.seen).toEqual(['stdout 0102030405', 'stderr 0102030405']);
   });
 
-  it('records every one of many frames in one chunk, at once', () => {
+  it('records all of many frames in one chunk immediately', () => {
     const { session, down, server } = opened();
     down(
       Buffer.concat([server.data(5, utf8('A')), server.data(5, utf8('B')), server.data(5, utf8(''), true)]),
@@ -183,7 +183,7 @@ describe('SPDY tap, server to client', () => {
     expect(session.seen).toEqual(['stdout 4142']);
   });
 
-  it('records a frame that is split over chunks behind a control frame', () => {
+  it('records a frame that is split over chunks after a control frame', () => {
     const { session, down } = opened();
     down(hex('8003000600000004000000020000'), hex('00050000'), hex('00050102030405'));
     expect(session.seen).toEqual(['stdout 0102030405']);
@@ -219,7 +219,7 @@ describe('SPDY tap, server to client', () => {
     expect(session.outputs.stdout.length).toBe(0xff_ffff);
   });
 
-  it('hands over what came before a violation, at once: its memory may be used again', async () => {
+  it('delivers the data before a violation immediately, because its memory may be reused', async () => {
     const written: Buffer[] = [];
     const session = new RecordingSession(
       {
@@ -278,7 +278,7 @@ describe('SPDY tap, server to client', () => {
     expect(one.session.seen).toEqual(['exit success']);
   });
 
-  it('reads the exit code when the error stream is reset, as a server does that closes the connection', () => {
+  it('reads the exit code if the error stream is reset, as by a server that closes the connection', () => {
     const { session, down, server } = opened();
     down(server.data(1, statusExit(7)));
     const reset = (streamId: number): Uint8Array =>
@@ -290,13 +290,13 @@ describe('SPDY tap, server to client', () => {
     expect(silent.session.seen).toEqual([]);
   });
 
-  it('does not end a session for an exit status that cannot be read', () => {
+  it('does not end a session because of an unreadable exit status', () => {
     const { session, down, server } = opened();
     down(server.data(1, utf8('not json'), true));
     expect(session.seen).toEqual([]);
   });
 
-  it('dies on bytes that are no SPDY', () => {
+  it('ends the session on bytes that are not SPDY', () => {
     for (const bytes of ['0000000000000000', '80020001000000', '8003000500000000', 'HTTP']) {
       const { down } = opened();
       const chunk = bytes === 'HTTP' ? utf8('HTTP/1.1 200 OK\r\n\r\n') : hex(`${bytes}00`);
@@ -308,7 +308,7 @@ describe('SPDY tap, server to client', () => {
 });
 
 describe('SPDY tap, client to server', () => {
-  it('learns the streams from what a real client sends, in any segmentation', () => {
+  it('learns the streams from the frames of a real client, in any segmentation', () => {
     const bytes = Buffer.concat(GOLDEN_TTY);
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sizes) => {
@@ -321,27 +321,27 @@ describe('SPDY tap, client to server', () => {
     );
   });
 
-  it('reads resizes split over frames and chunks, in capitals, with newlines', () => {
+  it('reads resizes that are split over frames and chunks, in capitals, with newlines', () => {
     const { session, up, client } = opened();
     up(client.data(9, utf8('{"Width":100,"Hei')), client.data(9, utf8('ght":30}\n{"width":1,"height":2}')));
     expect(session.seen).toEqual(['resize 100x30', 'resize 1x2']);
   });
 
-  it('goes on recording when resizes cannot be read', () => {
+  it('continues recording if resizes cannot be read', () => {
     const { session, up, down, client, server } = opened();
     up(client.data(9, utf8('no json at all')), client.data(9, utf8('{"Width":1,"Height":2}')));
     down(server.data(5, utf8('x')));
     expect(session.seen).toEqual(['stdout 78']);
   });
 
-  it('counts stdin and lets its end pass, with and without a terminal', () => {
+  it('counts stdin and forwards its end, with and without a terminal', () => {
     const { session, up, client } = opened();
     up(client.data(3, utf8('hello')), client.data(3, new Uint8Array(0), true));
     expect(session.inputBytes).toBe(5);
     expect(session.seen).toEqual([]);
   });
 
-  it('ends the session on a second stream of one type, an unknown type, no type, and ids that do not grow', () => {
+  it('ends the session on a second stream of one type, an unknown type, no type, and ids that do not increase', () => {
     const cases: readonly [number, string][] = [
       [11, 'stdout'],
       [11, 'stdin'],
@@ -363,14 +363,14 @@ describe('SPDY tap, client to server', () => {
     expect(() => untyped.up(createSpdyPeer().open(1, undefined))).toThrow(/no known type/);
   });
 
-  it('ends the session on data before its stream, and on answers to streams nobody opened', () => {
+  it('ends the session on data before its stream, and on replies to streams that nobody opened', () => {
     const early = taps();
     expect(() => early.up(createSpdyPeer().data(1, utf8('x')))).toThrow(/never opened/);
     const reply = opened();
     expect(() => reply.up(reply.client.reply(1))).toThrow(/SPDY client answered/);
   });
 
-  it('keeps its header context through HEADERS frames', () => {
+  it('keeps its header context over several HEADERS frames', () => {
     const compress = createCompressor();
     const { session, up, down } = taps();
     const frame = (kind: 'synStream' | 'headers', streamId: number, name: string, value: string) => {
@@ -396,7 +396,7 @@ describe('SPDY tap, client to server', () => {
     expect(session.seen).toEqual(['stdout 78']);
   });
 
-  it('ends the session after 64 header blocks of a direction, because each costs an inflate', () => {
+  it('ends the session after 64 header blocks of a direction, because each needs an inflate', () => {
     const { up, down } = opened();
     for (const send of [up, down]) {
       const compress = createCompressor();
@@ -408,7 +408,7 @@ describe('SPDY tap, client to server', () => {
     }
   });
 
-  it('ends the session on a header block that is not one, and stays dead', () => {
+  it('ends the session on an invalid header block, and rejects all later data', () => {
     const { up } = taps();
     const broken = hex('8003000100000010000000010000000000000102030405060708'.slice(0, 48));
     expect(() => up(broken)).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
@@ -417,7 +417,7 @@ describe('SPDY tap, client to server', () => {
     );
   });
 
-  it('waits when the session waits', async () => {
+  it('waits while the session waits', async () => {
     const { session } = taps();
     const room = Promise.withResolvers<void>();
     session.room = room.promise;
@@ -428,8 +428,8 @@ describe('SPDY tap, client to server', () => {
   });
 });
 
-describe('SPDY farewell', () => {
-  it('puts the reason on the error stream, ends the streams and says goodbye', () => {
+describe('SPDY final message', () => {
+  it('writes the reason to the error stream, ends the streams and sends GOAWAY', () => {
     const { farewell } = opened();
     const events = createSpdyParser().push(farewell('the recorder was lost', 503)!);
     expect(events.map((event) => event.kind)).toEqual(['data', 'data', 'data', 'data', 'data', 'goaway']);
@@ -459,7 +459,7 @@ describe('SPDY farewell', () => {
     expect(farewell('x', 503)).toBeUndefined();
   });
 
-  it('stands behind what was delivered, not behind what was refused', () => {
+  it('follows the delivered output, not the refused output', () => {
     const { farewell, down, server } = opened();
     const whole = Buffer.concat([server.data(5, utf8('ok')), hex('0000000b00000001ff')]);
     down(server.data(5, utf8('one')));
@@ -471,7 +471,7 @@ describe('SPDY farewell', () => {
     expect(inside.farewell('x', 400)).toBeUndefined();
   });
 
-  it('stands behind what was delivered, whatever the tap has seen since', () => {
+  it('follows the delivered output, even if the tap has parsed more', () => {
     const server = createSpdyPeer();
     const close = Uint8Array.of(0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0);
     const end = new Uint8Array(0);
@@ -495,7 +495,7 @@ describe('SPDY farewell', () => {
     }
   });
 
-  it('does not speak on streams the server has not answered or has ended', () => {
+  it('does not use streams that the server has not accepted or has ended', () => {
     const client = createSpdyPeer();
     const server = createSpdyPeer();
     const { up, down, farewell } = taps();
@@ -514,7 +514,7 @@ describe('SPDY farewell', () => {
 });
 
 describe('SPDY segmentation', () => {
-  it('records the same from any segmentation of both directions', () => {
+  it('records the same for any segmentation of both directions', () => {
     const reference = play([1 << 20]);
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1 }), (sizes) => {

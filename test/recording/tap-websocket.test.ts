@@ -41,7 +41,7 @@ describe('WebSocket tap, heartbeats', () => {
   it.each([
     ['recorded', () => createWebSocketTap(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!)],
     ['unrecorded', () => createUnrecordedSessionTap('websocket', 'v5.channel.k8s.io')!],
-  ])('says of each chunk whether it may wait, and what the server would answer to it, %s', (_, createTap) => {
+  ])("reports for each chunk whether it may wait, and the server's reply to it, %s", (_, createTap) => {
     const { client: clientSide } = sidesOf(createTap());
     const look = (chunk: Uint8Array): string => clientSide.fateOf(chunk);
     const ping = hex('898001020304');
@@ -88,7 +88,7 @@ describe('WebSocket tap, the end', () => {
   const status = serverMessage(3, STATUS_SUCCESS);
   const close = hex('880203e8');
 
-  it('is proved by a status and a close frame, behind a server that did not have to wait', () => {
+  it('is proven by a status and a close frame, if the server never had to wait', () => {
     const { incompleteReason, down } = taps();
     down(output);
     expect(incompleteReason(false)).toContain('before it said how the command ended');
@@ -99,7 +99,7 @@ describe('WebSocket tap, the end', () => {
     expect(incompleteReason(true)).toContain('may have thrown output away');
   });
 
-  it('is not asked of a server whose client has left, and of old protocols only for the close frame', () => {
+  it('is not required of a server whose client has left, and with old protocols needs only the close frame', () => {
     const left = taps();
     left.up(hex('888001020304'));
     expect(left.incompleteReason(true)).toBeUndefined();
@@ -109,7 +109,7 @@ describe('WebSocket tap, the end', () => {
     expect(old.incompleteReason(false)).toBeUndefined();
   });
 
-  it('keeps a part of a frame, and a status until its close frame is there, in any segmentation', () => {
+  it('keeps back a part of a frame, and a status until its close frame arrives, in any segmentation', () => {
     const all = Buffer.concat([output, status, close]);
     fc.assert(
       fc.property(fc.array(fc.nat(all.length), { maxLength: 6 }), (cuts) => {
@@ -129,7 +129,7 @@ describe('WebSocket tap, the end', () => {
     );
   });
 
-  it('leaves room for a farewell in front of a frame that is cut', () => {
+  it('allows a final message before a frame that is incomplete', () => {
     const { serverToClient, farewell } = taps();
     void serverToClient.push(output.subarray(0, 100));
     serverToClient.delivered(serverToClient.heldBytes);
@@ -138,7 +138,7 @@ describe('WebSocket tap, the end', () => {
     expect(farewell('cut', 502)).toBeUndefined();
   });
 
-  it('says farewell behind what was delivered, whatever the tap has seen since', () => {
+  it('sends the final message after the delivered output, even if the tap has parsed more', () => {
     // a message in two frames
     const cut = Buffer.from(output);
     cut[0] = 0x02;
@@ -153,7 +153,7 @@ describe('WebSocket tap, the end', () => {
     );
   });
 
-  it('has a conclusion that can be taken back as long as it is not delivered', () => {
+  it('has an end that can be replaced until it is delivered', () => {
     const { serverToClient, farewell } = taps();
     void serverToClient.push(Buffer.concat([output, status, close]));
     expect(serverToClient.mark().heldBytesBackpressured).toBe(status.length + close.length);
@@ -166,7 +166,7 @@ describe('WebSocket tap, the end', () => {
 });
 
 describe('WebSocket tap, client to server', () => {
-  it('reads resizes: one, two in two chunks, two in one chunk, one behind a close frame', () => {
+  it('reads resizes: one, two in two chunks, two in one chunk, one after a close frame', () => {
     const message = clientMessage(4, SIZE);
     const one = taps();
     one.up(message);
@@ -182,13 +182,13 @@ describe('WebSocket tap, client to server', () => {
     expect(behind.session.seen).toEqual(['resize 10x20']);
   });
 
-  it('sees nothing in control frames', () => {
+  it('ignores control frames', () => {
     const { session, up } = taps();
     up(hex('888001020304'), hex('898001020304'), hex('8a8001020304'));
     expect(session.seen).toEqual([]);
   });
 
-  it('refuses fragmented messages: the API server takes every frame for a message', () => {
+  it('refuses fragmented messages, because the API server treats every frame as a message', () => {
     const start = taps();
     const first = encodeWebSocketFrame({
       opcode: OPCODE.binary,
@@ -215,7 +215,7 @@ describe('WebSocket tap, client to server', () => {
     expect(session.seen).toEqual([]);
   });
 
-  it('takes text for binary and binary for text, as the API server does: some clients write all as text', () => {
+  it('treats text as binary and binary as text, like the API server: some clients write everything as text', () => {
     const raw = taps('v4.channel.k8s.io');
     const write = (opcode: number, payload: Uint8Array): Uint8Array =>
       encodeWebSocketFrame({ opcode, fin: true, payload, mask: MASK });
@@ -226,7 +226,7 @@ describe('WebSocket tap, client to server', () => {
     expect(encoded.session.seen).toEqual(['resize 10x20']);
   });
 
-  it('knows the close signal of v5, and of no other version', () => {
+  it('detects the close signal of v5, and of no other version', () => {
     const five = taps();
     five.up(clientMessage(255, Uint8Array.of(0)));
     expect(() => five.up(clientMessage(255, Uint8Array.of(0, 1)))).toThrow(/one channel/);
@@ -234,7 +234,7 @@ describe('WebSocket tap, client to server', () => {
     expect(() => four.up(clientMessage(255, Uint8Array.of(0)))).toThrow(/unknown channel/);
   });
 
-  it('ends the session on whatever the two ends could read differently', () => {
+  it('ends the session on everything that the two ends could read differently', () => {
     const cases: Readonly<Record<string, Uint8Array>> = {
       'an unmasked frame': serverMessage(0, utf8('x')),
       'a digit for a channel': encodeWebSocketFrame({
@@ -267,14 +267,14 @@ describe('WebSocket tap, client to server', () => {
 });
 
 describe('WebSocket tap, server to client', () => {
-  it('records stdout and stderr messages, also several in a chunk and behind or before control frames', () => {
+  it('records stdout and stderr messages, also several in a chunk and after or before control frames', () => {
     const { session, down } = taps();
     down(hex('8203010708'), hex('8203020708'), hex('8203010708 8203 01090a'));
     down(hex('8900 8203010b0c'), hex('8203010d0e 8800'));
     expect(session.seen).toEqual(['stdout 0708', 'stderr 0708', 'stdout 0708090a0b0c0d0e']);
   });
 
-  it('takes the channel byte from the first fragment only', () => {
+  it('reads the channel byte only from the first fragment', () => {
     const { session, down } = taps();
     down(hex('0203010708'), hex('8006010102030405'));
     expect(session.seen).toEqual(['stdout 0708010102030405']);
@@ -286,7 +286,7 @@ describe('WebSocket tap, server to client', () => {
     expect(pings.session.seen).toEqual(['stdout 07080101ff']);
   });
 
-  it('takes the channel byte from the first fragment that has one', () => {
+  it('reads the channel byte from the first fragment that is not empty', () => {
     const { session, down } = taps();
     down(hex('0200'), hex('80020141'));
     expect(session.seen).toEqual(['stdout 41']);
@@ -300,7 +300,7 @@ describe('WebSocket tap, server to client', () => {
     expect(session.seen).toEqual(['stdout 0102030405']);
   });
 
-  it('lets the first, empty message of the server pass', () => {
+  it('forwards the first, empty message of the server', () => {
     const { session, down } = taps();
     down(hex('820101'));
     expect(session.seen).toEqual([]);
@@ -323,7 +323,7 @@ describe('WebSocket tap, server to client', () => {
     expect(success.session.seen).toEqual(['exit success']);
   });
 
-  it('ends the session on whatever could carry output past the recording', () => {
+  it('ends the session on everything that could carry output past the recording', () => {
     const cases: Readonly<Record<string, Uint8Array>> = {
       'a masked frame': clientMessage(1, utf8('x')),
       'a text message': encodeWebSocketFrame({ opcode: OPCODE.text, fin: true, payload: utf8('1x') }),
@@ -374,7 +374,7 @@ describe('WebSocket tap of the base64 protocols', () => {
     expect(session.seen).toEqual(['resize 10x20']);
   });
 
-  it('ends the session on binary messages, broken base64 and data behind the padding', () => {
+  it('ends the session on binary messages, invalid base64 and data after the padding', () => {
     const cases = [
       serverMessage(1, utf8('x')),
       message('1!!!!'),
@@ -390,12 +390,12 @@ describe('WebSocket tap of the base64 protocols', () => {
     }
   });
 
-  it('ends the session on text of a server whose protocol is of bytes', () => {
+  it('ends the session on text from a server whose protocol is binary', () => {
     const bytes = encodeWebSocketFrame({ opcode: OPCODE.text, fin: true, payload: utf8('\x01x') });
     expect(() => taps().down(bytes)).toThrow(/wrong type/);
   });
 
-  it('says farewell in its own encoding', () => {
+  it('encodes the final message in its own encoding', () => {
     const { farewell } = taps('v4.base64.channel.k8s.io');
     const [status, close] = createWebSocketScanner({ expectMask: false }).push(farewell('over', 503)!);
     expect(status?.opcode).toBe(OPCODE.text);
@@ -405,8 +405,8 @@ describe('WebSocket tap of the base64 protocols', () => {
   });
 });
 
-describe('WebSocket farewell', () => {
-  it('sends the reason on the error channel and closes normally', () => {
+describe('WebSocket final message', () => {
+  it('sends the reason on the error channel, and closes normally', () => {
     const { farewell } = taps();
     const [status, close] = createWebSocketScanner({ expectMask: false }).push(farewell('over', 503)!);
     expect(status?.bytes[0]).toBe(3);
@@ -456,7 +456,7 @@ describe('WebSocket segmentation', () => {
     ]),
   };
 
-  it('sees the same in any segmentation', () => {
+  it('gives the same result for any segmentation', () => {
     const whole = taps();
     whole.up(wire.up);
     whole.down(wire.down);
@@ -473,7 +473,7 @@ describe('WebSocket segmentation', () => {
     );
   });
 
-  it('sees the same when the first bytes of a frame are cut in two and three, everywhere', () => {
+  it('gives the same result if the first bytes of a frame are split into two and three pieces, everywhere', () => {
     for (const [direction, bytes, first] of [
       ['up', clientMessage(0, new Uint8Array(300).fill(0xab)), 18],
       ['down', serverMessage(1, new Uint8Array(300).fill(0xab)), 14],

@@ -18,7 +18,7 @@ function drain(load: { inFlight: number }): ReturnType<typeof drainConnections> 
 }
 
 describe('a drain', () => {
-  it('ends with the last request, and keeps no process alive after it', async () => {
+  it('ends with the last request, and leaves no timer that keeps the process alive', async () => {
     const load = { inFlight: 1 };
     const ended = drain(load);
     let isOver = false;
@@ -31,7 +31,7 @@ describe('a drain', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it('ends at its limit, and says what it cut', async () => {
+  it('ends at its time limit, and reports the interrupted requests', async () => {
     const ended = drain({ inFlight: 2 });
     await vi.advanceTimersByTimeAsync(LIMIT_MS);
     expect(await ended).toEqual({ cutRequests: 2, cutSessions: 0 });

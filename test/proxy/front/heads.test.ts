@@ -60,7 +60,7 @@ const fieldsOf = (bytes: number): readonly Field[] =>
   Array.from({ length: bytes / KIB }, (_, index): Field => [`x-${index}`, 'v'.repeat(KIB)]);
 
 describe('incomplete heads over HTTP/1.1', () => {
-  it('are refused by a Status as soon as their address has too many bytes of them', async () => {
+  it('are refused with a Status as soon as one address has sent too many bytes of them', async () => {
     const rig = await rigWith();
     const part = `GET /version HTTP/1.1\r\n${HOST}A: ${'x'.repeat(100 * KIB)}`;
     const first = await rawClient(rig);
@@ -75,7 +75,7 @@ describe('incomplete heads over HTTP/1.1', () => {
     expect(await refusals(rig, 'OVERLOADED')).toBe(true);
   });
 
-  it('do not count once they are complete, nor does the body behind them', async () => {
+  it('do not count once they are complete, and neither do the bodies after them', async () => {
     const rig = await rigWith();
     const client = await rawClient(rig);
     for (const count of [1, 2, 3]) {
@@ -90,7 +90,7 @@ describe('incomplete heads over HTTP/1.1', () => {
 });
 
 describe('incomplete heads over HTTP/2', () => {
-  it('end their connection when the time for a head is over', async () => {
+  it('close their connection when the time limit for a head is over', async () => {
     const rig = await rigWith({}, 2 * HEAD_CHECK_MS);
     const socket = await h2Socket(rig);
     const closed = once(socket, 'close');
@@ -102,7 +102,7 @@ describe('incomplete heads over HTTP/2', () => {
     expect(await refusals(rig, 'REQUEST_TIMEOUT')).toBe(true);
   });
 
-  it('end their connection when there are too many bytes of them', async () => {
+  it('close their connection when they have too many bytes', async () => {
     const rig = await rigWith();
     const socket = await h2Socket(rig);
     const closed = once(socket, 'close');
@@ -113,7 +113,7 @@ describe('incomplete heads over HTTP/2', () => {
     expect(await refusals(rig, 'OVERLOADED')).toBe(true);
   });
 
-  it('are told from a stream that was reset', async () => {
+  it('are distinguished from a stream that was reset', async () => {
     const rig = await rigWith({}, 2 * HEAD_CHECK_MS);
     const socket = await h2Socket(rig);
     const reset = Promise.withResolvers<void>();
@@ -137,7 +137,7 @@ describe('incomplete heads over HTTP/2', () => {
 });
 
 describe('long heads of one HTTP/2 connection', () => {
-  it('are refused above a rate, and far above it the connection has to end', () => {
+  it('are refused above a rate limit; far above it, the connection is closed', () => {
     let now = 0;
     const rate = createHeadRate(() => now);
     const take = (): string | undefined => rate.take(256 * KIB)?.code;
@@ -151,7 +151,7 @@ describe('long heads of one HTTP/2 connection', () => {
     expect(rate.take(16 * KIB)).toBeUndefined();
   });
 
-  it('end the connection, logged and counted, although each is small when compressed', async () => {
+  it('close the connection, which is logged and counted, even if each head is small when compressed', async () => {
     const rig = await rigWith();
     const socket = await h2Socket(rig);
     const closed = once(socket, 'close');
@@ -183,7 +183,7 @@ describe('long heads of one HTTP/2 connection', () => {
 });
 
 describe('the body for an event', () => {
-  it('is one buffer, however small its chunks are, and is counted before it grows', async () => {
+  it('is stored in one buffer, even if its chunks are small, and counts before the buffer grows', async () => {
     const stream = new PassThrough();
     const held: number[] = [];
     const collected = collectBody(stream, 64 * KIB, (bytes) => held.push(bytes));
@@ -196,7 +196,7 @@ describe('the body for an event', () => {
     expect(held).toEqual([4096, 8192, 16_384]);
   });
 
-  it('is left where it is when there is no more space for it', async () => {
+  it('is not read any further if the byte limit is exceeded', async () => {
     const stream = new PassThrough();
     const collected = collectBody(stream, 64 * KIB, () => {
       throw new Error('full');

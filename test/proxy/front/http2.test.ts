@@ -72,7 +72,7 @@ function closedStream(stream: ClientHttp2Stream): Promise<void> {
   return new Promise((resolve) => stream.on('close', resolve));
 }
 
-describe('the fields of a stream', () => {
+describe('the headers of a stream', () => {
   const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
   const base = [':method', 'GET', ':path', '/api', ':scheme', 'https'];
 
@@ -80,11 +80,11 @@ describe('the fields of a stream', () => {
   it.each([
     ['two hosts', ['host', 'a', 'host', 'a']],
     ['two hosts beside an authority', [':authority', 'a', 'host', 'a', 'host', 'a']],
-  ])('with %s are a problem', (_, fields) => {
+  ])('with %s are refused', (_, fields) => {
     expect(mapStream([...base, ...fields], peer).problem).toMatchObject({ code: 'HEADER_REFUSED' });
   });
 
-  it('with one host, or the same one twice in its two ways, are none', () => {
+  it('with one host, or with the same name in `:authority` and `Host`, are accepted', () => {
     for (const fields of [
       ['host', 'a'],
       [':authority', 'a'],
@@ -132,7 +132,7 @@ describe('the framing of a stream', () => {
     expect(mapStream([...base, 'content-length', length], peer).problem?.code).toBe('REQUEST_MALFORMED');
   });
 
-  it('is none when there are two lengths, or a transfer coding', () => {
+  it('is refused with two lengths, or with a transfer coding', () => {
     for (const fields of [
       ['content-length', '5', 'content-length', '5'],
       ['transfer-encoding', 'chunked'],
@@ -140,7 +140,7 @@ describe('the framing of a stream', () => {
       expect(() => framingOf(fields)).toThrow(expect.objectContaining({ code: 'REQUEST_MALFORMED' }));
   });
 
-  it('is what the API server gets, whatever values look like', async () => {
+  it('is the framing that the API server gets, even if header values look like header names', async () => {
     const rig = await rigWith(okOnce);
     const session = await sessionOf(rig);
     const stream = session.request([...request('POST'), 'x-a', 'content-length', '17', 'x-b']);
@@ -153,8 +153,8 @@ describe('the framing of a stream', () => {
   });
 });
 
-describe('repeated response fields', () => {
-  it('are merged for every field of which Node sends one value only', async () => {
+describe('repeated response headers', () => {
+  it('are merged if Node sends only one value of the header', async () => {
     const names = Object.entries(constants)
       .filter(([key]) => key.startsWith('HTTP2_HEADER_'))
       .map(([, name]) => String(name))
@@ -223,7 +223,7 @@ describe('HTTP/2 sessions', () => {
     expect(await statusOf(session, request())).toBe(200);
   });
 
-  it('refuse CONNECT and extended CONNECT by themselves', () => {
+  it('refuse CONNECT and extended CONNECT without help of the gate', () => {
     const peer: Peer = { address: '127.0.0.1', port: 1, source: 'socket' };
     const connect = mapStream([':method', 'CONNECT', ':authority', 'a:1'], peer);
     expect(connect.problem?.code).toBe('METHOD_REFUSED');
@@ -247,14 +247,14 @@ describe('HTTP/2 sessions', () => {
     expect(nameless.inbound.rawHeaders).toEqual([]);
   });
 
-  it('join the crumbs of a cookie where cookies are passed on', async () => {
+  it('join the parts of a split Cookie header where cookies are forwarded', async () => {
     const rig = await rigWith(okOnce, { mode: 'noauth' });
     const session = await sessionOf(rig);
     await statusOf(session, [...request(), 'cookie', 'a=1', 'cookie', 'b=2']);
     expect(rig.upstreams[0]!.received().toLowerCase()).toContain('cookie: a=1; b=2\r\n');
   });
 
-  it('send no connection headers upstream or down', async () => {
+  it('send no connection headers to the API server or to the client', async () => {
     const rig = await rigWith((connection) => {
       connection.socket.once('data', () =>
         connection.socket.write(
@@ -278,7 +278,7 @@ describe('HTTP/2 sessions', () => {
     ['with a length', 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf'],
     ['in chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'],
     ['up to the end of the connection', 'HTTP/1.1 200 OK\r\n\r\nhalf'],
-  ])('reset a stream whose answer %s breaks off, with an error code', async (_, head) => {
+  ])('reset a stream whose response %s breaks off, with an error code', async (_, head) => {
     const rig = await rigWith((connection) => {
       connection.socket.once('data', () => connection.socket.write(head));
     });
@@ -294,7 +294,7 @@ describe('HTTP/2 sessions', () => {
     expect(ended).toBe(false);
   });
 
-  it('relay an answer that comes before the request body is complete, then let the stream go', async () => {
+  it('relay a response that arrives before the request body is complete, and then close the stream', async () => {
     const rig = await rigWith((connection) => {
       void connection
         .until((text) => text.includes('first'))
@@ -318,7 +318,7 @@ describe('HTTP/2 sessions', () => {
     expect(rig.pool.size.total).toBe(0);
   });
 
-  it('end all requests of a connection that is lost', async () => {
+  it('end all requests of a lost connection', async () => {
     const rig = await rigWith(silent);
     const session = await sessionOf(rig);
     for (let index = 0; index < 20; index++) {
@@ -330,7 +330,7 @@ describe('HTTP/2 sessions', () => {
     expect(rig.proxy.inFlight).toBe(0);
   });
 
-  it('are ended when streams are opened and reset in a flood', async () => {
+  it('are closed when streams are opened and reset in a flood', async () => {
     const rig = await rigWith(silent);
     const session = await sessionOf(rig);
     const gone = Promise.race([once(session, 'goaway'), once(session, 'close')]);
@@ -362,7 +362,7 @@ describe('HTTP/2 sessions', () => {
       (index: number) =>
         index === 0 ? frame(1, 4, 1, Buffer.from('828684418164', 'hex')) : frame(0, 0, 1, Buffer.alloc(0)),
     ],
-  ])('are ended when a client sends %s, and others are served on', async (_, next) => {
+  ])('are closed when a client sends %s, and other clients are still served', async (_, next) => {
     const rig = await rigWith(okOnce);
     const flooder = connectTls({
       port: rig.port,
@@ -395,7 +395,7 @@ describe('HTTP/2 sessions', () => {
     expect(await statusOf(session, request())).toBe(200);
   });
 
-  it('hold an upload back while the API server does not read', async () => {
+  it('pause an upload while the API server does not read', async () => {
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then(() => connection.socket.pause());
     });
@@ -429,7 +429,7 @@ describe('HTTP/2 sessions', () => {
     await rig.upstreams[0]!.closed;
   });
 
-  it('are not understood on a connection that negotiated HTTP/1.1, nor the other way round', async () => {
+  it('are refused on a connection that negotiated HTTP/1.1, and vice versa', async () => {
     const rig = await rigWith(silent);
     const h1 = await rawClient(rig);
     h1.socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');

@@ -61,7 +61,7 @@ async function expectRefused(cases: readonly (readonly [bytes: string, status: n
 }
 
 describe('HTTP/1.1 connections', () => {
-  it('serve one request after the other and keep the order of a pipeline', async () => {
+  it('serve requests one after another, and keep the order of a pipeline', async () => {
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then((text) => {
         const name = /GET \/(\w+)/.exec(text)?.[1] ?? '';
@@ -88,7 +88,7 @@ describe('HTTP/1.1 connections', () => {
     expect(rig.upstreams.length).toBeLessThanOrEqual(1);
   });
 
-  it('stay open for the next request when nothing speaks against it', async () => {
+  it('stay open for the next request unless there is a reason to close them', async () => {
     const rig = await rigWith(echo);
     const client = await connectTo(rig);
     for (let round = 1; round <= 3; round++) {
@@ -99,7 +99,7 @@ describe('HTTP/1.1 connections', () => {
     expect(client.received()).not.toMatch(/connection: close/i);
   });
 
-  it('get what one read from the API server brings in one write', async () => {
+  it("write everything from one read of the API server's connection at once", async () => {
     const [head, rest] = [
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n',
       '4\r\nlast\r\n0\r\n\r\n',
@@ -121,7 +121,7 @@ describe('HTTP/1.1 connections', () => {
     expect(pieces).toEqual([head + rest, head + rest]);
   });
 
-  it('get the beginning of an answer that goes on later', async () => {
+  it('get the first part of a response whose rest arrives later', async () => {
     const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
     const rig = await rigWith((connection) => {
       connection.socket.on('data', () => connection.socket.write(head));
@@ -135,7 +135,7 @@ describe('HTTP/1.1 connections', () => {
     expect(client.received()).toBe(`${head}1\r\na\r\n1\r\nb\r\n`);
   });
 
-  it('are closed after the answer when the client asks for it', async () => {
+  it('are closed after the response if the client requests it', async () => {
     const rig = await rigWith(echo);
     const text = await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\nContent-Length: \d+\r\nConnection: close\r\n\r\nGET \/api/);
@@ -149,7 +149,7 @@ describe('HTTP/1.1 connections', () => {
     expect(text).toBe('HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde');
   });
 
-  it('give each piece of an answer without a length as it comes, in chunks', async () => {
+  it('get each piece of a response without a length as a chunk when it arrives', async () => {
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then(() => connection.socket.write('HTTP/1.1 200 OK\r\n\r\nfirst'));
     });
@@ -162,7 +162,7 @@ describe('HTTP/1.1 connections', () => {
     expect(whole).toMatch(/^HTTP\/1\.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n/);
   });
 
-  it('relay a whole answer that comes while the request body is still on its way, then close', async () => {
+  it('relay a complete response that arrives during the request body, and then close', async () => {
     const rig = await rigWith((connection) => {
       void connection
         .until((text) => text.includes('first part'))
@@ -178,7 +178,7 @@ describe('HTTP/1.1 connections', () => {
     expect(rig.pool.size.total).toBe(0);
   });
 
-  it('switch nothing while a request is being answered', async () => {
+  it('upgrade nothing while a response is pending', async () => {
     const rig = await rigWith(() => {});
     const upgrade =
       `GET /api/v1/namespaces/n/pods/p/exec HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: ` +
@@ -189,7 +189,7 @@ describe('HTTP/1.1 connections', () => {
     expect(alone).toContain('599 Upgrade Handler');
   });
 
-  it('get a Status for what is no request', async () => {
+  it('get a Status for an invalid request', async () => {
     await expectRefused([
       ['GET /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc', 400],
       ['POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd', 400],
@@ -207,7 +207,7 @@ describe('HTTP/1.1 connections', () => {
     ]);
   });
 
-  it('refuse at the gate what a parser lets through', async () => {
+  it('refuse in the gate requests that the parser accepts', async () => {
     await expectRefused([
       ['GET /api HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
       ['GET /api HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n', 400],
@@ -229,7 +229,7 @@ describe('HTTP/1.1 connections', () => {
   });
 
   it.each(['first', 'last', 'twice'])(
-    'send upstream none of the headers that speak for the client, %s',
+    'send upstream none of the headers that identify the client, %s',
     async (place) => {
       const rig = await rigWith(echo);
       const hostile = [
@@ -291,7 +291,7 @@ describe('HTTP/1.1 connections', () => {
     expect(rig.upstreams[0]!.received()).toMatch(/Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n$/);
   });
 
-  it('give up on a chunked body that breaks its framing', async () => {
+  it('are closed when the framing of a chunked body is invalid', async () => {
     const rig = await rigWith(() => {});
     const client = await connectTo(rig);
     client.socket.write(`POST /api HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`);
@@ -319,7 +319,7 @@ describe('HTTP/1.1 connections', () => {
     expect(client.received()).toMatch(/^HTTP\/1\.1 200 /);
   });
 
-  it('take hop-by-hop headers and cookies out of an answer', async () => {
+  it('remove hop-by-hop headers and cookies from a response', async () => {
     const rig = await rigWith((connection) =>
       connection.socket.on('data', () =>
         connection.socket.write(
@@ -352,7 +352,7 @@ describe('HTTP/1.1 connections', () => {
     ['204 with a body', 'HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok'],
     ['another protocol', 'SSH-2.0-OpenSSH_9.2p1 Debian\r\n'],
-  ])('answer 502 when the API server sends %s', async (_, bytes) => {
+  ])('get 502 when the API server sends %s', async (_, bytes) => {
     const rig = await rigWith(answering(bytes));
     const client = await askApi(rig);
     expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 502 /);
@@ -362,7 +362,7 @@ describe('HTTP/1.1 connections', () => {
     await client.until((text) => text.includes('HTTP/1.1 400'));
   });
 
-  it('use no API server connection again that sent more than its answer', async () => {
+  it('do not reuse a connection on which the API server sent more than its response', async () => {
     const rig = await rigWith(
       answering(
         'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong',
@@ -377,7 +377,7 @@ describe('HTTP/1.1 connections', () => {
     expect(rig.upstreams).toHaveLength(2);
   });
 
-  it('pass the client credentials on in noauth mode', async () => {
+  it("forward the client's credentials in noauth mode", async () => {
     const rig = await rigWith(echo, { mode: 'noauth' });
     const client = await connectTo(rig);
     client.socket.write(
@@ -388,7 +388,7 @@ describe('HTTP/1.1 connections', () => {
     expect(text).not.toContain('gateway-token');
   });
 
-  it('close the kubelet proxy under enforcement', async () => {
+  it('refuse the kubelet proxy when recording is enforced', async () => {
     const rig = await rigWith(echo, {
       identity: person([{ recorderAddrs: ['100.64.0.9:80'], enforceRecorder: true }]),
     });
@@ -413,8 +413,8 @@ describe('HTTP/1.1 connections', () => {
   });
 });
 
-describe('clients that leave in the middle of an answer', () => {
-  it('are no failure of the API server', async () => {
+describe('clients that disconnect during a response', () => {
+  it('do not count as failures of the API server', async () => {
     const rig = await rigWith((connection) => {
       void connection.until(headEnd).then(() => {
         connection.socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');

@@ -21,12 +21,12 @@ async function ask(path: string, options: RigOptions): Promise<Rig> {
 const answering: RigOptions['upstream'] = ({ socket }) =>
   socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
 
-describe('what is counted of a request', () => {
+describe('the metrics of a request', () => {
   it.each([
     ['/api/v1/pods', 1],
     ['/api/v1/pods?watch=1', 0],
     ['/api/v1/namespaces/n/pods/p/log?follow=true', 0],
-  ])('is its time unless it may last for ever: %s', async (path, count) => {
+  ])('contain its duration, except for requests that may last forever: %s', async (path, count) => {
     const { metrics } = await ask(path, { upstream: answering });
     const line = /^tailcast_request_duration_seconds_count\{protocol="h1"\} (\d+)$/m.exec(
       await metrics.registry.metrics(),
@@ -34,7 +34,7 @@ describe('what is counted of a request', () => {
     expect(Number(line?.[1] ?? 0)).toBe(count);
   });
 
-  it('is why the API server did not answer it, by code', async () => {
+  it('count by code why the API server did not respond', async () => {
     const { metrics } = await ask('/api', { upstream: answering, upstreamPort: 1 });
     const lines = (await metrics.registry.metrics()).match(
       /^tailcast_upstream_failures_total\{.*\} [1-9].*$/gm,
@@ -43,8 +43,8 @@ describe('what is counted of a request', () => {
   });
 });
 
-describe('a client that cannot even be refused', () => {
-  it('is cut, counted and accounted, and nothing is thrown at anybody', async () => {
+describe('a client that cannot be sent an error response', () => {
+  it('is disconnected, counted and logged, and no error is thrown', async () => {
     const metrics = createMetrics();
     const access: AccessEntry[] = [];
     const load = { inFlight: 0 };

@@ -45,13 +45,13 @@ async function writesFor(answer: string): Promise<readonly string[]> {
   return written;
 }
 
-describe('an answer that is written to the socket', () => {
-  it('ends without a write of its own', async () => {
+describe('a response that is written to the socket', () => {
+  it('ends in the same write if it is small', async () => {
     const answer = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
     expect(await writesFor(answer)).toEqual([answer]);
   });
 
-  it('is waited for when it is large', async () => {
+  it('ends after a wait for the socket if it is large', async () => {
     const answer = `HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n${'x'.repeat(100_000)}`;
     expect(await writesFor(answer)).toEqual([answer, '']);
   });

@@ -25,7 +25,7 @@ function onDemand(): { upstream: RigOptions['upstream']; answer: () => void; ask
 }
 
 describe('a connection', () => {
-  it('that asks for a tunnel and then breaks ends alone', async () => {
+  it('that requests a tunnel and then breaks affects no other connection', async () => {
     const rig = await rigWith(() => {});
     const { near, far } = await socketPair();
     onTestFinished(() => void far.destroy());
@@ -57,7 +57,7 @@ describe('a connection above the limit of its address', () => {
 });
 
 describe('requests whose access review is in progress', () => {
-  it('count for their user, also after the client has left', async () => {
+  it('count for their user even after the client has disconnected', async () => {
     const reviews: (() => void)[] = [];
     const rig = await rigWith(
       ({ socket }) => socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')),
@@ -92,7 +92,7 @@ describe('requests whose access review is in progress', () => {
 });
 
 describe('requests to an own service', () => {
-  it('take no slot of proxied requests, and at most half of their own from one address', async () => {
+  it('use no slots of proxied requests, and one address gets at most half of their own slots', async () => {
     const held: Parameters<OwnService['request']>[1][] = [];
     let connections = 0;
     const rig = await rigWith(
@@ -132,7 +132,7 @@ describe('requests to an own service', () => {
 });
 
 describe('the drain', () => {
-  it('closes idle connections at once, and lets each running request finish as the last on its connection', async () => {
+  it('closes idle connections immediately, and finishes the running request of each other connection', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
     const idle = await rawClient(rig);
@@ -158,7 +158,7 @@ describe('the drain', () => {
     await expect.poll(() => body).toBe('ok');
   });
 
-  it('cuts what does not end within the limit, and says how much that was', async () => {
+  it('interrupts the remaining requests at the time limit, and reports their number', async () => {
     const rig = await rigWith((connection) =>
       connection.socket.once('data', () =>
         connection.socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'),
@@ -173,7 +173,7 @@ describe('the drain', () => {
     expect(client.received()).not.toMatch(/\r\n0\r\n\r\n$/);
   });
 
-  it('tells interactive sessions why, after they had their time', async () => {
+  it('sends interactive sessions the reason when their time is over', async () => {
     let active = 2;
     const reasons: string[] = [];
     const rig = await rigWith(() => {}, {
@@ -194,7 +194,7 @@ describe('the drain', () => {
     expect(reasons).toEqual(['the gateway is shutting down']);
   });
 
-  it('gives recordings that wait for a recorder their time, in a hurry', async () => {
+  it('waits for pending late deliveries, and tells them to hurry', async () => {
     const late = { sessions: 2, hurried: 0, hurry: () => void (late.hurried += 1) };
     const rig = await rigWith(() => {}, { server: { late } });
     let over = false;
@@ -207,12 +207,12 @@ describe('the drain', () => {
     await drained;
   });
 
-  it('waits for them no longer than its limit', async () => {
+  it('waits for late deliveries no longer than its time limit', async () => {
     const rig = await rigWith(() => {}, { server: { late: { sessions: 1, hurry: () => undefined } } });
     expect(await rig.proxy.drain(100)).toEqual({ cutRequests: 0, cutSessions: 0 });
   });
 
-  it('serves the first request of a connection that came just before, and no second one', async () => {
+  it('serves the first request of a connection that was opened shortly before, and no second one', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
     const open = async (): Promise<number> => (await rig.metrics.connections.get()).values[0]?.value ?? 0;
@@ -233,7 +233,7 @@ describe('the drain', () => {
     }
   });
 
-  it('waits for connections in a handshake, but not for ever', async () => {
+  it('waits for connections in a handshake, but only for a limited time', async () => {
     const rig = await rigWith(() => {});
     const started = performance.now();
     await rig.proxy.drain(10_000, () => 1);
@@ -241,7 +241,7 @@ describe('the drain', () => {
     expect(performance.now() - started).toBeLessThan(9000);
   });
 
-  it('turns connections away when it is over', async () => {
+  it('refuses connections after it has finished', async () => {
     const rig = await rigWith(() => {});
     await rig.proxy.drain(10_000);
     const late = await rawClient(rig);
@@ -251,7 +251,7 @@ describe('the drain', () => {
 });
 
 describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) => {
-  it('that are nobody’s are refused after the caller is known, and never reach the API server', async () => {
+  it('with unknown paths are refused after the caller is identified, and never reach the API server', async () => {
     const rig = await rigWith(() => {});
     const stranger = await rigWith(() => {}, {
       identities: { whois: () => Promise.reject(new TailcastError('IDENTITY_UNKNOWN')) },
@@ -291,7 +291,7 @@ describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) =
 });
 
 describe('the front', () => {
-  it('keeps the order of a pipeline of both kinds of paths', async () => {
+  it('keeps the order of a pipeline with proxied requests and requests to the gateway itself', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
     const client = await rawClient(rig);
@@ -327,7 +327,7 @@ describe('the front', () => {
     await expect.poll(open).toEqual({ 'http/1.1': 0, h2: 0 });
   });
 
-  it('does not grow over many requests', async () => {
+  it('does not leak memory over many requests', async () => {
     const rig = await rigWith((connection) =>
       connection.socket.on('data', () =>
         connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'),

@@ -26,8 +26,8 @@ function refusalOf(enter: () => unknown): string {
   return '';
 }
 
-describe('what one user may have at a time', () => {
-  it('is so many requests, and again as many as are over; others have their own', () => {
+describe('the limit per user', () => {
+  it('applies to concurrent requests, and each user has their own', () => {
     const limits = limitsOf({ requests: 2 });
     const peer = connect(limits);
     const first = limits.enter(ALICE, peer);
@@ -40,7 +40,7 @@ describe('what one user may have at a time', () => {
     expect(refusalOf(() => limits.enter(ALICE, peer))).not.toBe('');
   });
 
-  it('is so many connections that were used, however many requests each has', () => {
+  it('applies to connections with requests, however many requests each connection has', () => {
     const limits = limitsOf({ connections: 2 });
     const peers = ['100.64.0.1', '100.64.0.2', '100.64.0.3'].map((address) => connect(limits, address));
     for (const peer of peers.slice(0, 2)) for (const _ of [1, 2, 3]) limits.enter(ALICE, peer);
@@ -52,7 +52,7 @@ describe('what one user may have at a time', () => {
     expect(refusalOf(() => limits.enter(ALICE, connect(limits, '100.64.0.5')))).not.toBe('');
   });
 
-  it('is so many connections from one address before anybody is known, but not of this machine', () => {
+  it('applies to connections per address before the caller is identified, except for this machine', () => {
     const limits = limitsOf({ connections: 2 });
     const [first] = [connect(limits), connect(limits)];
     expect(limits.connected(peerFrom('100.64.0.1'))).toBe(false);
@@ -63,7 +63,7 @@ describe('what one user may have at a time', () => {
     for (const _ of [1, 2, 3]) connect(limits, '127.0.0.1');
   });
 
-  it('is so many bytes that wait; beyond, nothing new is begun until they are gone', () => {
+  it('applies to pending bytes: above it, new requests are refused until the bytes are released', () => {
     const limits = limitsOf({ bytes: 1000 });
     const peer = connect(limits);
     const place = limits.enter(ALICE, peer);
@@ -87,7 +87,7 @@ describe('what one user may have at a time', () => {
 describe('request heads before admission', () => {
   const LONG = 30_000;
 
-  it('may use half of the bytes for one address, and the rest is for others', () => {
+  it('may use half of the bytes for one address, and the rest for others', () => {
     const limits = limitsOf({});
     const greedy = peerFrom('100.64.0.1');
     const first = limits.head(greedy);
@@ -101,7 +101,7 @@ describe('request heads before admission', () => {
     limits.head(greedy).hold(LONG);
   });
 
-  it('up to the usual size do not count', () => {
+  it('do not count up to the usual size', () => {
     const limits = limitsOf({ headBytes: 0 });
     limits.head(peerFrom('100.64.0.1')).hold(USUAL_HEAD_BYTES);
     expect(refusalOf(() => limits.head(peerFrom('100.64.0.1')).hold(USUAL_HEAD_BYTES + 1))).not.toBe('');

@@ -30,7 +30,7 @@ function questionFor(method: string, path: string, upgrade: boolean): AccessQues
 
 const question = (name: string): AccessQuestion => ({ verb: 'get', path: `/${name}` });
 
-describe('the question', () => {
+describe('the access review', () => {
   const pod = { group: '', version: 'v1', namespace: 'n', resource: 'pods', name: 'p' };
   it.each<[string, string, boolean, object | undefined]>([
     // a session needs the verb `create` with every HTTP method
@@ -64,8 +64,8 @@ describe('the question', () => {
   });
 });
 
-describe('the reviews', () => {
-  it('ask once within their time, about each caller and each question', async () => {
+describe('the cache of reviews', () => {
+  it('asks once within its duration, for each caller and each action', async () => {
     let now = 0;
     const asked: string[] = [];
     const ask: AskAccess = async (about, { user, groups, extra }) => {
@@ -93,7 +93,7 @@ describe('the reviews', () => {
     expect(asked).toHaveLength(6);
   });
 
-  it('refuse what is not allowed, and what could not be asked, which is asked again', async () => {
+  it('refuses denied actions, and actions whose review failed, which are asked again', async () => {
     let answer: () => Promise<boolean> = async () => false;
     const reviews = createAccessReviews(
       () => answer(),
@@ -106,7 +106,7 @@ describe('the reviews', () => {
     expect(await codeOf(reviews.assertAllowed(question('b'), ALICE, signal))).toBeUndefined();
   });
 
-  it('keep so many answers and no more', async () => {
+  it('has a limited size', async () => {
     let count = 0;
     const reviews = createAccessReviews(
       async () => {
@@ -149,7 +149,7 @@ describe('the gate', () => {
   const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
   const exec = { method: 'GET', target: EXEC, rawHeaders: ['Host', 'gateway'], peer, upgrade: true };
 
-  it('asks before a session, and again while it lasts', async () => {
+  it('requests a review before a session, and again during the session', async () => {
     const answers: { allowed: boolean | Error; asked: number } = { allowed: true, asked: 0 };
     const gate = gateOver(answers);
     const admission = await gate.admit(exec, signal);
@@ -162,15 +162,15 @@ describe('the gate', () => {
     expect(await codeOf(gate.admit(exec, signal))).toBe('ACCESS_REVIEW_FAILED');
   });
 
-  it('asks nothing about ordinary requests', async () => {
+  it('requests no review for ordinary requests', async () => {
     const answers = { allowed: false, asked: 0 };
     await gateOver(answers).admit({ ...exec, target: '/api/v1/pods', upgrade: false }, signal);
     expect(answers.asked).toBe(0);
   });
 });
 
-describe('the question to the API server', () => {
-  it('is asked as the caller, and answered by its status', async () => {
+describe('the review request to the API server', () => {
+  it('is sent as the caller, and the status of the response decides', async () => {
     const double = await startApiServerDouble();
     try {
       const reviews = openAccessReviews({ accessReview: true, mode: 'auth' }, double.apiServer)!;
@@ -191,7 +191,7 @@ describe('the question to the API server', () => {
     }
   });
 
-  it('that is refused for our credential has it read anew', async () => {
+  it("that is refused because of the gateway's credential makes the gateway read the credential again", async () => {
     const double = await startApiServerDouble();
     let refusals = 0;
     const apiServer = { ...double.apiServer, refused: () => void (refusals += 1) };
@@ -212,7 +212,7 @@ describe('the question to the API server', () => {
     }
   });
 
-  it('is for auth mode, and off by default', async () => {
+  it('is sent only in auth mode, and is off by default', async () => {
     const double = await startApiServerDouble();
     try {
       expect(openAccessReviews({ accessReview: false, mode: 'noauth' }, double.apiServer)).toBeUndefined();

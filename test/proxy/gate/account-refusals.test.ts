@@ -23,7 +23,7 @@ function counting(refusal: string | undefined, marks = false) {
 }
 
 describe('account refusals', () => {
-  it('are found once in a second for each caller', async () => {
+  it('are checked once per second for each caller', async () => {
     const { asked, refusals, pass } = counting('users "a" is forbidden');
     await expect(refusals.find(admission('a'), 403, [])).resolves.toMatchObject({
       code: 'UPSTREAM_REFUSED_ACCOUNT',
@@ -45,7 +45,7 @@ describe('account refusals', () => {
       { ...admission('a'), info: parseRequestInfo('GET', parseTarget('/clusters/c/api/v1/pods')) },
       403,
     ],
-  ])('are not looked for in %s', (_name, admitted, status) => {
+  ])('are not checked in %s', (_name, admitted, status) => {
     const { asked, refusals } = counting('x');
     expect(refusals.find(admitted, status, [])).toBeUndefined();
     expect(asked).toEqual([]);
@@ -57,14 +57,14 @@ describe('account refusals', () => {
     ['a pod', '/api/v1/namespaces/n/pods/p/proxy/x', true, undefined],
     ['a pod, in the old form', '/api/v1/proxy/namespaces/n/pods/p', true, undefined],
     ['a log', '/api/v1/namespaces/n/pods/p/log', true, undefined],
-  ])('are proved without a mark in the response of %s', async (_name, path, marks, code) => {
+  ])('are confirmed without a mark in the response of %s', async (_name, path, marks, code) => {
     const { refusals } = counting(undefined, marks);
     const admitted = { ...admission('a'), info: parseRequestInfo('GET', parseTarget(path)) };
     expect((await refusals.find(admitted, 403, ['Content-Type', 'text/plain']))?.code).toBe(code);
     expect(refusals.find(admitted, 403, ['X-Kubernetes-Pf-Flowschema-Uid', '1'])).toBeUndefined();
   });
 
-  it('are not proved by a request that fails', async () => {
+  it('are not confirmed by a request that fails', async () => {
     const refusals = createAccountRefusals(
       () => Promise.reject(new Error('no')),
       () => 0,
@@ -72,7 +72,7 @@ describe('account refusals', () => {
     await expect(refusals.find(admission('a'), 403, [])).resolves.toBeUndefined();
   });
 
-  it('are looked for by at most 64 requests at a time', () => {
+  it('are checked by at most 64 concurrent requests', () => {
     const refusals = createAccountRefusals(
       () => new Promise(() => {}),
       () => 0,

@@ -30,8 +30,8 @@ function open(): Account {
   });
 }
 
-describe('the account of a request', () => {
-  it('is counted and written down when it is closed, once', () => {
+describe('the access-log entry of a request', () => {
+  it('is counted and written once, when the request is closed', () => {
     const account = open();
     expect(started).toBe(1);
     account.recognised(CALLER);
@@ -59,14 +59,14 @@ describe('the account of a request', () => {
     ]);
   });
 
-  it('says that the client left when there was no answer', () => {
+  it('reports that the client disconnected before the response', () => {
     open().close();
     expect(counted[0]?.status).toBe(499);
     expect(written[0]).toMatchObject({ id: '', user: '', status: 499 });
     expect(written[0]).not.toHaveProperty('error');
   });
 
-  it('counts an answer before its line is written, and then keeps it', () => {
+  it('counts a response before its entry is written, and then stays unchanged', () => {
     const account = open();
     account.answered(101);
     account.count();
@@ -86,7 +86,7 @@ describe('the account of a request', () => {
     });
   });
 
-  it('tells of a refusal who asked, as far as that is known, and for what', () => {
+  it('of a refused request contains the caller, as far as known, and the target', () => {
     const account = open();
     account.refused(new Error('a secret of the machine'), 500);
     expect(account.begun).toBe(true);
@@ -107,7 +107,7 @@ describe('the account of a request', () => {
     expect(written[0]).toMatchObject({ status: 500, error: 'ACCESS_ENDED' });
   });
 
-  it('cuts an invalid method', () => {
+  it('shortens an invalid method', () => {
     const account = new Account(
       'h2',
       { ...INBOUND, method: 'X'.repeat(5000) },

@@ -18,7 +18,7 @@ describe('a service worker', () => {
     ['by its use', ['Sec-Fetch-Dest', 'serviceworker']],
     ['by its use in any case', ['Sec-Fetch-Dest', 'ServiceWorker']],
     ['by both', ['Service-Worker', 'script', 'Sec-Fetch-Dest', 'serviceworker']],
-  ])('is refused, %s, wherever it comes from', (_, rawHeaders) => {
+  ])('is refused, %s, on each path', (_, rawHeaders) => {
     expect(look(rawHeaders)).toThrow('service workers are not allowed');
     expect(look(rawHeaders, 'plain')).toThrow('service workers are not allowed');
     expect(look(rawHeaders, 'podProxy', 'sandbox')).toThrow('service workers are not allowed');

@@ -108,7 +108,7 @@ const BOTH = [
   { clusters: ['b'], impersonate: { groups: ['viewers-of-b'] } },
 ];
 
-describe('the choice of a cluster', () => {
+describe('the selection of a cluster', () => {
   const [a, b, kcp] = [
     clusterOf('a', { addresses: ['100.100.1.1'] }),
     clusterOf('b', { addresses: ['100.100.1.2'] }),
@@ -195,7 +195,7 @@ describe('the gate of several clusters', () => {
     ['a rule for another cluster', [{ clusters: ['b'], impersonate: { groups: ['x'] } }]],
     ['a rule for no cluster', [{ clusters: [], impersonate: { groups: ['x'] } }]],
     ['a rule without clusters', [{ impersonate: { groups: ['x'] } }]],
-  ])('refuses a caller with %s like a cluster that does not exist', async (_, rules) => {
+  ])('refuses a caller with %s in the same way as a cluster that does not exist', async (_, rules) => {
     const { gate } = several(rules);
     const errors = await Promise.all(
       ['/clusters/a/api', '/clusters/nowhere/api'].map((target) =>
@@ -244,12 +244,12 @@ describe('the gate of several clusters', () => {
     ['/clusters/', 'CLUSTER_REFUSED'],
     ['/clusters', 'CLUSTER_MISSING'],
     ['/clusters/a/-/recordings', 'NOT_FOUND'],
-  ])('answers %s at a shared name with %s', async (target, code) => {
+  ])('returns for %s at a shared name the code %s', async (target, code) => {
     const { gate } = several([{ clusters: ['*'], impersonate: { groups: ['x'] } }]);
     expect(await codeOf(gate.admit(inbound(target), signal))).toBe(code);
   });
 
-  it('asks for the grants of the Service of the cluster', async () => {
+  it('requests the grants for the Tailscale Service of the cluster', async () => {
     const { gate, asked } = several(BOTH, { a: { service: 'svc:a' }, b: {} });
     const admission = await gate.admit(inbound('/api', 'a.ts.net'), signal);
     await gate.admit(inbound('/api', 'b.ts.net'), signal);
@@ -279,7 +279,7 @@ describe('the gate of several clusters', () => {
     expect(await codeOf(gate.confirm(onA, PEER, signal))).toBeUndefined();
   });
 
-  it('ends requests to the cluster whose rule was withdrawn, and no others', async () => {
+  it('ends requests to the cluster whose rule was removed, and no others', async () => {
     let rules: readonly unknown[] = BOTH;
     // like tailscaled, the double returns a new identity object after a change
     const whois = (): Promise<Identity> => Promise.resolve(person(rules));
@@ -296,14 +296,14 @@ describe('the gate of several clusters', () => {
   });
 });
 
-describe('recording duties', () => {
+describe('the duty to record', () => {
   const recorder = { recorder: ['tag:rec'], recorderAddrs: ['100.64.0.7:80'] };
   const modeOn = async (name: string, rules: readonly unknown[]): Promise<string> => {
     const { gate } = several(rules);
     return (await gate.admit(inbound('/api', `${name}.ts.net`), signal)).recording.mode;
   };
 
-  it('survive the scope of a rule, unless a rule of the cluster decides', async () => {
+  it('also applies to clusters outside the scope of its rule, unless a rule of the cluster decides', async () => {
     const enforcedOnA = {
       clusters: ['a'],
       impersonate: { groups: ['x'] },

@@ -41,7 +41,7 @@ function inbound(overrides: Partial<InboundRequest> = {}): InboundRequest {
 }
 
 describe('the gate', () => {
-  it('says everything about an admitted request', async () => {
+  it('returns all facts about an admitted request', async () => {
     const identity = person();
     const admission = await gateFor(identity).admit(inbound(), signal);
     expect(admission).toMatchObject({
@@ -61,7 +61,7 @@ describe('the gate', () => {
     );
   });
 
-  it('takes only the one host there is, whatever else is as long a name', async () => {
+  it('uses only the value of Host, even if other names are equally long', async () => {
     const rawHeaders = [
       'Host',
       'gateway',
@@ -79,7 +79,7 @@ describe('the gate', () => {
       expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders: hosts }), signal))).toBeDefined();
   });
 
-  it('reads refused ports where the oldest port-forward names them, and only there', async () => {
+  it('reads refused ports only where the oldest port-forward protocol names them', async () => {
     const policy = parsePolicy(new Map([['portForward', { refusePorts: [22] }]]), 'policy.yaml');
     const ask = (target: string): Promise<string | undefined> =>
       codeOf(
@@ -95,14 +95,14 @@ describe('the gate', () => {
     expect(await ask('exec?command=sh&ports=22')).toBeUndefined();
   });
 
-  it('asks for the credential on every request, so that a rotated one is used', async () => {
+  it('reads the credential for every request, so that a rotated credential is used', async () => {
     let count = 0;
     const gate = gateFor(person(), { authorization: () => Promise.resolve(`Bearer ${++count}`) });
     await gate.admit(inbound(), signal);
     expect((await gate.admit(inbound(), signal)).headers).toContain('Bearer 2');
   });
 
-  it('uses a new answer about the caller with the next request', async () => {
+  it('applies a changed identity of the caller to the next request', async () => {
     let identity = person();
     const gate = gateFor(identity, { identities: { whois: () => Promise.resolve(identity) } });
     await gate.admit(inbound(), signal);
@@ -148,7 +148,7 @@ describe('the gate', () => {
     expect(await codeOf(gateFor(identity).admit(inbound(overrides), signal))).toBe(code);
   });
 
-  it('accepts header limits exactly and refuses one more', async () => {
+  it('accepts headers exactly at the limits, and refuses one more', async () => {
     const gate = gateFor(person());
     const target = '/api/v1/namespaces/n/pods';
     // returns `count` headers and one more whose value fills the rest of `total`
@@ -172,7 +172,7 @@ describe('the gate', () => {
     );
   });
 
-  it('refuses a target over 256 KiB as such, also next to large headers', async () => {
+  it('refuses a target over 256 KiB with its own error, even with large headers', async () => {
     const gate = gateFor(person());
     const target = (length: number): string => `/api?${'x'.repeat(length - 5)}`;
     expect(await codeOf(gate.admit(inbound({ target: target(255 * 1024) }), signal))).toBeUndefined();
@@ -221,7 +221,7 @@ describe('the gate', () => {
     ['/api/v1/namespaces/n/pods?watch=1', { upgrade: true }, false],
     ['/api/v1/namespaces/n/pods/p/exec', { upgrade: true }, false],
     ['/api/v1/namespaces/n/pods', {}, false],
-  ])('under enforcement decides about %s %j: closed is %s', async (target, overrides, closed) => {
+  ])('decides with enforced recording about %s %j: closed is %s', async (target, overrides, closed) => {
     const request = inbound({ target, ...overrides });
     expect(await codeOf(gateFor(person([enforced])).admit(request, signal))).toBe(
       closed ? 'POLICY_REFUSED' : undefined,
@@ -230,7 +230,7 @@ describe('the gate', () => {
     expect(await codeOf(gateFor(person()).admit(request, signal))).toBeUndefined();
   });
 
-  it('passes the client credentials on in noauth mode and has no target', async () => {
+  it("forwards the client's credentials in noauth mode, and impersonates nobody", async () => {
     const admission = await gateFor(person(), { mode: 'noauth' }).admit(
       inbound({ rawHeaders: ['Host', 'a', 'Authorization', 'Bearer mine'] }),
       signal,
@@ -240,7 +240,7 @@ describe('the gate', () => {
     expect(admission.headers).not.toContain('Bearer token');
   });
 
-  describe('with a dashboard whose server passes on what the browser sent', () => {
+  describe('with a dashboard whose server forwards headers of the browser', () => {
     const gate = gateFor(person(), {
       dashboardOrigins: new Set(['https://dash.example', 'http://localhost:4466']),
     });
@@ -252,7 +252,7 @@ describe('the gate', () => {
       [['Origin', 'HTTPS://DASH.example', 'Sec-Fetch-Site', 'same-origin']],
       [['Origin', 'http://localhost:4466', 'X-Forwarded-Host', 'gateway']],
       [['Sec-Fetch-Site', 'same-origin']],
-    ])('takes what its page sent: %j', async (fields) => {
+    ])('accepts the requests of its page: %j', async (fields) => {
       expect(await admit(...fields)).toBeUndefined();
     });
 
@@ -268,7 +268,7 @@ describe('the gate', () => {
       expect(await admit(...fields)).toBe('POLICY_REFUSED');
     });
 
-    it('is not known unless it is named', async () => {
+    it('refuses the dashboard unless a setting names its origin', async () => {
       const rawHeaders = ['Host', 'gateway', 'Origin', 'https://dash.example'];
       expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders }), signal))).toBe('POLICY_REFUSED');
     });

@@ -74,7 +74,7 @@ describe('the policy class', () => {
     expect(classOf(method, target, true)).toBe(asUpgrade);
   });
 
-  it('of every upgrade is known', () => {
+  it('of every upgrade is defined', () => {
     for (const path of [POD, '/', '/x', NODE, `${POD}/exec`, '/apis/a/b/c/d', `${POD}/ephemeralcontainers`])
       for (const method of ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'])
         expect(classOf(method, path, true)).toBeDefined();
@@ -85,7 +85,7 @@ describe('the default policy', () => {
   const actions = (mode: 'failClosed' | 'failOpen' | 'off'): Record<string, PolicyAction> =>
     Object.fromEntries(POLICY_CLASSES.map((name) => [name, decide(DEFAULT_POLICY, name, { mode }).action]));
 
-  it('closes under enforcement what could be a shell and cannot be recorded', () => {
+  it('refuses with enforced recording what could be a shell and cannot be recorded', () => {
     expect(actions('failClosed')).toEqual({
       exec: 'record',
       attach: 'record',
@@ -117,7 +117,7 @@ describe('the default policy', () => {
     }
   });
 
-  it('requires a readable body of what carries commands, under enforcement alone', () => {
+  it('requires a readable body for requests with commands only if recording is enforced', () => {
     const required = (mode: 'failClosed' | 'failOpen' | 'off', policy = DEFAULT_POLICY) =>
       POLICY_CLASSES.filter((name) => isBodyRequired(policy, name, { mode }));
     expect(required('failClosed')).toEqual(['ephemeralContainers', 'workload']);
@@ -136,7 +136,7 @@ describe('a policy file', () => {
     expect(parse({ enforced: null, sessions: {} })).toEqual(DEFAULT_POLICY);
   });
 
-  it('changes what it names and nothing else', () => {
+  it('changes only the classes that it names', () => {
     const policy = parse({
       enforced: { portForward: 'refuse', opaqueUpgrade: 'allow' },
       others: { kubeletExec: 'refuse' },
@@ -201,11 +201,11 @@ describe('a policy file', () => {
     [{ sessions: { notice: 'a\nb' } }, /sessions.notice .*one line/],
     [{ sessions: { notice: 'a\u202eb' } }, /sessions.notice .*one line/],
     [{ sessions: { notice: 'a'.repeat(201) } }, /sessions.notice .*one line/],
-  ])('that says %j is refused', (content, problem) => {
+  ])('with %j is refused', (content, problem) => {
     expect(() => parse(content)).toThrow(problem);
   });
 
-  it('is told all of its problems at once', () => {
+  it('with several mistakes is refused with all of them in one error', () => {
     expect(() => parse({ x: 1, enforced: { exec: 'no', y: 'allow' } })).toThrow(
       /x in[^]*enforced.exec[^]*enforced.y/,
     );

@@ -33,7 +33,7 @@ const WATCH = {
   upgrade: false,
 };
 
-describe('confirming an admission', () => {
+describe('rechecking an admission', () => {
   it.each<[string, Identity | TailcastError, string | undefined]>([
     ['the same answer', person(), undefined],
     ['one group more', person([{ impersonate: { groups: ['devs', 'ops'] } }]), undefined],
@@ -74,7 +74,7 @@ describe('rechecks', () => {
     }
   };
 
-  it('end what is not granted any more within the time of one look, once', async () => {
+  it('end sessions whose access was removed, once, within the interval of the checks', async () => {
     let fail = false;
     const confirm = () => (fail ? Promise.reject(new TailcastError('ACCESS_ENDED')) : Promise.resolve());
     const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
@@ -91,7 +91,7 @@ describe('rechecks', () => {
   });
 
   it.each(['IDENTITY_UNAVAILABLE', 'ACCESS_REVIEW_FAILED'] as const)(
-    'bear a question without an answer for a while (%s), and end everything within 15 s',
+    'tolerate failed checks for a while (%s), and end all sessions within 15 s',
     async (code) => {
       let down = true;
       const confirm = () => (down ? Promise.reject(new TailcastError(code)) : Promise.resolve());
@@ -109,7 +109,7 @@ describe('rechecks', () => {
     },
   );
 
-  it('end everything in time although a question is never answered', async () => {
+  it('end all sessions in time although no check ever completes', async () => {
     let answers = true;
     const confirm = () => (answers ? Promise.resolve() : new Promise<void>(() => {}));
     const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
@@ -124,7 +124,7 @@ describe('rechecks', () => {
     rechecks.close();
   });
 
-  it('end in time although every question is answered late, with an error', async () => {
+  it('end all sessions in time although every check fails late', async () => {
     let down = false;
     const confirm = () =>
       down
@@ -143,7 +143,7 @@ describe('rechecks', () => {
     rechecks.close();
   });
 
-  it('leave alone what has ended by itself', async () => {
+  it('ignore sessions that have already ended', async () => {
     const confirm = () => Promise.reject(new TailcastError('ACCESS_ENDED'));
     const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
     const ends: string[] = [];
@@ -154,7 +154,7 @@ describe('rechecks', () => {
     rechecks.close();
   });
 
-  it('do not ask twice at once', async () => {
+  it('do not run two checks of a session at once', async () => {
     let asked = 0;
     const confirm = () => {
       asked += 1;

@@ -26,15 +26,15 @@ function begin() {
   };
 }
 
-describe('what is on its way to a client', () => {
-  it('is followed by a ping with the first byte, and after each quarter of what may be', () => {
+describe('output in transfer to a client', () => {
+  it('is followed by a ping after the first byte, and after each quarter of the limit', () => {
     const { send } = begin();
     expect(send(1)).toBe(1);
     expect(send(16 * KIB - 1)).toBe(undefined);
     expect(send(1)).toBe(2);
   });
 
-  it('is 64 KiB before the client has answered, for two seconds', () => {
+  it('is limited to 64 KiB for two seconds before the client has responded', () => {
     const { pace, send, clock } = begin();
     send(64 * KIB - 1);
     expect(pace.full).toBe(false);
@@ -46,7 +46,7 @@ describe('what is on its way to a client', () => {
     expect(pace.full).toBe(false);
   });
 
-  it('counts from the last ping that was answered', () => {
+  it('counts from the last ping with a response', () => {
     const { pace, send, answer, clock } = begin();
     const probe = send(64 * KIB)!;
     clock.ms = 10;
@@ -60,7 +60,7 @@ describe('what is on its way to a client', () => {
     expect(pace.full).toBe(true);
   });
 
-  it('is what the client takes in a tenth of a second beside the way there and back, where that is more', () => {
+  it("is limited to the round trip plus a tenth of a second of the client's speed, where that is more", () => {
     const { pace, send, answer, clock } = begin();
     // 4 MB per second, acknowledged after 50 ms
     for (let tick = 0; tick < 30; tick += 1) {
@@ -74,7 +74,7 @@ describe('what is on its way to a client', () => {
     expect(pace.full).toBe(true);
   });
 
-  it('is not counted for 30 seconds after a client has stopped to answer, and is counted again when it goes on', () => {
+  it('is not limited for 30 seconds after a client has stopped responding, or until it responds', () => {
     const { pace, send, answer, clock } = begin();
     answer(send(1)!);
     const probe = send(64 * KIB)!;
@@ -87,7 +87,7 @@ describe('what is on its way to a client', () => {
     expect(pace.full).toBe(true);
   });
 
-  it('is not counted for a client that has left', () => {
+  it('is not limited for a client that has disconnected', () => {
     const { pace, send, answer } = begin();
     answer(send(64 * KIB)!);
     send(64 * KIB);
@@ -99,7 +99,7 @@ describe('what is on its way to a client', () => {
 });
 
 describe('pings', () => {
-  it('are not made while too many have no answer', () => {
+  it('are not sent while too many have no response', () => {
     const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
     for (let count = 0; count < MAX_PROBES; count += 1) expect(ledger.next()).toBeDefined();
     expect(ledger.next()).toBe(undefined);
@@ -107,7 +107,7 @@ describe('pings', () => {
     expect(ledger.next()).toEqual({ ordinal: MAX_PROBES + 1, frame: Uint8Array.of(MAX_PROBES + 1) });
   });
 
-  it('are answered once each, and those before with them', () => {
+  it('have one response each, which also confirms earlier pings', () => {
     const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
     for (let count = 0; count < 3; count += 1) ledger.next();
     expect(ledger.take(2)).toBe(true);

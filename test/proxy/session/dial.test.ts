@@ -45,7 +45,7 @@ const accept: UpgradeScript = (request, socket) => {
 };
 
 describe('dialUpgrade', () => {
-  it('sends target and headers as they are, and hands over socket, head and chosen subprotocol', async () => {
+  it('sends target and headers unchanged, and returns socket, head and chosen subprotocol', async () => {
     const { answer, double } = await dial(accept);
     const switched = await answer;
     expect(switched).toMatchObject({
@@ -74,7 +74,7 @@ describe('dialUpgrade', () => {
     socket.destroy();
   });
 
-  it('says of a POST that it has no body', async () => {
+  it('declares that a POST has no body', async () => {
     const { answer, double } = await dial((request, socket) => socket.write(switching(request, undefined)), {
       method: 'POST',
       protocol: 'SPDY/3.1',
@@ -85,7 +85,7 @@ describe('dialUpgrade', () => {
     (switched as Extract<typeof switched, { kind: 'switched' }>).socket.destroy();
   });
 
-  it('hands a refusal back, body unread', async () => {
+  it('returns a refusal without reading its body', async () => {
     const { answer } = await dial((_request, socket) => {
       socket.end('HTTP/1.1 403 Forbidden\r\nX-A: 1\r\nContent-Length: 4\r\n\r\nnope');
     });
@@ -97,7 +97,7 @@ describe('dialUpgrade', () => {
     expect((await reader.take(4)).toString()).toBe('nope');
   });
 
-  it('passes over interim answers', async () => {
+  it('ignores interim responses', async () => {
     const { answer } = await dial((_request, socket) => {
       socket.end('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n');
     });
@@ -112,12 +112,12 @@ describe('dialUpgrade', () => {
       'HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: ' +
         'v4.channel.k8s.io\r\n\r\n',
     ],
-  ])('does not take a 101 with %s', async (_name, bytes) => {
+  ])('rejects a 101 with %s', async (_name, bytes) => {
     const { answer } = await dial((_request, socket) => socket.write(bytes));
     await expect(answer).rejects.toMatchObject({ code: 'UPSTREAM_BROKEN' });
   });
 
-  it('is unavailable when the API server hangs up, says nothing, or is not there', async () => {
+  it('is unavailable when the API server closes the connection, sends nothing, or is unreachable', async () => {
     const hangUp = await dial((_request, socket) => socket.destroy());
     await expect(hangUp.answer).rejects.toMatchObject({ code: 'UPSTREAM_UNAVAILABLE' });
     const silent = await dial(() => undefined, { responseTimeoutMs: 50 });
@@ -126,7 +126,7 @@ describe('dialUpgrade', () => {
     await expect(absent.answer).rejects.toThrow('refused');
   });
 
-  it('stops when the client leaves, and closes a connection that comes too late', async () => {
+  it('stops when the client disconnects, and closes a connection that opens too late', async () => {
     const left = new AbortController();
     const { answer } = await dial(() => undefined, {}, left.signal);
     left.abort(new Error('the client left'));

@@ -72,7 +72,7 @@ async function brittle(fails: { write?: boolean; read?: boolean }): Promise<Spil
 }
 
 describe('elastic buffer', () => {
-  it('gives back what it was given, in order, in any sizes, through memory and file', async () => {
+  it('returns everything in order, in pieces of any size, through memory and file', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(fc.integer({ min: 1, max: 90_000 }), fc.boolean(), fc.boolean()), {
@@ -100,14 +100,14 @@ describe('elastic buffer', () => {
     );
   });
 
-  it('hands a lone chunk through as it is', () => {
+  it('returns a single chunk unchanged', () => {
     const { buffer } = open();
     const chunk = Buffer.from('as it is');
     buffer.push(chunk);
     expect(buffer.take(100)).toEqual({ bytes: chunk, spent: undefined });
   });
 
-  it('is full when its file is, and has room when some of it was taken', async () => {
+  it('is full when its file is full, and has space again after a part was taken', async () => {
     const { buffer, reported, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
     const given: Buffer[] = [];
     while (!reported.includes('limitReached')) {
@@ -124,7 +124,7 @@ describe('elastic buffer', () => {
     expect(buffer.full).toBe(false);
   });
 
-  it('goes on in memory when the disk is full, loses nothing and says so once', async () => {
+  it('continues in memory when the disk is full, loses nothing, and reports the error once', async () => {
     const { buffer, reported, takeAll, changed } = open({ openFile: () => brittle({ write: true }) });
     const given = randomBytes(6 * BLOCK_BYTES);
     for (let at = 0; at < given.length; at += 40_000) buffer.push(given.subarray(at, at + 40_000));
@@ -137,7 +137,7 @@ describe('elastic buffer', () => {
     expect(reported.filter((what) => what.startsWith('file lost'))).toHaveLength(1);
   });
 
-  it('does without a file that cannot be made', async () => {
+  it('works without a file that cannot be created', async () => {
     const { reported, buffer, takeAll, changed } = open({ openFile: () => openSpillFile('/does/not/exist') });
     const given = randomBytes(6 * BLOCK_BYTES);
     buffer.push(given);
@@ -146,7 +146,7 @@ describe('elastic buffer', () => {
     expect((await takeAll()).equals(given)).toBe(true);
   });
 
-  it('says when the disk does not give back what it took', async () => {
+  it('reports that the disk does not return what was written', async () => {
     const { reported, buffer, changed } = open({ openFile: () => brittle({ read: true }) });
     buffer.push(randomBytes(BLOCK_BYTES));
     for (let count = 0; count < 6; count += 1) buffer.push(randomBytes(BLOCK_BYTES));
@@ -157,7 +157,7 @@ describe('elastic buffer', () => {
     expect(reported).toContain('failed: EIO');
   });
 
-  it('keeps many floods within the totals of the process', async () => {
+  it('keeps many floods within the limits of the process', async () => {
     const budget = new ElasticBudget({ memoryBytes: 8 << 20, diskBytes: 16 << 20 });
     const floods = Array.from({ length: 40 }, () => open({ budget }));
     let mostMemory = 0;
@@ -181,7 +181,7 @@ describe('elastic buffer', () => {
 });
 
 describe('spill file', () => {
-  it('has no name', async () => {
+  it('has no name in the file system', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-spill-'));
     const file = await openSpillFile(folder);
     onTestFinished(() => file.close());
@@ -195,7 +195,7 @@ describe('spill file', () => {
 });
 
 describe('drain rate', () => {
-  it('tells what was taken in the last span of time', () => {
+  it('is the amount that was taken in the last period', () => {
     let nowMs = 0;
     const rate = new DrainRate(300, () => nowMs);
     rate.note(100);

@@ -146,14 +146,14 @@ describe('the streams of a session', () => {
     ['a terminal', { tty: true }, ['error', 'stdin', 'stdout', 'resize']],
     ['a terminal, third version', { tty: true, version: 3 }, ['error', 'stdin', 'stdout', 'resize']],
     ['a terminal, second version', { tty: true, version: 2 }, ['error', 'stdin', 'stdout']],
-  ])('are those a server waits for: %s', async (_name, options, roles) => {
+  ])('are those that a server expects: %s', async (_name, options, roles) => {
     const { received } = start(options);
     await until(() => received.length === roles.length);
     await turns();
     expect(received).toEqual(roles.map((role, index) => `open ${index * 2 + 1} ${role}`));
   });
 
-  it('are opened one after another, and what the client sends waits for the last one', async () => {
+  it('are opened one after another, and input of the client waits for the last one', async () => {
     const { session, far, peer, received, input } = start({ answers: () => false });
     session.write(clientMessage(0, utf8('early')));
     for (const [index, name] of STREAMS.entries()) {
@@ -167,7 +167,7 @@ describe('the streams of a session', () => {
   });
 
   it.each(['before', 'while'])(
-    'have the size of a terminal before the stream for it is answered: said %s it is opened',
+    'have the terminal size before the reply to the resize stream: sent %s the stream is opened',
     async (when) => {
       const { session, far, peer, near, received, input } = start({ tty: true, answers: () => false });
       const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
@@ -184,7 +184,7 @@ describe('the streams of a session', () => {
     },
   );
 
-  it('must be answered in time', async () => {
+  it('must be accepted within a time limit', async () => {
     const { session, errors, seen, near } = start({ answers: (id) => id < 7, openTimeoutMs: 20 });
     await closed(session);
     expect(errors).toMatchObject([{ message: 'the streams were not answered in 20 ms' }]);
@@ -192,7 +192,7 @@ describe('the streams of a session', () => {
     expect(near.destroyed).toBe(true);
   });
 
-  it('may last for as long as they like once they were', async () => {
+  it('may stay open without a time limit after they were accepted', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {
       const { session, errors, received } = start({ openTimeoutMs: 20 });
@@ -208,7 +208,7 @@ describe('the streams of a session', () => {
 });
 
 describe('a session', () => {
-  it('says the same to both ends however its bytes are cut', async () => {
+  it('sends both ends the same content, however its bytes are split', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.nat(500_000), { maxLength: 12 }),
@@ -249,7 +249,7 @@ describe('a session', () => {
     );
   });
 
-  it('has an end only when all of its proof has come, wherever it is cut', async () => {
+  it('ends only with a complete proof of its end, wherever the bytes are split', async () => {
     const { peer } = start();
     const down = Buffer.concat([peer.data(5, utf8('out')), ...ending(peer, STATUS_SUCCESS).slice(0, 4)]);
     for (let length = 0; length <= down.length; length += 1) {
@@ -265,7 +265,7 @@ describe('a session', () => {
     }
   });
 
-  it('whose connection breaks has no end, and what came before is whole', async () => {
+  it('whose connection breaks has no proven end, and all earlier output arrives', async () => {
     const { session, near, far, peer, received, seen, errors, channel } = start();
     await until(() => received.length === 4);
     far.write(peer.data(5, utf8('out')));
@@ -293,7 +293,7 @@ describe('a session', () => {
     if (expected.length === 3) expect(channel(3)).toEqual(Buffer.from(status));
   });
 
-  it('ends without the streams that nobody asked for', async () => {
+  it('ends without the streams that were not requested', async () => {
     const { session, far, peer, received, seen, channel } = start({ stdin: false, stderr: false });
     await until(() => received.length === 2);
     far.write(peer.data(3, utf8('out'), true));
@@ -324,7 +324,7 @@ describe('a session', () => {
     });
   });
 
-  it('takes a status of 64 KiB and none that is longer', async () => {
+  it('accepts a status of 64 KiB, and no longer one', async () => {
     for (const more of [0, 1]) {
       const empty = '{"metadata":{},"status":"Success","message":""}';
       const long = empty.replace('""', `"${'x'.repeat(64 * 1024 - empty.length + more)}"`);
@@ -338,8 +338,8 @@ describe('a session', () => {
   });
 });
 
-describe('what a turn of the event loop brings', () => {
-  it('goes together, but for what comes first, and in order', async () => {
+describe('output that arrives in one turn of the event loop', () => {
+  it('is sent together, except for the first frame, and in order', async () => {
     const { far, peer, received, seen, messages } = start();
     await until(() => received.length === 4);
     await turns();
@@ -358,7 +358,7 @@ describe('what a turn of the event loop brings', () => {
     expect(seen).toEqual(['message 1', 'message 1', 'message 1', 'message 2', 'message 1']);
   });
 
-  it('comes first only when there is something in it for the client', async () => {
+  it('is sent immediately only if it contains data for the client', async () => {
     const { far, peer, received, messages } = start();
     await until(() => received.length === 4);
     await turns();
@@ -370,7 +370,7 @@ describe('what a turn of the event loop brings', () => {
     expect(messages(1).map(text)).toEqual(['', 'a', 'b']);
   });
 
-  it('is not gathered beyond a limit', async () => {
+  it('is collected up to a limit', async () => {
     const { far, peer, received, channel, messages } = start();
     await until(() => received.length === 4);
     await turns();
@@ -381,7 +381,7 @@ describe('what a turn of the event loop brings', () => {
     expect(lengths).toHaveLength(15);
   });
 
-  it('goes before the connection ends', async () => {
+  it('is sent before the connection ends', async () => {
     const { session, far, peer, received, messages, seen } = start();
     await until(() => received.length === 4);
     await turns();
@@ -392,7 +392,7 @@ describe('what a turn of the event loop brings', () => {
     expect(seen).not.toContain('close 1000');
   });
 
-  it('goes nowhere once the session is destroyed', async () => {
+  it('is dropped when the session is destroyed', async () => {
     const { session, far, peer, received, messages, errors } = start();
     await until(() => received.length === 4);
     await turns();
@@ -404,8 +404,8 @@ describe('what a turn of the event loop brings', () => {
   });
 });
 
-describe('what the client says', () => {
-  it('reaches the streams it is for, and nothing else', async () => {
+describe('input of the client', () => {
+  it('reaches its streams, and nothing else does', async () => {
     const { session, received, input } = start({ tty: true });
     await until(() => received.length === 4);
     const size = utf8('{"Width":80,"Height":24}');
@@ -422,7 +422,7 @@ describe('what the client says', () => {
     expect(received).toHaveLength(4);
   });
 
-  it('is written before its leave is taken', async () => {
+  it("is written before the client's close frame is handled", async () => {
     const { session, received, input, seen } = start();
     await until(() => received.length === 4);
     const many = Buffer.alloc(1_000_000, 7);
@@ -433,7 +433,7 @@ describe('what the client says', () => {
     expect(seen).toEqual(['message 1', 'close 1000']);
   });
 
-  it('goes nowhere when the server wants no more of it', async () => {
+  it('is dropped when the server has closed the stream', async () => {
     const { session, far, peer, received, input, channel } = start();
     await until(() => received.length === 4);
     far.write(reset(3));
@@ -446,7 +446,7 @@ describe('what the client says', () => {
     expect(received).toHaveLength(4);
   });
 
-  it('has no close signal before the fifth version', async () => {
+  it('has no close signal before version 5', async () => {
     const { session, received } = start({ version: 4 });
     await until(() => received.length === 4);
     session.write(clientMessage(255, Uint8Array.of(0)));
@@ -493,7 +493,7 @@ describe('heartbeats', () => {
   const ping = (payload: string) =>
     encodeWebSocketFrame({ opcode: 9, fin: true, payload: utf8(payload), mask: MASK });
 
-  it('of the client are answered when the API server has answered', async () => {
+  it('of the client get a reply when the API server has replied', async () => {
     const { session, far, received, seen } = start();
     await until(() => received.length === 4);
     for (const byte of ping('one')) session.write(Uint8Array.of(byte));
@@ -509,7 +509,7 @@ describe('heartbeats', () => {
     expect(seen).toEqual(['message 1', 'pong two']);
   });
 
-  it('of the server are answered when it has nothing else to say', async () => {
+  it('of the server get a reply when the client has sent everything else', async () => {
     const { far, peer, received } = start();
     await until(() => received.length === 4);
     const question = (id: number) => encodeSpdyFrame({ kind: 'ping', id });
@@ -522,7 +522,7 @@ describe('heartbeats', () => {
     expect(received).toHaveLength(5);
   });
 
-  it('are not sent to a server whose session is over', async () => {
+  it('are not sent to a server whose session has ended', async () => {
     const { session, far, peer, received, seen } = start();
     await until(() => received.length === 4);
     far.write(Buffer.concat([...ending(peer, STATUS_SUCCESS), encodeSpdyFrame({ kind: 'ping', id: 2 })]));
@@ -584,7 +584,7 @@ describe('a hostile API server', () => {
     expect(near.destroyed).toBe(true);
   });
 
-  it('is refused a control frame by its header, and one of 64 KiB only for what is in it', async () => {
+  it('is refused a large control frame by its header, and one of 64 KiB only for its content', async () => {
     const { session, far, received, errors } = start();
     await until(() => received.length === 4);
     far.write(withBlock(64 * 1024).subarray(0, 1000));
@@ -593,7 +593,7 @@ describe('a hostile API server', () => {
     session.destroy();
   });
 
-  it('is not waited for when it refuses a stream', async () => {
+  it('gets no grace time when it refuses a stream', async () => {
     const { session, far, received, errors } = start({ answers: (id) => id < 5 });
     await until(() => received.length === 3);
     far.write(reset(5));
@@ -623,7 +623,7 @@ describe('a hostile API server', () => {
   });
 });
 
-it('reads what came with the answer of the API server', async () => {
+it('reads the bytes that follow the response head of the API server', async () => {
   const [near, far] = duplexPair();
   const peer = createSpdyPeer();
   far.resume();

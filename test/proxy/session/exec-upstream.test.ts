@@ -83,7 +83,7 @@ function refusing(status: number): UpgradeScript {
 }
 
 describe('a recorded exec over WebSocket, with SPDY to the API server', () => {
-  it('is requested with the method of the client, as the caller, and is a WebSocket to the client', async () => {
+  it("is requested with the client's method, as the caller, and is a WebSocket for the client", async () => {
     const { recorder, apiServer, rig } = await setUp(
       spdyServer(async ({ stdin, stdout, stderr, finish }) => {
         const typed: string[] = [];
@@ -122,7 +122,7 @@ describe('a recorded exec over WebSocket, with SPDY to the API server', () => {
     expect(lines).toContain('"protocol":"websocket"');
   });
 
-  it('has sizes of a terminal', async () => {
+  it('transfers terminal sizes', async () => {
     const { rig } = await setUp(
       spdyServer(async ({ onResize, stdout, finish }) => {
         const size = await new Promise<unknown>((resolve) => onResize(resolve));
@@ -148,7 +148,7 @@ describe('a recorded exec over WebSocket, with SPDY to the API server', () => {
         peer.data(1, STATUS_SUCCESS, true),
       ],
     ],
-  ])('that is cut %s fails for the client, and is interrupted', async (_name, frames) => {
+  ])('that breaks %s fails for the client, and is interrupted', async (_name, frames) => {
     const { rig } = await setUp((request, socket) => {
       const peer = createSpdyPeer();
       socket.on('error', () => {});
@@ -187,14 +187,14 @@ describe('an API server that refuses SPDY', () => {
     },
   );
 
-  it('and names no stream protocol is broken', async () => {
+  it('and names no stream protocol causes a 502', async () => {
     const { rig } = await setUp((request, socket) => socket.write(switching(request, undefined)));
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(client.status).toBe(502);
   });
 });
 
-describe('what is asked as SPDY', () => {
+describe('the SPDY request for an exec', () => {
   const exec = parseExecOptions(parseTarget(EXEC));
   const impersonation = { user: 'alice', groups: [], extra: [] };
   const headers = (protocols: string, ...more: string[]) => [
@@ -236,7 +236,7 @@ describe('what is asked as SPDY', () => {
     },
   );
 
-  it('is no session of somebody with credentials of their own, no other request and no other protocol', () => {
+  it('is not sent for callers with their own credentials, for other requests and for other protocols', () => {
     const v5 = 'v5.channel.k8s.io';
     expect(ask(v5)).toBeDefined();
     expect(ask(v5, { requestClass: 'attach' })).toBeDefined();
@@ -246,7 +246,7 @@ describe('what is asked as SPDY', () => {
     expect(ask(v5, {}, { protocol: 'SPDY/3.1' })).toBeUndefined();
   });
 
-  it('is no handshake that is not in order', () => {
+  it('is not sent for an invalid handshake', () => {
     const key = ['Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ=='];
     const version = ['Sec-WebSocket-Version', '13'];
     const protocol = ['Sec-WebSocket-Protocol', 'v5.channel.k8s.io'];
@@ -266,14 +266,14 @@ describe('what is asked as SPDY', () => {
   });
 });
 
-it('is a WebSocket all the way unless the gateway is told otherwise', async () => {
+it('uses WebSocket on both sides unless a setting enables translation', async () => {
   const { apiServer, rig } = await setUp(refusing(500), {});
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
   expect((await readAll(client)).channels[1]).toBe('as ever');
   expect(apiServer.requests.map(({ method }) => method)).toEqual(['GET']);
 });
 
-it('is not done for sessions that are not recorded: they go on as they came', async () => {
+it('does not translate sessions that are not recorded', async () => {
   const deps = { translateExec: translateToSpdy };
   const { apiServer, rig } = await openRig(refusing(500), { mode: 'off' }, { deps });
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });

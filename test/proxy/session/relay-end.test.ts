@@ -156,7 +156,7 @@ const MOMENTS: readonly Moment[] = [
 describe.each([
   { name: 'SPDY', make: spdy, tls: false },
   { name: 'WebSocket', make: webSocket, tls: true },
-])('a server that has finished, a heartbeat, and no turn for the gateway, $name', ({ make, tls }) => {
+])('a server that has finished, a heartbeat, and a blocked gateway, $name', ({ make, tls }) => {
   it.each(MOMENTS)('$name', async ({ afterBytes, held }) => {
     const conversation = make();
     const { client, upstream, nextNews, tell } = await startPeers(conversation, tls);

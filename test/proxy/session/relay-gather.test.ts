@@ -18,7 +18,7 @@ const buffers = createElasticBuffers({
 
 const CHUNK = Buffer.alloc(128 * 1024, 'x');
 
-describe('a tap that gathers', () => {
+describe('a tap that accepts output early', () => {
   /**
    * A tap that accepts more data while earlier output is unacknowledged. The test acknowledges output with `answers`.
    */
@@ -61,7 +61,7 @@ describe('a tap that gathers', () => {
     return { ...session, state, push };
   }
 
-  it('shows a tap that takes more what comes while it waits, and delivers what it has answered for', async () => {
+  it('gets output that arrives while it waits, and the relay delivers only acknowledged output', async () => {
     const { state, show, upstream, fromUpstream, inner } = await gatheringRelay();
     await show('one', '2', 'three');
     expect(state.answers).toHaveLength(2);
@@ -84,7 +84,7 @@ describe('a tap that gathers', () => {
     expect(fromUpstream.bytes.toString()).toBe('four');
   });
 
-  it('lets a tap gather while the sink is full, up to a bound, and nothing past a tap that does not', async () => {
+  it('may collect output up to a limit while the client does not read, and other taps may not', async () => {
     const { state, push, client, fromUpstream, inner, relay } = await relayedSlowly();
     let rounds = 0;
     while (await push()) {
@@ -100,7 +100,7 @@ describe('a tap that gathers', () => {
     relay.stop();
   });
 
-  it('hands a client that reads slowly all that was delivered before what is said when it stops', async () => {
+  it('delivers all acknowledged output to a slow client before the message about the end', async () => {
     const { state, push, client, fromUpstream, inner, relay } = await relayedSlowly();
     for (let count = 0; count < 60; count += 1) await push();
     const taken = state.seen.reduce((sum, { length }) => sum + length, 0);
@@ -115,7 +115,7 @@ describe('a tap that gathers', () => {
     expect(fromUpstream.bytes.toString()).toBe(`${'x'.repeat(taken)}farewell`);
   });
 
-  it('delivers what comes before with a later answer, and once', async () => {
+  it('delivers earlier output with a later acknowledgement, and only once', async () => {
     const { state, show, fromUpstream } = await gatheringRelay();
     await show('one', 'two', 'three');
     state.answers[1]!.resolve();
@@ -125,7 +125,7 @@ describe('a tap that gathers', () => {
     expect((await fromUpstream.take(5)).toString()).toBe('three');
   });
 
-  it('tells a tap that has seen more how far that was, and keeps back what it said then', async () => {
+  it('learns how much was delivered, and keeps back the rest', async () => {
     const tapped = gatheringTap();
     const { state } = tapped;
     const deliveries: unknown[] = [];
@@ -147,7 +147,7 @@ describe('a tap that gathers', () => {
     ]);
   });
 
-  it('delivers nothing from what the tap refuses on', async () => {
+  it('delivers nothing from the first refused chunk on', async () => {
     const { state, show, relay, inner, fromUpstream } = await gatheringRelay();
     await show('one', 'two', 'three');
     state.answers[0]!.resolve();

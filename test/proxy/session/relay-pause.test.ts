@@ -115,7 +115,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     relay.stop();
   });
 
-  it('lets the server wait after a flood, and delivers all of it in order', async () => {
+  it('makes the server wait after a flood, and delivers all output in order', async () => {
     const { relay, upstream, inner, fromUpstream, state, output, session } = await pausable(protocol);
     relay.setPaused(true);
     const flood = Buffer.concat(Array.from({ length: 16 }, () => output(KB * KB)));
@@ -132,7 +132,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     relay.stop();
   });
 
-  it('keeps input up to the limit, and answers heartbeats meanwhile', async () => {
+  it('keeps input up to the limit, and replies to heartbeats meanwhile', async () => {
     const { relay, client, inner, fromClient, fromUpstream, input, ping, pong, start } =
       await pausable(protocol);
     relay.setPaused(true);
@@ -149,7 +149,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     relay.stop();
   });
 
-  it('lets the client wait beyond the limit, and forwards all input in order', async () => {
+  it('makes the client wait above the limit, and forwards all input in order', async () => {
     const { relay, client, inner, fromClient, input, small } = await pausable(protocol);
     relay.setPaused(true);
     const typed = [input(INPUT_LIMIT), input(small + 4), input(KB * KB)];
@@ -166,7 +166,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     relay.stop();
   });
 
-  it('keeps the order if it starts, ends and starts again while bytes flow', async () => {
+  it('keeps the order if it starts and ends repeatedly while data arrives', async () => {
     const { relay, client, upstream, fromClient, fromUpstream, input, output } = await pausable(protocol);
     const sent: Buffer[] = [];
     const typed: Buffer[] = [];
@@ -185,7 +185,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     relay.stop();
   });
 
-  it('forgets everything if the client leaves', async () => {
+  it('drops everything if the client disconnects', async () => {
     const { relay, client, upstream, inner, buffers, state, output } = await pausable(protocol);
     inner.client.on('error', () => {});
     relay.setPaused(true);

@@ -13,7 +13,7 @@ import { closeRelays, NOTHING, openPair, relayed, tap } from '../../support/rela
 afterEach(closeRelays);
 
 describe('relay', () => {
-  it('carries bytes both ways, heads first', async () => {
+  it('transfers bytes in both directions, heads first', async () => {
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
       clientHead: Buffer.from('c1'),
       upstreamHead: Buffer.from('u1'),
@@ -25,7 +25,7 @@ describe('relay', () => {
     expect(relay.totals).toEqual({ fromClient: 4, fromUpstream: 4 });
   });
 
-  it('passes a half-close on and lets the other direction go on', async () => {
+  it('forwards a half-close, and the other direction continues', async () => {
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed();
     client.end('bye');
     await fromClient.until(() => fromClient.ended);
@@ -37,7 +37,7 @@ describe('relay', () => {
     expect(await relay.done).toEqual({ kind: 'closed', first: 'client' });
   });
 
-  it('ends the other side when one is gone', async () => {
+  it('closes the other side when one side is closed', async () => {
     const { upstream, client, fromUpstream, relay } = await relayed();
     upstream.destroy();
     await fromUpstream.until(() => fromUpstream.ended);
@@ -45,14 +45,14 @@ describe('relay', () => {
     expect(await relay.done).toEqual({ kind: 'closed', first: 'upstream' });
   });
 
-  it('does not wait for ever for the other side to close', async () => {
+  it('waits only for a limited time until the other side closes', async () => {
     const { inner, relay } = await relayed({ lingerMs: 30 });
     inner.upstream.destroy();
     expect(await relay.done).toMatchObject({ kind: 'closed' });
     expect(inner.client.destroyed).toBe(true);
   });
 
-  it('names the side that broke, and ends the other', async () => {
+  it('names the side that broke, and closes the other side', async () => {
     const { client, upstream, inner, fromClient, relay } = await relayed();
     client.write('x');
     await once(inner.client, 'data');
@@ -62,7 +62,7 @@ describe('relay', () => {
     expect(await relay.done).toMatchObject({ kind: 'broken', side: 'client', error: { code: 'ECONNRESET' } });
   });
 
-  it('delivers what an end said before it broke', async () => {
+  it('delivers the data that a side sent before it broke', async () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
@@ -81,7 +81,7 @@ describe('relay', () => {
     expect(await relay.done).toMatchObject({ kind: 'broken', side: 'upstream' });
   });
 
-  it('delivers a chunk that a tap is holding when its source ends', async () => {
+  it('delivers a chunk that a tap holds when its source ends', async () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
@@ -96,7 +96,7 @@ describe('relay', () => {
     expect(await relay.done).toMatchObject({ kind: 'closed' });
   });
 
-  it('gives a slow reader all the time it needs after the other side has closed', async () => {
+  it('gives a slow reader unlimited time after the other side has closed', async () => {
     const { upstream, client, inner, fromUpstream, relay } = await relayed({ lingerMs: 20 });
     fromUpstream.stream.pause();
     const total = 16 * 1024 * 1024;
@@ -109,7 +109,7 @@ describe('relay', () => {
     expect(inner.upstream.destroyed).toBe(true);
   });
 
-  it('notices an end that was gone before it began', async () => {
+  it('detects a side that was closed before the relay started', async () => {
     const client = await openPair();
     const upstream = await openPair();
     upstream.far.destroy();
@@ -124,14 +124,14 @@ describe('relay', () => {
     expect(await relay.done).toEqual({ kind: 'closed', first: 'upstream' });
   });
 
-  it('destroys both ends on its signal', async () => {
+  it('destroys both sides when its signal aborts', async () => {
     const { abort, inner, relay } = await relayed();
     abort.abort();
     expect(await relay.done).toEqual({ kind: 'stopped' });
     expect(inner.client.destroyed && inner.upstream.destroyed).toBe(true);
   });
 
-  it('pauses a source whose sink is full, and loses nothing', async () => {
+  it('pauses a source whose destination is full, and loses nothing', async () => {
     const { client, relay, upstream, fromClient, inner } = await relayed();
     fromClient.stream.pause();
     const total = 32 * 1024 * 1024;
@@ -149,7 +149,7 @@ describe('relay', () => {
 });
 
 describe('relay with taps', () => {
-  it('delivers a chunk only after the tap has taken it', async () => {
+  it('delivers a chunk only after the tap has accepted it', async () => {
     const gate = Promise.withResolvers<void>();
     const seen: string[] = [];
     const slow = tap(undefined, (chunk) => {
@@ -169,7 +169,7 @@ describe('relay with taps', () => {
     expect(seen).toEqual(['first', 'second']);
   });
 
-  it('shows the tap in one piece what came while it held a chunk back', async () => {
+  it('passes data that arrived while the tap held a chunk to the tap in one piece', async () => {
     const gate = Promise.withResolvers<void>();
     const seen: string[] = [];
     const slow = tap(undefined, (chunk) => {
@@ -194,7 +194,7 @@ describe('relay with taps', () => {
     expect(seen).toEqual(['first', 'abc', 'later']);
   });
 
-  it('delivers nothing from a refused chunk on, and leaves both ends open', async () => {
+  it('delivers nothing from a refused chunk on, and leaves both sides open', async () => {
     for (const late of [false, true]) {
       const refusing = tap((chunk) => {
         if (!Buffer.from(chunk).toString().includes('bad')) return undefined;
@@ -217,7 +217,7 @@ describe('relay with taps', () => {
     }
   });
 
-  it('delivers nothing after it was stopped, not even what a tap was still holding', async () => {
+  it('delivers nothing after it was stopped, including data that a tap holds', async () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, fromUpstream, relay, inner } = await relayed({
@@ -233,7 +233,7 @@ describe('relay with taps', () => {
     expect(slow.deliveries).toBe(0);
   });
 
-  it('answers a heartbeat itself while the server has something to say, at the next place between frames', async () => {
+  it('replies to a heartbeat while server output is pending, at the next boundary between frames', async () => {
     const gate = Promise.withResolvers<void>();
     const both = tap(() => gate.promise);
     both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')] };
@@ -258,7 +258,7 @@ describe('relay with taps', () => {
     relay.stop();
   });
 
-  it('answers heartbeats when the server has closed, as long as its output is on its way', async () => {
+  it('replies to heartbeats after the server has closed, while its output is pending', async () => {
     const gate = Promise.withResolvers<void>();
     let broken = false;
     const both = tap(
@@ -292,7 +292,7 @@ describe('relay with taps', () => {
   });
 
   it.each([[[1]], [[2, 4, 8]], [[5]], [[11]]])(
-    'answers a heartbeat that comes in pieces cut at %j, and sends none of them',
+    'replies to a heartbeat in pieces cut at %j, and forwards none of them',
     async (cuts) => {
       const peer = createSpdyPeer();
       const { input } = createSpdyTap(new SeenSession(), 4);
@@ -326,7 +326,7 @@ describe('relay with taps', () => {
     },
   );
 
-  it('sends what has to go in order, between pieces of heartbeats', async () => {
+  it('sends urgent input in order, between pieces of heartbeats', async () => {
     const peer = createSpdyPeer();
     const { input } = createSpdyTap(new SeenSession(), 4);
     const { client, fromClient, relay } = await relayed({ tap: { ...tap(), input } });
@@ -349,7 +349,7 @@ describe('relay with taps', () => {
     relay.stop();
   });
 
-  it('passes a heartbeat on to a server that is silent', async () => {
+  it('forwards a heartbeat to a silent server', async () => {
     const both = tap();
     both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')], atBoundary: true };
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
@@ -365,7 +365,7 @@ describe('relay with taps', () => {
     relay.stop();
   });
 
-  it('keeps what may wait until everything is delivered, and passes it on before what must go', async () => {
+  it('keeps input that is not urgent until all output is delivered, and sends it before urgent input', async () => {
     for (const goes of [false, true]) {
       const gate = Promise.withResolvers<void>();
       const both = tap(() => gate.promise);
@@ -388,7 +388,7 @@ describe('relay with taps', () => {
     }
   });
 
-  it('gives the client last words behind everything that came, however the other side ended', async () => {
+  it('sends the client a final message after all output, for each kind of end', async () => {
     for (const how of ['end', 'break'] as const) {
       const gate = Promise.withResolvers<void>();
       const { upstream, client, inner, fromUpstream, relay } = await relayed({
@@ -407,7 +407,7 @@ describe('relay with taps', () => {
     }
   });
 
-  it('taps the heads as well', async () => {
+  it('also passes the bytes after the heads to the taps', async () => {
     const seen: string[] = [];
     const note = tap(undefined, (chunk) => void seen.push(Buffer.from(chunk).toString()));
     const { fromClient } = await relayed({
@@ -428,7 +428,7 @@ describe('relay with a buffer', () => {
     directory: tmpdir(),
   });
 
-  it('keeps what may wait from a server that had to wait, until it has had the time to say the rest', async () => {
+  it('keeps input that is not urgent until a server that had to wait has had time to send the rest', async () => {
     const gate = Promise.withResolvers<void>();
     const both = tap(() => gate.promise);
     both.inputIs = { kind: 'delayable', atBoundary: true };
@@ -453,7 +453,7 @@ describe('relay with a buffer', () => {
     relay.stop();
   });
 
-  it('reads all the server says, whatever tap and client do, and delivers it in order', async () => {
+  it('reads all output of the server, even if tap and client are slow, and delivers it in order', async () => {
     const gate = Promise.withResolvers<void>();
     const { upstream, client, fromUpstream, relay } = await relayed({
       tap: tap(() => gate.promise),
@@ -473,7 +473,7 @@ describe('relay with a buffer', () => {
     expect(buffers.budget.diskBytes).toBe(0);
   });
 
-  it('makes the server wait beyond the last bound, says so, and knows it at the end', async () => {
+  it('makes the server wait above the highest limit, reports it, and remembers it until the end', async () => {
     const gate = Promise.withResolvers<void>();
     let fullCount = 0;
     const words: boolean[] = [];
@@ -499,7 +499,7 @@ describe('relay with a buffer', () => {
     await relay.done;
   });
 
-  it('uses no memory again that the client has not got yet', async () => {
+  it('does not reuse memory that the client has not received yet', async () => {
     // the tap holds back the last bytes of each chunk, as if they were the start of a frame
     const holding = tap();
     holding.heldBytes = 1000;
@@ -521,7 +521,7 @@ describe('relay with a buffer', () => {
     await relay.done;
   });
 
-  it('takes together what comes in one turn, and a lone small chunk at once', async () => {
+  it('joins data of one turn, and passes a single small chunk on immediately', async () => {
     const seen: number[] = [];
     const { inner, relay } = await relayed({
       tap: tap((chunk) => void seen.push(chunk.length)),
@@ -538,7 +538,7 @@ describe('relay with a buffer', () => {
     relay.stop();
   });
 
-  it('records a flood of one turn once, and delivers none of it before', async () => {
+  it('records a flood of one turn once, and delivers none of it before that', async () => {
     const roomy = createElasticBuffers({
       memoryBytes: 1024 * 1024,
       diskBytes: 0,
@@ -570,7 +570,7 @@ describe('relay with a buffer', () => {
     relay.stop();
   });
 
-  it('delivers nothing of a turn in which something is refused, and records what came before it', async () => {
+  it('delivers nothing of a turn in which a chunk is refused, and records the data before that chunk', async () => {
     const session = new SeenSession();
     session.detailed = false;
     const webSocket = createWebSocketTap(session, { version: 5, base64: false });
@@ -588,7 +588,7 @@ describe('relay with a buffer', () => {
     expect(webSocket.farewell('no', 500)).toBeDefined();
   });
 
-  it('drops what waits when the client leaves', async () => {
+  it('drops pending data when the client disconnects', async () => {
     const { upstream, client, inner, relay } = await relayed({
       tap: tap(() => new Promise(() => {})),
       openBuffer: (events) => buffers.open('deep', events),
@@ -603,7 +603,7 @@ describe('relay with a buffer', () => {
     await relay.done;
   });
 
-  it('keeps for a terminal no more than its client takes in a moment', async () => {
+  it('keeps for a terminal only the amount that its client can receive in a moment', async () => {
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
       tap: tap(),
       openBuffer: (events) => buffers.open('brief', events),

@@ -3,7 +3,7 @@ import { createSessionCounts } from '../../../src/proxy/session/session-counts.t
 import { codeOf } from '../../support/error-code.ts';
 
 describe('session limits', () => {
-  it('hold for one user and leave room for others', async () => {
+  it('apply to each user separately', async () => {
     const limits = createSessionCounts({ perUser: 2, total: 3 });
     const leave = [await limits.enter('a'), await limits.enter('a')];
     expect(await codeOf(limits.enter('a'))).toBe('OVERLOADED');
@@ -14,7 +14,7 @@ describe('session limits', () => {
     expect(await codeOf(limits.enter('a'))).toBe('OVERLOADED');
   });
 
-  it('count one leaving once', async () => {
+  it('count the end of a session once', async () => {
     const limits = createSessionCounts({ perUser: 2, total: 10 });
     const leave = await limits.enter('a');
     await limits.enter('a');

@@ -39,7 +39,7 @@ async function start(recording: RecordingPolicy, deps: Partial<UpgradeDeps> = {}
 }
 
 describe('the end of a connection that is not recorded', () => {
-  it('is told to exec over WebSocket, on its error channel', async () => {
+  it('is reported to exec over WebSocket, on its error channel', async () => {
     const { rig, server } = await start(OFF);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).write(serverMessage(1, utf8('hello')));
@@ -53,7 +53,7 @@ describe('the end of a connection that is not recorded', () => {
     expect(said.subarray(-4).toString('hex')).toBe('880203e8');
   });
 
-  it('is told to exec over SPDY, on its error stream', async () => {
+  it('is reported to exec over SPDY, on its error stream', async () => {
     const { rig, server } = await start(OFF);
     const client = await askUpgrade(rig.port, { method: 'POST', headers: SPDY_V4 });
     const [ours, theirs] = [createSpdyPeer(), createSpdyPeer()];
@@ -101,7 +101,7 @@ describe('the end of a connection that is not recorded', () => {
     ['in the middle of a frame', Buffer.from('820a0101', 'hex')],
     ['behind its close frame', Buffer.from('880203e8', 'hex')],
     ['that is no WebSocket at all', Buffer.from('ffffffff', 'hex')],
-  ])('is without a word %s', async (_where, bytes) => {
+  ])('is not reported to the client %s', async (_where, bytes) => {
     for (const target of [EXEC, WATCH]) {
       const { rig, server } = await start(OFF);
       const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5, target });
@@ -113,7 +113,7 @@ describe('the end of a connection that is not recorded', () => {
     }
   });
 
-  it('changes nothing of what passes, however odd', async () => {
+  it('leaves all transferred bytes unchanged', async () => {
     const { rig, server, seen } = await start(OFF);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const odd = Buffer.from('fffefdfc0102030405', 'hex');
@@ -125,8 +125,8 @@ describe('the end of a connection that is not recorded', () => {
   });
 });
 
-describe('a stream for those who must be recorded', () => {
-  it('is read, with the pings and the close of its client', async () => {
+describe('a WebSocket that is not an exec, for a caller with enforced recording', () => {
+  it('transfers output, and the pings and the close frame of its client', async () => {
     const { rig, server, seen } = await start(ENFORCED);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5, target: WATCH });
     expect(client.status).toBe(101);
@@ -145,7 +145,7 @@ describe('a stream for those who must be recorded', () => {
     ['a compressed message', Buffer.from('c18101020304ab', 'hex')],
     ['a continued message', Buffer.from('018001020304008101020304ab', 'hex')],
     ['what is no WebSocket', utf8('id\nid\nid\nid\n')],
-  ])('ends when its client writes %s, which goes nowhere', async (_what, bytes) => {
+  ])('ends when its client writes %s, which is not forwarded', async (_what, bytes) => {
     const { rig, server, seen } = await start(ENFORCED);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5, target: WATCH });
     await server;
@@ -158,7 +158,7 @@ describe('a stream for those who must be recorded', () => {
 });
 
 describe('the access log', () => {
-  it('has one line for a session, when it is over', async () => {
+  it('has one entry for a session, after its end', async () => {
     const { rig, server } = await start(OFF);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(rig.accessLines).toEqual([]);
@@ -185,14 +185,14 @@ describe('the access log', () => {
     expect(rig.finished).toHaveLength(1);
   });
 
-  it('says why the gateway ended one', async () => {
+  it('contains the reason if the gateway ended the session', async () => {
     const { rig } = await start(OFF, { maxDurationMs: 50 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     await client.reader.untilClosed();
     await expect.poll(() => rig.accessLines).toMatchObject([{ status: 101, error: 'SESSION_LIMIT' }]);
   });
 
-  it('has what the gateway refused, and what the API server refused', async () => {
+  it('contains refusals of the gateway and of the API server', async () => {
     const { rig, apiServer } = await start(ENFORCED);
     await askUpgrade(rig.port, { headers: WEBSOCKET_V5, target: '/healthz' });
     await expect
@@ -207,7 +207,7 @@ describe('the access log', () => {
     expect(rig.finished.map(({ status }) => status)).toEqual([403, 404]);
   });
 
-  it('has a client that left before it was answered', async () => {
+  it('contains a client that disconnected before the response', async () => {
     const { rig, apiServer } = await start(OFF);
     const asked = Promise.withResolvers<void>();
     apiServer.script = () => asked.resolve();

@@ -103,8 +103,8 @@ async function fetchCast(recorder: Pick<RunningRecorder, 'url'>): Promise<Fetche
   return { state, problem, lines: (await cast.text()).trimEnd().split('\n') };
 }
 
-describe('a session at the recorder of this project', () => {
-  it('is stored whole, annotations apart from the cast', async () => {
+describe("a session with tailcast's recorder", () => {
+  it('is stored completely, with annotations apart from the cast', async () => {
     const recorder = await startRecorder(await directory());
     onTestFinished(() => recorder.close());
     const { rig, server } = await execRig(recorder);
@@ -124,7 +124,7 @@ describe('a session at the recorder of this project', () => {
     ]);
   });
 
-  it('goes on when the recorder is restarted: nothing lost, nothing doubled', async () => {
+  it('continues when the recorder is restarted: nothing is lost or repeated', async () => {
     const root = await directory();
     const first = await startRecorder(root);
     const { rig, server } = await execRig(first);
@@ -177,45 +177,51 @@ function seenBy(bytes: Buffer): string {
   return seen;
 }
 
-describe('a session whose only recorder is killed for good', () => {
+describe('a session whose only recorder is killed permanently', () => {
   it.each([
     ['goes on where the recorder left off', 60_000],
     ['becomes a part of the recording that the recorder has closed', 1],
-  ])('is cut, and what its client saw is delivered later: it %s', async (_how, resumeGraceMs) => {
-    const root = await directory();
-    const first = await spawnRecorder(root, 0, resumeGraceMs);
-    const { rig, server } = await execRig(first, { moveTimeoutMs: 300 });
-    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    const socket = await server;
-    const marks = Array.from({ length: 200 }, (_, index) => `${index} ${randomBytes(600).toString('hex')}\n`);
-    for (const [index, mark] of marks.entries()) {
-      socket.write(serverMessage(1, utf8(mark)));
-      if (index === 60) first.freeze();
-      if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-    // no acknowledgement is needed, because the window is larger than the output
-    await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
-    await first.kill();
-    await client.reader.untilClosed();
-    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
-    expect(rig.named('recordingDropped')).toEqual([]);
-    const seen = seenBy(client.reader.bytes);
-    expect(seen).toBe(marks.join(''));
-    const again = await spawnRecorder(root, first.address.port, resumeGraceMs);
-    const [left] = rig.named('recordingIncomplete');
-    expect(await rig.until('recordingDelivered')).toMatchObject({
-      sessionId: 'session-1',
-      user: 'alice@example.com',
-      recorder: `127.0.0.1:${first.address.port}`,
-      bytes: left!['bytes'],
-    });
-    const cast = await fetchCast(again);
-    expect(cast.state).toBe('interrupted');
-    expect(cast.problem).toContain('the session recorder was lost');
-    expect(outputOf(cast)).toBe(seen);
-  });
+  ])(
+    'is interrupted, and the output that its client saw is delivered later: it %s',
+    async (_how, resumeGraceMs) => {
+      const root = await directory();
+      const first = await spawnRecorder(root, 0, resumeGraceMs);
+      const { rig, server } = await execRig(first, { moveTimeoutMs: 300 });
+      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+      const socket = await server;
+      const marks = Array.from(
+        { length: 200 },
+        (_, index) => `${index} ${randomBytes(600).toString('hex')}\n`,
+      );
+      for (const [index, mark] of marks.entries()) {
+        socket.write(serverMessage(1, utf8(mark)));
+        if (index === 60) first.freeze();
+        if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      // no acknowledgement is needed, because the window is larger than the output
+      await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
+      await first.kill();
+      await client.reader.untilClosed();
+      expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+      expect(rig.named('recordingDropped')).toEqual([]);
+      const seen = seenBy(client.reader.bytes);
+      expect(seen).toBe(marks.join(''));
+      const again = await spawnRecorder(root, first.address.port, resumeGraceMs);
+      const [left] = rig.named('recordingIncomplete');
+      expect(await rig.until('recordingDelivered')).toMatchObject({
+        sessionId: 'session-1',
+        user: 'alice@example.com',
+        recorder: `127.0.0.1:${first.address.port}`,
+        bytes: left!['bytes'],
+      });
+      const cast = await fetchCast(again);
+      expect(cast.state).toBe('interrupted');
+      expect(cast.problem).toContain('the session recorder was lost');
+      expect(outputOf(cast)).toBe(seen);
+    },
+  );
 
-  it('reaches a recorder without its disk as a part that says what it lacks', async () => {
+  it('is delivered to a recorder without its disk as a part that reports the missing bytes', async () => {
     const first = await spawnRecorder(await directory(), 0, 60_000);
     const { rig, server } = await execRig(first, { moveTimeoutMs: 300 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
@@ -242,7 +248,7 @@ describe('a session whose only recorder is killed for good', () => {
     expect(JSON.parse(cast.lines[0]!)).toMatchObject({ connectionID: 'session-1' });
   });
 
-  it('runs on where recording is not enforced, and its recording ends where the recorder was lost', async () => {
+  it('continues if recording is not enforced, and its recording ends where the recorder was lost', async () => {
     const root = await directory();
     const first = await spawnRecorder(root, 0, 60_000);
     const { rig, server } = await execRig(first, { mode: 'failOpen', moveTimeoutMs: 100 });

@@ -57,7 +57,7 @@ async function beginExec(options?: Parameters<typeof openRecorded>[1]) {
 }
 
 describe('a recorded exec', () => {
-  it('is delivered and recorded over WebSocket, with who, what, exit and end', async () => {
+  it('is delivered and recorded over WebSocket, with caller, target, exit status and end', async () => {
     const { recorder, apiServer, rig } = await openRecorded(
       webSocketExec([serverMessage(1, utf8('out\n')), serverMessage(2, utf8('err\n'))], statusExit(7)),
     );
@@ -141,7 +141,7 @@ describe('a recorded exec', () => {
     expect(lines).toContainEqual([expect.any(Number), 'o', '# ']);
   });
 
-  it('has the recorder before the API server hears of it', async () => {
+  it('is announced to the recorder before the API server gets the request', async () => {
     let uploadsAtDial = -1;
     const { recorder, rig } = await openRecorded((request, socket, head) => {
       uploadsAtDial = recorder.uploads.length;
@@ -151,7 +151,7 @@ describe('a recorded exec', () => {
     expect(uploadsAtDial).toBe(1);
   });
 
-  it('keeps bytes that come with the heads of both sides, and records them', async () => {
+  it('keeps and records bytes that arrive with the heads of both sides', async () => {
     const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));
     let arrived: Buffer = Buffer.alloc(0);
     const { recorder, rig } = await openRecorded((request, socket, head) => {
@@ -177,7 +177,7 @@ describe('a recorded exec', () => {
     expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'early']);
   });
 
-  it('offers the API server nothing that cannot be recorded', async () => {
+  it('offers the API server only protocols that can be recorded', async () => {
     const { apiServer, rig } = await openRecorded(webSocketExec([]));
     const headers = [
       ...WEBSOCKET_V5.slice(0, 4),
@@ -204,7 +204,7 @@ describe('a recorded exec', () => {
     expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'plain']);
   });
 
-  it('is recorded at a recorder of the reference kind: plain asciicast, nothing else', async () => {
+  it('is recorded as plain asciicast at a recorder of the reference', async () => {
     for (const behaviour of [{ upgradeOffered: false }, { v2: false }]) {
       const { recorder, rig } = await openRecorded(webSocketExec([serverMessage(2, utf8('err\n'))]), {
         behaviour,
@@ -216,17 +216,20 @@ describe('a recorded exec', () => {
     }
   });
 
-  it.each(['WebSocket', 'WEBSOCKET', 'websocket, foo'])('is recognised as "%s"', async (spelling) => {
-    const { recorder, rig } = await openRecorded(webSocketExec([serverMessage(1, utf8('x'))]));
-    const headers = ['Connection: keep-alive, Upgrade', `Upgrade: ${spelling}`, ...WEBSOCKET_V5.slice(2)];
-    const client = await askUpgrade(rig.port, { headers });
-    expect(client.status).toBe(101);
-    await client.reader.untilClosed();
-    await rig.until('sessionEnded');
-    expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'x']);
-  });
+  it.each(['WebSocket', 'WEBSOCKET', 'websocket, foo'])(
+    'is detected with the headers "%s"',
+    async (spelling) => {
+      const { recorder, rig } = await openRecorded(webSocketExec([serverMessage(1, utf8('x'))]));
+      const headers = ['Connection: keep-alive, Upgrade', `Upgrade: ${spelling}`, ...WEBSOCKET_V5.slice(2)];
+      const client = await askUpgrade(rig.port, { headers });
+      expect(client.status).toBe(101);
+      await client.reader.untilClosed();
+      await rig.until('sessionEnded');
+      expect(linesOf(recorder)).toContainEqual([expect.any(Number), 'o', 'x']);
+    },
+  );
 
-  it('is recorded over SPDY asked for by GET, in lower case', async () => {
+  it('is recorded over SPDY with a GET in lower case', async () => {
     const { recorder, apiServer, rig } = await openRecorded((request, socket) => {
       socket.end(switching(request, 'v4.channel.k8s.io'));
     });
@@ -240,7 +243,7 @@ describe('a recorded exec', () => {
   });
 });
 
-describe('what is not understood on a recorded path', () => {
+describe('an upgrade that the gateway cannot interpret on a recorded path', () => {
   const odd: Record<
     string,
     { readonly method?: string; readonly headers: readonly string[]; readonly version?: string }
@@ -261,7 +264,7 @@ describe('what is not understood on a recorded path', () => {
     'a chunked body': { method: 'POST', headers: [...SPDY_V4, 'Transfer-Encoding: chunked'] },
   };
 
-  it.each(Object.entries(odd))('is refused, whatever the policy: %s', async (_name, request) => {
+  it.each(Object.entries(odd))('is refused with every policy: %s', async (_name, request) => {
     const recorder = await openRecorder();
     for (const mode of ['failClosed', 'failOpen'] as const) {
       const { apiServer, rig } = await openRig(webSocketExec([]), recordingPolicy(mode, [recorder.address]));
@@ -274,7 +277,7 @@ describe('what is not understood on a recorded path', () => {
     expect(recorder.uploads).toHaveLength(0);
   });
 
-  it('is refused when the API server chooses what was not offered, or uses an extension', async () => {
+  it('is refused when the API server chooses a subprotocol that was not offered, or uses an extension', async () => {
     const recorder = await openRecorder();
     const answers: UpgradeScript[] = [
       (request, socket) => socket.write(switching(request, 'v4.channel.k8s.io')),
@@ -297,7 +300,7 @@ describe('what is not understood on a recorded path', () => {
 describe('a refusal of the API server', () => {
   const refusal = '{"kind":"Status","message":"pods \\"web\\" is forbidden","code":403}';
 
-  it('reaches the client verbatim, and leaves no recording', async () => {
+  it('reaches the client unchanged, and leaves no recording', async () => {
     const { recorder, rig } = await openRecorded((_request, socket) => {
       socket.end(
         'HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: ' +
@@ -336,7 +339,7 @@ describe('a refusal of the API server', () => {
   it.each([
     ['failClosed', 502],
     ['failOpen', 200],
-  ] as const)('is a success without an upgrade: %s sends the client %i', async (mode, status) => {
+  ] as const)('may have a success status but no upgrade: %s sends the client %i', async (mode, status) => {
     const { recorder, rig } = await openRecorded(
       (_request, socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret'),
       { mode },
@@ -351,7 +354,7 @@ describe('a refusal of the API server', () => {
     expect(rig.upstreams.size).toBe(0);
   });
 
-  it('does not come at all: the client gets a Status', async () => {
+  it('may be missing: the client gets a Status', async () => {
     const { apiServer, rig } = await openRig((_request, socket) => socket.destroy(), {
       mode: 'off',
     });
@@ -382,13 +385,13 @@ describe('fail modes', () => {
     ]);
   });
 
-  it('enforced, nobody named: 403', async () => {
+  it('enforced, no recorder named: 403', async () => {
     const { apiServer, rig } = await openRig(webSocketExec([]), recordingPolicy('failClosed', []));
     expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
     expect(apiServer.requests).toHaveLength(0);
   });
 
-  it('enforced, tags instead of addresses: the resolver is asked', async () => {
+  it('enforced, tags instead of addresses: the gateway resolves the tags', async () => {
     const recorder = await openRecorder();
     const { rig } = await openRig(
       webSocketExec([]),
@@ -404,7 +407,7 @@ describe('fail modes', () => {
     expect(recorder.uploads).toHaveLength(1);
   });
 
-  it('if possible, no recorder: the session runs, and says that it is not recorded', async () => {
+  it('not enforced, no recorder: the session runs, and reports that it is not recorded', async () => {
     const { rig } = await openRig(
       webSocketExec([serverMessage(1, utf8('hello'))]),
       recordingPolicy('failOpen', [await deadAddress()]),
@@ -418,7 +421,7 @@ describe('fail modes', () => {
     expect(rig.named('sessionUnrecorded')).toHaveLength(1);
   });
 
-  it('off: a plain tunnel to an app, whatever the protocol', async () => {
+  it('off: a tunnel to an app, with any protocol', async () => {
     const { apiServer, rig } = await openRig(
       (request, socket) => {
         socket.write(switching(request, undefined));
@@ -442,7 +445,7 @@ describe('fail modes', () => {
     expect(apiServer.requests[0]!.headers.upgrade).toBe('mystery/7');
   });
 
-  it('enforced, recorder lost: the session ends with a reason the user sees', async () => {
+  it('enforced, recorder lost: the session ends with a reason that the user sees', async () => {
     const { recorder, rig, client, server } = await beginExec({ behaviour: { upgradeOffered: false } });
     server.write(serverMessage(1, utf8('before')));
     await client.reader.take(serverMessage(1, utf8('before')).length);
@@ -456,7 +459,7 @@ describe('fail modes', () => {
     expect(rig.named('recorderLost')).toMatchObject([{ mode: 'failClosed', resumed: false }]);
   });
 
-  it('enforced, recorder lost in the middle of a frame: the connection is cut', async () => {
+  it('enforced, recorder lost during a frame: the connection is closed', async () => {
     const { recorder, rig, client, server } = await beginExec({ behaviour: { upgradeOffered: false } });
     server.write(serverMessage(1, utf8('half a frame')).subarray(0, 7));
     await client.reader.take(7);
@@ -466,7 +469,7 @@ describe('fail modes', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
   });
 
-  it('enforced, recorder lost, another one named: the session goes on without losing a byte', async () => {
+  it('enforced, recorder lost, another recorder named: the session continues without losing a byte', async () => {
     const first = await openRecorder({ acks: 'alive' });
     const second = await openRecorder();
     const { script, peer } = openEnded();
@@ -489,7 +492,7 @@ describe('fail modes', () => {
     expect(second.uploads[0]!.ended).toBe(true);
   });
 
-  it('if possible, recorder lost: the session runs on, and the gap is told', async () => {
+  it('not enforced, recorder lost: the session continues, and the gap is reported', async () => {
     const { recorder, rig, client, server } = await beginExec({
       behaviour: { upgradeOffered: false },
       mode: 'failOpen',
@@ -508,7 +511,7 @@ describe('fail modes', () => {
   });
 
   it.each(['failClosed', 'failOpen'] as const)(
-    'a client that speaks strangely in mid-session is ended, and the recording up to there is kept (%s)',
+    'a client that sends an invalid message is disconnected, and the recording up to that message is kept (%s)',
     async (mode) => {
       const { recorder, rig, client, server } = await beginExec({ mode });
       server.write(serverMessage(1, utf8('kept')));
@@ -525,7 +528,7 @@ describe('fail modes', () => {
     },
   );
 
-  it('never delivers a server frame that it cannot read', async () => {
+  it('never delivers a server frame that it cannot parse', async () => {
     const { rig, client, server } = await beginExec();
     server.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
     await client.reader.untilClosed();
@@ -541,7 +544,7 @@ describe('other upgrades', () => {
     socket.pipe(socket);
   };
 
-  it('port-forward passes under enforcement, bytes as they are', async () => {
+  it('port-forward is allowed with enforced recording, and its bytes are unchanged', async () => {
     const { rig } = await openRig(echo, recordingPolicy('failClosed', []));
     const headers = [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'];
     const client = await askUpgrade(rig.port, { target: portForward, headers });
@@ -551,7 +554,7 @@ describe('other upgrades', () => {
     expect([...client.reader.bytes]).toEqual([0, 1, 2, 255]);
   });
 
-  it('a watch over WebSocket passes under enforcement', async () => {
+  it('a watch over WebSocket is allowed with enforced recording', async () => {
     const { rig } = await openRig(echo, recordingPolicy('failClosed', []));
     const client = await askUpgrade(rig.port, { target: '/api/v1/pods?watch=1', headers: WEBSOCKET_V5 });
     expect(client.status).toBe(101);
@@ -564,7 +567,7 @@ describe('other upgrades', () => {
     ['/api/v1/pods', 403],
     ['/healthz', 403],
     ['/apis/x/v9/namespaces/n/virtualmachineinstances/v/console', 403],
-  ])('%s is refused under enforcement and gets %d where a recorder is named', async (target, named) => {
+  ])('%s is refused with enforced recording, and gets %d if a recorder is named', async (target, named) => {
     const enforced = await openRig(echo, recordingPolicy('failClosed', ['192.0.2.1:80']));
     const refused = await askUpgrade(enforced.rig.port, { target, headers: WEBSOCKET_V5 });
     expect(refused.status).toBe(403);
@@ -573,7 +576,7 @@ describe('other upgrades', () => {
     expect((await askUpgrade(open.rig.port, { target, headers: WEBSOCKET_V5 })).status).toBe(named);
   });
 
-  it('are evented before the API server is asked, and refused when that must be and cannot', async () => {
+  it('are stored as events before they reach the API server, and refused if a required event fails', async () => {
     const recorded: string[] = [];
     const recorder = await openRecorder();
     const open = await openRig(echo, recordingPolicy('failOpen', [recorder.address], true), {
@@ -601,7 +604,7 @@ describe('other upgrades', () => {
 });
 
 describe('the end of sessions', () => {
-  it('is told to every recorded session at a shutdown, and no new one begins', async () => {
+  it('is reported to every recorded session at a shutdown, and no new session starts', async () => {
     const { recorder, rig, client } = await beginExec();
     expect(rig.sessions.size).toBe(1);
     await rig.sessions.endAll('maintenance');
@@ -612,7 +615,7 @@ describe('the end of sessions', () => {
     expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(503);
   });
 
-  it('comes when the caller may no longer be here', async () => {
+  it('is caused by an identity that is no longer valid', async () => {
     const { rig, client } = await beginExec({
       deps: {
         rechecks: {
@@ -631,7 +634,7 @@ describe('the end of sessions', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
-  it('comes when the API server breaks: the recording says interrupted', async () => {
+  it('is caused by a broken API server, and the recording is interrupted', async () => {
     const { recorder, rig, client, server } = await beginExec();
     server.resetAndDestroy();
     await client.reader.untilClosed();

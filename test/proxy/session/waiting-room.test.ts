@@ -168,7 +168,7 @@ const WEBSOCKET_SHOWN = Buffer.concat([
 ]);
 
 describe('a waiting room over SPDY', () => {
-  it('answers each segmentation equally, and passes all bytes of the client on', async () => {
+  it('replies equally to each segmentation, and forwards all bytes of the client', async () => {
     await fc.assert(
       fc.asyncProperty(places, async (cuts) => {
         const opened = openRoom('spdy');
@@ -194,7 +194,7 @@ describe('a waiting room over SPDY', () => {
     );
   });
 
-  it('drops the replies of the API server, and nothing else, wherever its bytes are cut', async () => {
+  it('drops the stream replies of the API server, and nothing else, wherever its bytes are split', async () => {
     await fc.assert(
       fc.asyncProperty(places, fc.nat(SPDY_SERVER.length), async (cuts, headBytes) => {
         const opened = openRoom('spdy');
@@ -217,7 +217,7 @@ describe('a waiting room over SPDY', () => {
     );
   });
 
-  it('passes the reply to a stream on that the client opens later', async () => {
+  it('forwards the reply to a stream that the client opens later', async () => {
     const opened = openRoom('spdy', { ...PROGRAM, stdin: false, stderr: false });
     const client = createSpdyPeer();
     write(opened, [client.open(1, 'error'), client.open(3, 'stdout')]);
@@ -271,7 +271,7 @@ describe('a waiting room over SPDY', () => {
 });
 
 describe('a waiting room over WebSocket', () => {
-  it('answers each segmentation equally, and passes all bytes of the client on', async () => {
+  it('replies equally to each segmentation, and forwards all bytes of the client', async () => {
     await fc.assert(
       fc.asyncProperty(places, async (cuts) => {
         const opened = openRoom('websocket');
@@ -293,7 +293,7 @@ describe('a waiting room over WebSocket', () => {
     );
   });
 
-  it('shows the line of a program on stderr, and nothing without stderr', async () => {
+  it('shows the waiting message on stderr, and nothing if the session has no stderr', async () => {
     expect(openRoom('websocket', PROGRAM).shown.bytes).toHaveLength(0);
     const opened = openRoom('websocket', PROGRAM);
     const silent = openRoom('websocket', { ...PROGRAM, stderr: false });
@@ -316,7 +316,7 @@ describe('the kept input', () => {
   const MORE = { websocket: clientMessage(0, utf8('more')), spdy: spdyClient.data(STDIN, utf8('more')) };
 
   it.each(['spdy', 'websocket'] as const)(
-    'of %s has a limit, at which the client waits',
+    'of %s has a limit, above which the client has to wait',
     async (protocol) => {
       const full = openRoom(protocol);
       const input = INPUT[protocol](LIMIT);
@@ -337,7 +337,7 @@ describe('the kept input', () => {
     },
   );
 
-  it('is a copy', async () => {
+  it("is a copy of the client's bytes", async () => {
     const opened = openRoom('websocket');
     const chunk = Buffer.from(MORE.websocket);
     await new Promise((resolve) => opened.room.write(chunk, resolve));
@@ -349,7 +349,7 @@ describe('the kept input', () => {
   });
 });
 
-describe('a client leaves', () => {
+describe('a waiting client that gives up', () => {
   const FRAMES = {
     websocket: {
       opening: Buffer.alloc(0),
@@ -371,34 +371,40 @@ describe('a client leaves', () => {
   };
   const protocols = ['spdy', 'websocket'] as const;
 
-  it.each(protocols)('over %s with Ctrl-C and Ctrl-D in a terminal, wherever it is cut', (protocol) => {
-    const { opening, typed } = FRAMES[protocol];
-    fc.assert(
-      fc.property(places, fc.constantFrom('\u0003', '\u0004'), (cuts, key) => {
-        const opened = openRoom(protocol);
-        write(opened, cutUp(Buffer.concat([opening, typed(utf8(`abc${key}def`))]), cuts));
-        expect(opened.hasLeft()).toBe(true);
-      }),
-    );
-  });
+  it.each(protocols)(
+    'is detected over %s by Ctrl-C and Ctrl-D in a terminal, wherever the bytes are split',
+    (protocol) => {
+      const { opening, typed } = FRAMES[protocol];
+      fc.assert(
+        fc.property(places, fc.constantFrom('\u0003', '\u0004'), (cuts, key) => {
+          const opened = openRoom(protocol);
+          write(opened, cutUp(Buffer.concat([opening, typed(utf8(`abc${key}def`))]), cuts));
+          expect(opened.hasLeft()).toBe(true);
+        }),
+      );
+    },
+  );
 
-  it.each(protocols)('over %s with its closing frame', (protocol) => {
+  it.each(protocols)('is detected over %s by its close frame', (protocol) => {
     const opened = openRoom(protocol, PROGRAM);
     write(opened, [FRAMES[protocol].closing]);
     expect(opened.hasLeft()).toBe(true);
   });
 
-  it.each(protocols)('over %s not with these bytes without a terminal, or as a size', (protocol) => {
-    const { opening, typed, resized } = FRAMES[protocol];
-    const keys = Uint8Array.of(3, 4);
-    const program = openRoom(protocol, PROGRAM);
-    write(program, [opening, typed(keys)]);
-    const shell = openRoom(protocol);
-    write(shell, [opening, resized(keys), typed(utf8('abc'))]);
-    expect([program.hasLeft(), shell.hasLeft()]).toEqual([false, false]);
-  });
+  it.each(protocols)(
+    'is not assumed over %s because of these bytes without a terminal, or in a terminal size',
+    (protocol) => {
+      const { opening, typed, resized } = FRAMES[protocol];
+      const keys = Uint8Array.of(3, 4);
+      const program = openRoom(protocol, PROGRAM);
+      write(program, [opening, typed(keys)]);
+      const shell = openRoom(protocol);
+      write(shell, [opening, resized(keys), typed(utf8('abc'))]);
+      expect([program.hasLeft(), shell.hasLeft()]).toEqual([false, false]);
+    },
+  );
 
-  it.each(['destroy', 'end'] as const)('before the API server answers (%s)', async (how) => {
+  it.each(['destroy', 'end'] as const)('is not connected to the API server afterwards (%s)', async (how) => {
     const opened = openRoom('websocket');
     opened.room[how]();
     await settle();
@@ -408,7 +414,7 @@ describe('a client leaves', () => {
   });
 });
 
-describe('an API server that dies', () => {
+describe('an API server that disconnects', () => {
   it.each(['end', 'resetAndDestroy'] as const)('between any two bytes (%s) ends the session', async (how) => {
     for (let sent = 0; sent <= SPDY_SERVER.length; sent += how === 'end' ? 1 : 7) {
       const opened = openRoom('spdy');
@@ -432,7 +438,7 @@ describe('an API server that dies', () => {
     }
   });
 
-  it('lets a client go that waits for it', async () => {
+  it('releases a client that waits for it', async () => {
     const opened = openRoom('websocket');
     const chunks = Array.from({ length: 200 }, () => clientMessage(0, new Uint8Array(LIMIT)));
     const accepted = write(opened, chunks);

@@ -154,7 +154,7 @@ function cut(bytes: Buffer, points: readonly number[]): Buffer[] {
 }
 
 describe('response reader', () => {
-  it('reads what Node reads, in any segmentation', async () => {
+  it('parses the same responses as Node, in any segmentation', async () => {
     await fc.assert(
       fc.asyncProperty(response, fc.array(fc.nat(), { maxLength: 12 }), async ({ text, method }, points) => {
         const bytes = Buffer.from(text, 'latin1');
@@ -167,7 +167,7 @@ describe('response reader', () => {
     );
   });
 
-  it('gives the same for every single cut and byte by byte, and passes framing on verbatim', () => {
+  it('gives the same result for every cut and byte by byte, and keeps the framing unchanged', () => {
     fc.assert(
       fc.property(response, ({ text, method }) => {
         const bytes = Buffer.from(text, 'latin1');
@@ -235,7 +235,7 @@ describe('response reader', () => {
     ).toThrow(TailcastError);
   });
 
-  it('accepts a head of exactly the limit and refuses one byte more', () => {
+  it('accepts a head of exactly the maximum size, and refuses one byte more', () => {
     const around = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: \r\n\r\n';
     const fits = around.replace('A: ', `A: ${'x'.repeat(MAX_RESPONSE_HEAD_BYTES - around.length)}`);
     expect(read([Buffer.from(fits)], 'GET', true).ended).toBe(true);
@@ -252,11 +252,11 @@ describe('response reader', () => {
     ['HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok, and more', false],
     ['HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX', false],
     ['HTTP/1.1 200 OK\r\n\r\nuntil the end', false],
-  ])('after %j a connection is reusable: %s', (text, reusable) => {
+  ])('after %j reports whether the connection is reusable: %s', (text, reusable) => {
     expect(read([Buffer.from(text)], 'GET', true).reusable).toBe(reusable);
   });
 
-  it('calls a head clean only if cleaning would change nothing', () => {
+  it('reports a head as clean only if there is nothing to remove', () => {
     const names = [
       'connection',
       'keep-alive',

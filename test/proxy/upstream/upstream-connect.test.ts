@@ -41,7 +41,7 @@ async function startSlowRoad(port: number) {
 }
 
 describe('connections to the API server', () => {
-  it('are not resumed from one that was opened with other authorities, however late its session comes', async () => {
+  it('do not resume TLS sessions from connections with other CAs, even if the session arrives late', async () => {
     const [own, stranger] = await Promise.all([issuePki(), issuePki()]);
     const api = createServer({ key: own.key, cert: own.cert }, (socket) => void socket.on('error', () => {}));
     const road = await startSlowRoad(await listening(api));

@@ -48,7 +48,7 @@ async function connect(): Promise<{
 }
 
 describe('a connection to the API server as a stream', () => {
-  it('hands over every byte, and what is not given back stays as it was', async () => {
+  it('delivers every byte, and does not overwrite memory that was not returned', async () => {
     const { stream, server } = await connect();
     const sent = randomBytes(6_000_000);
     for (let at = 0, size = 1; at < sent.length; at += size, size = (size * 7 + 13) % 60_000) {
@@ -77,7 +77,7 @@ describe('a connection to the API server as a stream', () => {
     expect(sha256(kept)).toBe(sha256(copies));
   });
 
-  it('reads into the same memory again when it was given back', async () => {
+  it('reuses memory that was returned', async () => {
     const { stream, server } = await connect();
     const memories = new Set<ArrayBufferLike>();
     let pieces = 0;
@@ -92,7 +92,7 @@ describe('a connection to the API server as a stream', () => {
     expect(memories.size).toBe(1);
   });
 
-  it('reads no more than it has room for while nobody takes it', async () => {
+  it('reads a limited amount while nobody consumes the data', async () => {
     const { stream, server } = await connect();
     const sent = randomBytes(30_000_000);
     server.write(sent);
@@ -109,7 +109,7 @@ describe('a connection to the API server as a stream', () => {
     expect(hash.digest('hex')).toBe(sha256([sent]));
   });
 
-  it('hands over what came before an end that nobody has waited for, and then ends', async () => {
+  it('delivers the data before an unexpected end, and then ends', async () => {
     const { stream, server } = await connect();
     server.end('said');
     server.resume();
@@ -120,7 +120,7 @@ describe('a connection to the API server as a stream', () => {
     await once(server, 'close');
   });
 
-  it('says what it is told to before it ends', async () => {
+  it('sends all written data before it ends', async () => {
     const { stream, server } = await connect();
     const sent = randomBytes(3_000_000);
     stream.cork();

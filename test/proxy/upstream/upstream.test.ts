@@ -129,7 +129,7 @@ describe('the head of a request', () => {
   });
 });
 
-describe('a body that is not as long as it was said to be', () => {
+describe('a body with a Content-Length', () => {
   /**
    * Sends a body in pieces after a Content-Length of 5. @returns the bytes that the API server received, and the error
    * code of the exchange
@@ -192,7 +192,7 @@ describe('a body that is not as long as it was said to be', () => {
     return { received: received.slice(received.indexOf('\r\n\r\n') + 4), code };
   }
 
-  it('is sent when it is', async () => {
+  it('is sent if its length is correct', async () => {
     expect(await send(['ab', 'cde'])).toEqual({ received: 'abcde', code: undefined });
     expect(await send(['ab', 'cde'], 'after')).toEqual({ received: 'abcde', code: undefined });
   });
@@ -201,11 +201,14 @@ describe('a body that is not as long as it was said to be', () => {
     ['longer, in one piece', ['abcdeGET /secret HTTP/1.1\r\n\r\n'], ''],
     ['longer, in a second piece', ['abcde', 'GET /secret HTTP/1.1\r\n\r\n'], 'abcde'],
     ['shorter', ['abcd'], 'abcd'],
-  ])('ends its connection before the API server could read another request: %s', async (_, pieces, most) => {
-    const { received, code } = await send(pieces);
-    expect(code).toBe('WIRE_MALFORMED');
-    expect(most.startsWith(received)).toBe(true);
-  });
+  ])(
+    'of wrong length closes the connection before the API server could read another request: %s',
+    async (_, pieces, most) => {
+      const { received, code } = await send(pieces);
+      expect(code).toBe('WIRE_MALFORMED');
+      expect(most.startsWith(received)).toBe(true);
+    },
+  );
 });
 
 describe('an exchange', () => {
@@ -240,7 +243,7 @@ describe('an exchange', () => {
     return { exchange, near, failures, failed: failed.promise };
   }
 
-  it('that was given up says nothing more, however its body ends', async () => {
+  it('that was aborted reports nothing more, however its body ends', async () => {
     const { exchange, near, failures } = await begin();
     exchange.write(Buffer.from('ab'));
     exchange.abort();
@@ -249,7 +252,7 @@ describe('an exchange', () => {
     expect([failures, exchange.requestComplete]).toEqual([[], false]);
   });
 
-  it('fails when its connection is closed on this side', async () => {
+  it('fails when its connection is closed by the gateway', async () => {
     const { near, failures, failed } = await begin();
     near.destroy();
     await failed;
@@ -258,7 +261,7 @@ describe('an exchange', () => {
 });
 
 describe('exchanges with the API server', () => {
-  it('send a GET once more, on a fresh connection, when an idle one turns out to be closed', async () => {
+  it('send a GET again, on a new connection, when an idle connection turns out to be closed', async () => {
     const [rig, client] = await rigWith(staleAfterFirst());
     await client.ask({ path: '/api' });
     const answer = await client.ask({ path: '/apis' });
@@ -293,7 +296,7 @@ describe('exchanges with the API server', () => {
     },
   );
 
-  it('send a GET not again when the API server had time to work on it', async () => {
+  it('do not send a GET again if the API server had time to handle it', async () => {
     const [rig, client] = await rigWith((connection) =>
       connection.socket.on('data', () => {
         if (requestsIn(connection.received()) === 1) connection.socket.write(OK);
@@ -305,7 +308,7 @@ describe('exchanges with the API server', () => {
     expect(rig.upstreams).toHaveLength(1);
   });
 
-  it('send a GET not again when it was the first on its connection, or when an answer had begun', async () => {
+  it('do not send a GET again if it was the first on its connection, or if a response had started', async () => {
     const [rig, client] = await rigWith((connection) =>
       connection.socket.once('data', () => connection.socket.destroy()),
     );
@@ -337,7 +340,7 @@ describe('exchanges with the API server', () => {
     expect(rig.upstreams).toHaveLength(2);
   });
 
-  it('do not use a connection that spoke while it was idle', async () => {
+  it('do not use a connection that sent data while it was idle', async () => {
     const [rig, client] = await rigWith(answering(OK));
     await client.ask({ path: '/one' });
     rig.upstreams[0]!.socket.write('HTTP/1.1 408 Request Timeout\r\n\r\n');
@@ -346,7 +349,7 @@ describe('exchanges with the API server', () => {
     expect(rig.upstreams).toHaveLength(2);
   });
 
-  it('use no connection whose credentials have been replaced, and close it when its request has ended', async () => {
+  it('use no connection with replaced credentials, and close it when its request has ended', async () => {
     const slow = Promise.withResolvers<void>();
     const [rig, client] = await rigWith((connection) =>
       connection.socket.on('data', () => {
@@ -372,7 +375,7 @@ describe('exchanges with the API server', () => {
     expect(rig.pool.size).toEqual({ total: 1, idle: 1 });
   });
 
-  it('close a connection after its idle time', async () => {
+  it('close a connection after its idle timeout', async () => {
     const [rig, client] = await rigWith(answering(OK), {
       pool: { idleMs: 40 },
     });
@@ -381,7 +384,7 @@ describe('exchanges with the API server', () => {
     expect(rig.pool.size).toEqual({ total: 0, idle: 0 });
   });
 
-  it('keep no more idle connections than allowed, and refuse beyond the limit of all', async () => {
+  it('keep a limited number of idle connections, and refuse above the total limit', async () => {
     const waiting: (() => void)[] = [];
     const [rig, client] = await rigWith(
       (connection) => connection.socket.on('data', () => waiting.push(() => connection.socket.write(OK))),
@@ -409,7 +412,7 @@ describe('exchanges with the API server', () => {
     expect(rig.proxy.inFlight).toBe(0);
   });
 
-  it('give up connecting after the time limit', async () => {
+  it('stop connecting after the time limit', async () => {
     const sockets: Socket[] = [];
     const blackHole = createPlainServer((socket) => sockets.push(socket.on('error', () => {})));
     await listenOn(blackHole);

@@ -51,14 +51,14 @@ function problemOf(file: Uint8Array, with_ = key): string | undefined {
 }
 
 describe('a file of a journal', () => {
-  it('is what it was when this was written', () => {
+  it('has the same format as when this test was written', () => {
     const file = fileOf([['head', 0, encodeHead({ ...head, about: {} })]]);
     expect(file.toString('hex')).toMatchInlineSnapshot(
       `"74636a726e6c310ab2276e7f7bfd18340909090909090909090909090909090909090909090909090909090909090909000000632608af6b9d9dfb5134994af4f09e8a62a803d9ee60000ff160ca6f0ae1e6456bcd6c92a7a803e004b23225207c81d700998ad627e1fb921831fbe99b4584ff7588526cc72c3e227c5852fe00c8e5ed3a8c8ca901085c6c6451fb0da4f038868f90c3cb587e2f7c10311f5c1badf3a601d7899a"`,
     );
   });
 
-  it('gives back what was sealed', () => {
+  it('returns the sealed content', () => {
     const read = readJournal(fileOf(PARTS), key);
     expect(read).toMatchObject({ head, acknowledged: 20, part: 3, ending: 'whole' });
     expect(Buffer.from(read.preamble).toString()).toBe('{"version":2}\n');
@@ -68,7 +68,7 @@ describe('a file of a journal', () => {
     ]);
   });
 
-  it('gives the whole records before a cut, wherever that is', () => {
+  it('returns the complete records before a cut at any position', () => {
     const file = fileOf(PARTS);
     const ends = PARTS.map((_, index) => fileOf(PARTS.slice(0, index + 1)).length);
     for (let length = 0; length < file.length; length += 1) {
@@ -84,7 +84,7 @@ describe('a file of a journal', () => {
     }
   });
 
-  it('gives nothing from the first changed byte on', () => {
+  it('returns nothing from the first changed byte on', () => {
     const file = fileOf(PARTS);
     for (let at = 0; at < file.length; at += 1) {
       const changed = Buffer.from(file);
@@ -100,7 +100,7 @@ describe('a file of a journal', () => {
     }
   });
 
-  it('takes no record from another place or another file', () => {
+  it('rejects a record from another position or another file', () => {
     const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9));
     const records = PARTS.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
     const [first = Buffer.alloc(0), second, ...others] = records;
@@ -111,7 +111,7 @@ describe('a file of a journal', () => {
     expect(second).toBeDefined();
   });
 
-  it('takes a record of an impossible length for damaged, and not for one that is cut', () => {
+  it('treats a record with an impossible length as damaged, not as cut', () => {
     const whole = fileOf(PARTS);
     for (const length of [0, 1, 0xff_ff_ff_ff]) {
       const lead = Buffer.alloc(4);
@@ -121,7 +121,7 @@ describe('a file of a journal', () => {
     }
   });
 
-  it('ends at its mark when it is written over another, whatever stood there', () => {
+  it('ends at its mark when it overwrites another file with any content', () => {
     const before = fileOf(
       [PARTS[0]!, ['lines', 14, Buffer.alloc(400, 'old')]],
       key,
@@ -161,7 +161,7 @@ describe('a file of a journal', () => {
     { over: true, frames: false },
     { over: false, frames: true },
     { over: true, frames: true },
-  ])('is never taken for empty when its beginning is damaged: %j', (format) => {
+  ])('is never treated as empty if its start is damaged: %j', (format) => {
     const lineBytes = format.frames ? Buffer.alloc(8) : new Uint8Array();
     const parts = PARTS.map(([kind, at, content]): Part => [
       kind,
@@ -192,7 +192,7 @@ describe('a file of a journal', () => {
     }
   });
 
-  it('is damaged when its writer ended before its head over another file', () => {
+  it('is damaged if its writer was killed before it had written its head over another file', () => {
     const before = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8));
     const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
     const begun = Buffer.from(before);
@@ -205,7 +205,7 @@ describe('a file of a journal', () => {
     }
   });
 
-  it('says why it cannot be read', () => {
+  it('reports why it cannot be read', () => {
     const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
     expect(problemOf(fileOf(PARTS), other)).toBe('key');
     expect(problemOf(utf8('something else altogether, and long enough'))).toBe('foreign');
@@ -215,19 +215,19 @@ describe('a file of a journal', () => {
     expect(problemOf(fileOf([['head', 0, utf8('{"sessionId":1}')]]))).toBe('damaged');
   });
 
-  it('has nothing in clear but its prefix', () => {
+  it('contains no plain text except its prefix', () => {
     const file = fileOf(PARTS).toString('latin1');
     for (const secret of ['alice', '192.0.2.1', 'version', 's1', '"o"']) expect(file).not.toContain(secret);
   });
 
-  it('takes a record of the most bytes and none of one more', () => {
+  it('accepts a record of the maximum size, and rejects one byte more', () => {
     const sealer = createSealer(key);
     const most = sealer.seal('lines', 0, new Uint8Array(MAX_RECORD_BYTES));
     expect(most.reduce((sum, piece) => sum + piece.length, 0)).toBe(MAX_RECORD_BYTES + RECORD_OVERHEAD);
     expect(() => sealer.seal('lines', 0, new Uint8Array(MAX_RECORD_BYTES + 1))).toThrow(RangeError);
   });
 
-  it('survives any content, any cut and any change without another error than its own', () => {
+  it('throws only its own error for any content, any cut and any change', () => {
     const part = fc.tuple(
       fc.constantFrom<RecordKind>('lines', 'preamble', 'part', 'acknowledged'),
       fc.nat(),

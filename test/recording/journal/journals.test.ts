@@ -106,8 +106,8 @@ async function changeJournal(change: (bytes: Buffer) => unknown): Promise<Buffer
   return bytes;
 }
 
-describe('journals that a process left', () => {
-  it('are delivered by the next one, from the beginning, and removed', async () => {
+describe('journals of an earlier process', () => {
+  it('are delivered by the next process, from their start, and removed', async () => {
     const recorder = await startRecorderDouble({});
     closers.push(() => recorder.close());
     await leaveSession([recorder.address]);
@@ -130,7 +130,7 @@ describe('journals that a process left', () => {
     expect([journals.left, journals.bytes]).toEqual([0, 0]);
   });
 
-  it('go to one of those who look for them', async () => {
+  it('are taken by exactly one of several processes that look for them', async () => {
     await leaveSession();
     await leaveSession();
     const many = await Promise.all(Array.from({ length: 5 }, () => open()));
@@ -144,7 +144,7 @@ describe('journals that a process left', () => {
     expect(deliverers.flatMap(({ ends }) => ends)).toHaveLength(2);
   });
 
-  it('are found when who took them ended before it had moved them', async () => {
+  it('are found if the process that took them was killed before it moved them', async () => {
     await leaveSession();
     const first = await openOwnFolder(directory, key);
     const [other = ''] = (await readdir(directory)).filter((name) => !first.path.endsWith(name));
@@ -155,7 +155,7 @@ describe('journals that a process left', () => {
     expect(await readdir(directory)).toHaveLength(1);
   });
 
-  it('stay with a process that lives', async () => {
+  it('are not taken from a running process', async () => {
     const living = await open();
     const journal = living.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
     journal.append(0, utf8(HEADER), new Preamble());
@@ -164,7 +164,7 @@ describe('journals that a process left', () => {
     expect(journal.append(HEADER.length, utf8(LINES), new Preamble())).toBe(true);
   });
 
-  it('are left alone, and counted, when they are sealed under another key', async () => {
+  it('are kept and counted if they are sealed with another key', async () => {
     await leaveSession();
     const { journals, deliverer } = await lookAgain(createJournalKey(Buffer.alloc(KEY_BYTES, 8)));
     expect(deliverer.ends).toEqual([]);
@@ -175,7 +175,7 @@ describe('journals that a process left', () => {
     expect((await surveyJournals(directory, key)).left.files).toBe(1);
   });
 
-  it('keep their names when a newer version wrote them, for that version', async () => {
+  it('keep their names if a newer version wrote them, so that this version can deliver them', async () => {
     await leaveSession();
     await changeJournal((bytes) => void bytes.write('9', 'tcjrnl'.length));
     const { journals, deliverer } = await lookAgain();
@@ -186,7 +186,7 @@ describe('journals that a process left', () => {
     expect((await surveyJournals(directory, key)).left.files).toBe(1);
   });
 
-  it('are set aside when somebody changed them', async () => {
+  it('are set aside if somebody changed them', async () => {
     await leaveSession();
     await changeJournal((bytes) => {
       bytes[60] = (bytes[60] ?? 0) ^ 1;
@@ -202,7 +202,7 @@ describe('journals that a process left', () => {
     ['zeros from its first byte on', 0, [0]],
     ['zeros behind the prefix', PREFIX_BYTES, [0]],
     ['a length of 1 MiB behind the prefix', PREFIX_BYTES, [0, 0x10, 0, 0]],
-  ])('are set aside when the head is damaged: %s', async (_, at, value) => {
+  ])('are set aside if the head is damaged: %s', async (_, at, value) => {
     await leaveSession();
     const bytes = await changeJournal((bytes) =>
       bytes.fill(Buffer.from(value), at, Math.min(bytes.length, at + 512)),
@@ -225,7 +225,7 @@ describe('journals that a process left', () => {
     expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
   });
 
-  it('without content are reported when they are removed', async () => {
+  it('are reported when they are removed without content', async () => {
     await leaveSession();
     const [path = ''] = await journalFiles();
     await writeFile(path, '');
@@ -240,43 +240,40 @@ describe('journals that a process left', () => {
   it.each([
     ['content', 60, 0xff],
     ['length', PREFIX_BYTES + 2, 0],
-  ])(
-    'are set aside when the %s of a head that was written over another one is damaged',
-    async (_, at, value) => {
-      const journals = await open();
-      const preamble = new Preamble();
-      const journal = journals.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
-      let end = 0;
-      const write = (): void => {
-        const bytes = utf8(`[${end},"o","${'x'.repeat(SEGMENT_BYTES)}"]\n`);
-        preamble.push(bytes);
-        expect(journal.append(end, bytes, preamble)).toBe(true);
-        end += bytes.length;
-      };
-      write();
-      write();
-      journal.acknowledged(end);
-      const [spare = ''] = (await journalFiles()).toSorted();
-      write();
-      await journals.close();
-      const left = (await journalFiles()).toSorted();
-      const path = left.at(-1) ?? '';
-      expect(left).not.toContain(spare);
-      const bytes = await readFile(path);
-      expect(bytes.toString('latin1', 0, 8)).toBe('tcjrnl2\n');
-      bytes.fill(value, at, at + 2);
-      await writeFile(path, bytes);
-      const logged: string[] = [];
-      const destination = { write: (line: string) => void logged.push(line) };
-      const next = await open(key, createLogger({ level: 'error', destination }));
-      next.start(createDeliverer());
-      await next.look();
-      expect(next.unreadable).toBe(1);
-      expect(logged).toEqual([expect.stringContaining('"its head cannot be read"')]);
-      expect(await journalFiles()).toContainEqual(expect.stringMatching(/\.000003\.journal\.damaged$/));
-      expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
-    },
-  );
+  ])('are set aside if the %s of a head that overwrote another one is damaged', async (_, at, value) => {
+    const journals = await open();
+    const preamble = new Preamble();
+    const journal = journals.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
+    let end = 0;
+    const write = (): void => {
+      const bytes = utf8(`[${end},"o","${'x'.repeat(SEGMENT_BYTES)}"]\n`);
+      preamble.push(bytes);
+      expect(journal.append(end, bytes, preamble)).toBe(true);
+      end += bytes.length;
+    };
+    write();
+    write();
+    journal.acknowledged(end);
+    const [spare = ''] = (await journalFiles()).toSorted();
+    write();
+    await journals.close();
+    const left = (await journalFiles()).toSorted();
+    const path = left.at(-1) ?? '';
+    expect(left).not.toContain(spare);
+    const bytes = await readFile(path);
+    expect(bytes.toString('latin1', 0, 8)).toBe('tcjrnl2\n');
+    bytes.fill(value, at, at + 2);
+    await writeFile(path, bytes);
+    const logged: string[] = [];
+    const destination = { write: (line: string) => void logged.push(line) };
+    const next = await open(key, createLogger({ level: 'error', destination }));
+    next.start(createDeliverer());
+    await next.look();
+    expect(next.unreadable).toBe(1);
+    expect(logged).toEqual([expect.stringContaining('"its head cannot be read"')]);
+    expect(await journalFiles()).toContainEqual(expect.stringMatching(/\.000003\.journal\.damaged$/));
+    expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
+  });
 
   it('are delivered only to recorders that still have their tag', async () => {
     const [address, tagsOf] = ['192.0.2.1:80', { '192.0.2.1:80': ['tag:recorder'] }];
@@ -305,7 +302,7 @@ describe('journals that a process left', () => {
     await expect(find(new AbortController().signal)).rejects.toThrow('is no node with tag:recorder');
   });
 
-  it('wait on disk until there is room in memory', async () => {
+  it('stay on disk until there is space in memory', async () => {
     await leaveSession();
     let room = false;
     const journals = await open();
@@ -325,8 +322,8 @@ describe('journals that a process left', () => {
   });
 });
 
-describe('a process that others took for dead', () => {
-  it('delivers nothing that they have, and goes on in a new folder once all is acknowledged', async () => {
+describe('a process whose folder was taken, because it seemed dead', () => {
+  it('delivers nothing from that folder, and continues in a new folder after everything is acknowledged', async () => {
     const { journals } = await lookAgain();
     const head = { sessionId: 's1', recorders: [], recorderTags: [], about: {} };
     const over = journals.begin(head);
@@ -347,8 +344,8 @@ describe('a process that others took for dead', () => {
   });
 });
 
-describe('the key of journals', () => {
-  it('is made once, for its owner only, whoever asks at the same time', async () => {
+describe('the key of the journals', () => {
+  it('is created once, readable only by its owner, even if several processes start at once', async () => {
     const path = join(directory, 'late.key');
     const keys = await Promise.all(Array.from({ length: 8 }, () => loadJournalKey(path)));
     expect(new Set(keys.map(({ id }) => id.toString('hex'))).size).toBe(1);
@@ -367,7 +364,7 @@ describe('the key of journals', () => {
     await expect(loadJournalKey(path)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
   });
 
-  it('is refused when everybody may read it, and where none can be made', async () => {
+  it('is refused if other users can read it, or if it cannot be created', async () => {
     const path = join(directory, 'late.key');
     await loadJournalKey(path);
     await chmod(path, 0o604);
@@ -376,8 +373,8 @@ describe('the key of journals', () => {
   });
 });
 
-describe('a directory that cannot be used', () => {
-  it('is an error at the start', async () => {
+describe('a directory that is not usable', () => {
+  it('causes an error at the start', async () => {
     await writeFile(join(directory, 'file'), '');
     await expect(openOwnFolder(join(directory, 'file'), key)).rejects.toMatchObject({
       code: expect.any(String),

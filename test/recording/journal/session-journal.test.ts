@@ -106,7 +106,7 @@ const files = (): string[] =>
 const diskBytes = (): number => files().reduce((sum, path) => sum + statSync(path).size, 0);
 
 describe('the journal of a session', () => {
-  it('has what was written and not acknowledged', async () => {
+  it('contains the unacknowledged output', async () => {
     const { room } = createRoom();
     const writer = createWriter(room);
     for (const text of [HEADER, '[0,"o","a"]\n', '[1,"o","b"]\n']) expect(writer.write(text)).toBe(true);
@@ -119,7 +119,7 @@ describe('the journal of a session', () => {
     expect(Buffer.from(left!.rest.preamble.before(HEADER.length)).toString()).toBe(HEADER);
   });
 
-  it('goes on in another file when one is full, and removes those that are acknowledged', async () => {
+  it('continues in another file when one is full, and removes acknowledged files', async () => {
     const { room, state } = createRoom();
     const writer = createWriter(room);
     writer.write(HEADER);
@@ -147,7 +147,7 @@ describe('the journal of a session', () => {
     expect(state.used).toBe(0);
   });
 
-  it('writes over what is not needed any more, and has what is at any time', async () => {
+  it('overwrites acknowledged files, and always contains the unacknowledged output', async () => {
     const { room, state } = createRoom();
     const writer = createWriter(room);
     writer.write(HEADER);
@@ -174,7 +174,7 @@ describe('the journal of a session', () => {
     expect(state.used).toBe(0);
   });
 
-  it('is read when its process ended before what is written over had its name', async () => {
+  it('is readable if its process was killed before an overwritten file got its new name', async () => {
     const { room } = createRoom();
     const writer = createWriter(room);
     writer.write(HEADER);
@@ -196,7 +196,7 @@ describe('the journal of a session', () => {
     expect(writer.written.length - acknowledged - bytes.length).toBeLessThanOrEqual(line.length);
   });
 
-  it('leaves nothing of what was given up to who delivers the rest, or takes the files', async () => {
+  it('leaves no abandoned file to the process or upload that continues', async () => {
     for (const end of ['leave', 'restart'] as const) {
       const folder = mkdtempSync(join(directory, 'e-'));
       const { room, state } = createRoom(Infinity, () => folder);
@@ -212,7 +212,7 @@ describe('the journal of a session', () => {
     }
   });
 
-  it('refuses what has no room, and what follows, until everything is acknowledged', async () => {
+  it('rejects output without space, and all later output until everything is acknowledged', async () => {
     const { room, state } = createRoom(2_000);
     const writer = createWriter(room);
     expect(writer.write(HEADER)).toBe(true);
@@ -228,7 +228,7 @@ describe('the journal of a session', () => {
     expect(state.used).toBe(diskBytes());
   });
 
-  it('takes the last byte that there is room for, and not one more', () => {
+  it('accepts the last byte that fits, and not one more', () => {
     const probe = createRoom();
     const first = createWriter(probe.room);
     first.write(HEADER);
@@ -243,7 +243,7 @@ describe('the journal of a session', () => {
     }
   });
 
-  it('says that the disk does not take it, and tries again once all is acknowledged', async () => {
+  it('reports that the disk rejects a write, and tries again after everything is acknowledged', async () => {
     let where = join(directory, 'not-there');
     const { room, state } = createRoom(Infinity, () => where);
     const writer = createWriter(room);
@@ -256,7 +256,7 @@ describe('the journal of a session', () => {
     expect(writer.write('[1,"o","b"]\n')).toBe(true);
   });
 
-  it('completes what it does not have when the recorder is lost', async () => {
+  it('adds the missing bytes when the recorder is lost', async () => {
     const { room } = createRoom();
     const writer = createWriter(room);
     writer.write(HEADER);
@@ -277,7 +277,7 @@ describe('the journal of a session', () => {
     expect(Buffer.from(rest.bytes).toString()).toBe(all.subarray(3).toString());
   });
 
-  it('says what is missing when a file in the middle is gone', async () => {
+  it('reports missing output if a file in the middle is missing', async () => {
     const { room } = createRoom();
     const writer = createWriter(room);
     writer.write(HEADER);
@@ -289,7 +289,7 @@ describe('the journal of a session', () => {
     expect(writer.written.subarray(0, bytes.length).equals(bytes)).toBe(true);
   });
 
-  it('always has at least what is not acknowledged of what it accepted', async () => {
+  it('always contains the accepted output that is not acknowledged', async () => {
     const action = fc.oneof(
       fc.record({ write: fc.integer({ min: 1, max: 3_000 }) }),
       fc.record({ acknowledge: fc.double({ min: 0, max: 1, noNaN: true }) }),
@@ -331,10 +331,10 @@ describe('the journal of a session', () => {
   });
 });
 
-describe('the journal of a session that is kept as frames', () => {
+describe('the journal of a session in frames', () => {
   const block = (size: number, byte = 0xff): Uint8Array => new Uint8Array(size).fill(byte);
 
-  it('has the frames and the preamble, and says where in the lines they begin', async () => {
+  it('contains the frames and the preamble, and the position of the frames in the lines', async () => {
     const { room } = createRoom();
     const writer = createFrameWriter(room);
     writer.write(HEADER);
@@ -349,7 +349,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(readFileSync(files()[0]!, 'latin1')).toMatch(/^tcjrnl3\n/);
   });
 
-  it('knows the lines before what is left at any time, though files are given up and written over', async () => {
+  it('knows the number of earlier lines at any time, although files are abandoned and overwritten', async () => {
     const { room, state } = createRoom();
     const writer = createFrameWriter(room);
     writer.write(HEADER);
@@ -369,7 +369,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(files().some((path) => readFileSync(path, 'latin1').startsWith('tcjrnl4\n'))).toBe(true);
   });
 
-  it('keeps what it has when it cannot write down where the rest would begin', async () => {
+  it('keeps its content if it cannot write the new start position', async () => {
     const { room, state } = createRoom(Infinity);
     let full = false;
     const reserve = (bytes: number): boolean => !full && room.reserve(bytes);
@@ -394,7 +394,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(state.used).toBe(diskBytes());
   });
 
-  it('leaves room for all lines there may have been where its first file is gone', async () => {
+  it('reserves space for the maximum number of earlier lines if its first file is missing', async () => {
     const { room } = createRoom();
     const writer = createFrameWriter(room);
     writer.write(HEADER);
@@ -407,7 +407,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect(Buffer.from(rest.preamble.before(place.lines)).toString()).toBe(HEADER);
   });
 
-  it('is never read in another format after a change of the first bytes of its file', async () => {
+  it('is never read in another format after a change of its first bytes', async () => {
     for (const [frames, other] of [
       [true, '1'],
       [true, '2'],
@@ -426,7 +426,7 @@ describe('the journal of a session that is kept as frames', () => {
     }
   });
 
-  it('begins records where frames begin, however much is written at once', async () => {
+  it('starts records at the starts of frames, even for large writes', async () => {
     const { room } = createRoom();
     const writer = createFrameWriter(room);
     writer.write(HEADER);
