@@ -51,7 +51,7 @@ describe.each<[string, () => MemoryBucket | undefined]>([
   ['a directory', () => undefined],
   ['a bucket', () => createMemoryBucket()],
 ])('archives in %s', (_name, openBucket) => {
-  it('are listed, read by ranges, normalised and kept over a restart as their bytes', async () => {
+  it('are listed, read by ranges, normalised and kept over a restart like plain casts', async () => {
     const bucket = openBucket();
     const options = bucket === undefined ? {} : { bucket };
     rig = await createRig({ archive: 'zstd', ...options });
@@ -81,7 +81,7 @@ describe.each<[string, () => MemoryBucket | undefined]>([
     expect(await rig.list()).toHaveLength(2);
   });
 
-  it('are verified as their bytes, and a damaged one is a fault of its own that names it', async () => {
+  it('are verified by the bytes that they contain, and damage is a separate fault that names the archive', async () => {
     const bucket = openBucket();
     rig = await createRig({ archive: 'zstd', ...(bucket === undefined ? {} : { bucket }) });
     await uploadWhole(rig.recorder, HEADER + LINES);
@@ -113,11 +113,11 @@ describe.each<[string, () => MemoryBucket | undefined]>([
   });
 });
 
-describe('a recorder that seals', () => {
+describe('a recorder that seals its recordings', () => {
   const bytes = randomBytes(32);
   const keyFile = (folder: string): string => join(folder, '.seal-keys');
 
-  it('shows, follows and verifies its recordings as their bytes, and nobody does who has not the key', async () => {
+  it('shows, follows and verifies them like plain casts, and nobody can read them without the key', async () => {
     rig = await createRig({ archive: 'sealed', sealKeys: createSealKeys([bytes]) });
     await uploadWhole(rig.recorder, HEADER + LINES);
     const [found] = await rig.list();
@@ -152,7 +152,7 @@ describe('a recorder that seals', () => {
   });
 });
 
-it('archives are read by the tools that open a directory', async () => {
+it('archives are readable by the commands that open a directory', async () => {
   rig = await createRig({ archive: 'zstd' });
   await uploadWhole(rig.recorder, HEADER + LINES);
   const [found] = await rig.list();
@@ -176,7 +176,7 @@ it.each([
   ['without an index', undefined],
   ['with an index', 'off'],
 ] as const)(
-  'a changed sidecar shows a sealed recording to no further viewer (%s)',
+  'a changed sidecar makes a sealed recording visible to no further viewer (%s)',
   async (_index, searchText) => {
     let user = 'carol@example.com';
     await using rig = await createRig({

@@ -153,7 +153,7 @@ describe('a recorder that is killed', () => {
     expect(unfinished).toBe(0);
   });
 
-  it('keeps a session closed that had ended but was not in the store', async () => {
+  it('keeps a session closed that had ended but was not stored yet', async () => {
     await using rig = await createRig();
     await using blocked = await createRig({
       store: {
@@ -177,7 +177,7 @@ describe('a recorder that is killed', () => {
     expect(kept).toMatchObject({ id: waiting!.id, state: 'completed' });
   });
 
-  it('cuts a spool to its last whole line, and its journal to what belongs to it', async () => {
+  it('cuts a spool to its last complete line, and its journal to the entries that belong to it', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-cut-'));
     const process = await spawnRecorder(directory);
     const upload = openUpload(process);
@@ -212,8 +212,8 @@ describe('a recorder that is killed', () => {
   });
 });
 
-describe('a disk that takes no more', () => {
-  it('ends the session with one error frame and keeps what is durable', async () => {
+describe('a full disk', () => {
+  it('ends the session with one error frame, and keeps the durable bytes', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-full-'));
     // limits files to 64 KiB: the kernel rejects larger writes
     const process = await spawnRecorder(directory, 128);

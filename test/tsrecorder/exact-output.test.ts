@@ -97,7 +97,7 @@ const outputs = fc.array(
 );
 
 describe('exported output', () => {
-  it('is what the program wrote to the stream, byte for byte', async () => {
+  it('equals what the program wrote to the stream, byte for byte', async () => {
     await fc.assert(
       fc.asyncProperty(outputs, fc.boolean(), async (written, tty) => {
         const id = await record(written, { tty });
@@ -114,7 +114,7 @@ describe('exported output', () => {
     );
   });
 
-  it('is read from a store as from its recorder, and goes to a file', async () => {
+  it('is the same from a store and from a recorder, and can be written to a file', async () => {
     const noise = Uint8Array.from({ length: 5_000 }, (_, at) => (at * 197) & 255);
     const id = await record([{ stream: 'stdout', bytes: noise }]);
     expect((await exported(id, 'stdout', ['--store', rig.directory])).bytes.equals(noise)).toBe(true);
@@ -145,14 +145,14 @@ describe('exported output', () => {
       ['[1,"o","\ufffd"]\n', end('completed')],
       'some of it was not UTF-8, and its recorder kept no exact bytes: it has U+FFFD instead\n',
     ],
-  ])('comes with a sentence and exit code 1, where it is known %s', async (_, lines, sentence) => {
+  ])('causes a message and exit code 1 if exact bytes are missing: %s', async (_, lines, sentence) => {
     const id = await keep(HEADER, ...lines);
     const { code, message, bytes } = await exported(id, 'stdout');
     expect([code, message]).toEqual([1, sentence]);
     expect(bytes.toString()).toMatch(/^[a\ufffd]$/);
   });
 
-  it('keeps a U+FFFD that was written as one', async () => {
+  it('keeps a U+FFFD that the program wrote', async () => {
     const bytes = Buffer.from('a\ufffdb');
     const id = await record([{ stream: 'stdout', bytes }]);
     expect(await exported(id, 'stdout')).toEqual({ code: 0, bytes, message: '' });

@@ -119,7 +119,7 @@ function completeOn(rig: Rig) {
   });
 }
 
-describe('a session that goes on at another recorder', () => {
+describe('a session that continues at another recorder', () => {
   it.each([
     ['where the first left off', 5, 5],
     ['where the last acknowledgement left off, before what is durable', 8, 5],
@@ -148,7 +148,7 @@ describe('a session that goes on at another recorder', () => {
     expect(part.body).toBe(CAST.slice(10, 901));
   });
 
-  it('is checked part by part, and a changed byte in the second part is a fault', async () => {
+  it('is verified part by part, and a changed byte in the second part is a fault', async () => {
     await using replicas = await createReplicas(2);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await uploadPart(one, 1, 0, 5);
@@ -172,7 +172,7 @@ describe('a session that goes on at another recorder', () => {
     expect(await check()).toMatchObject({ verdict: 'failed' });
   });
 
-  it('is one recording whatever the way between three recorders was', async () => {
+  it('is one recording after any sequence of three recorders', async () => {
     await using replicas = await createReplicas(3);
     const [one, two, three] = replicas.rigs as [Rig, Rig, Rig];
     await uploadPart(one, 1, 0, 5);
@@ -187,7 +187,7 @@ describe('a session that goes on at another recorder', () => {
     expect(await notesOf(three, recording.id)).toEqual(JOURNAL);
   });
 
-  it('is shown while it runs, from what is stored and what still comes', async () => {
+  it('is played while it runs, from the stored and the running part', async () => {
     await using replicas = await createReplicas(2);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await uploadPart(one, 1, 0, 5);
@@ -205,7 +205,7 @@ describe('a session that goes on at another recorder', () => {
     expect((await following).body).toBe(CAST);
   });
 
-  it('says what is missing while its beginning is with a recorder that has another store', async () => {
+  it('has a notice about the missing start while another store contains it', async () => {
     const timing = { resumeGraceMs: 20, listRefreshMs: 0 };
     const keys = await mkdtemp(join(tmpdir(), 'tsrecorder-key-'));
     const evidenceKey = join(keys, 'key.pem');
@@ -235,7 +235,7 @@ describe('a session that goes on at another recorder', () => {
     expect((await two.get(`/api/v1/recordings/${lonely!.id}/cast`)).body).toBe(CAST);
   });
 
-  it('keeps its place after a crash of the second recorder', async () => {
+  it('keeps its position after a crash of the second recorder', async () => {
     await using replicas = await createReplicas(2);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await uploadPart(one, 1, 0, 5);
@@ -255,7 +255,7 @@ describe('a session that goes on at another recorder', () => {
   });
 });
 
-describe('a session that was over when its recorder was lost', () => {
+describe('a session that had ended when its recorder was lost', () => {
   /** Uploads everything. All bytes are acknowledged, but the recorder never confirms that the recording is stored. */
   async function bringAll(rig: Rig): Promise<void> {
     const upload = openPart(rig, 1, 0);
@@ -275,7 +275,7 @@ describe('a session that was over when its recorder was lost', () => {
     expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
   }
 
-  it('is whole, though the end of its upload never came', async () => {
+  it('is complete although the upload never ended', async () => {
     await using replicas = await createReplicas(1);
     const [one] = replicas.rigs as [Rig];
     await bringAll(one);
@@ -285,7 +285,7 @@ describe('a session that was over when its recorder was lost', () => {
   it.each([
     ['with its last word', LINES.length - 1],
     ['with nothing more', LINES.length],
-  ])('is one whole recording when it comes to another one %s', async (_name, from) => {
+  ])('is one complete recording if it continues at another recorder %s', async (_name, from) => {
     await using replicas = await createReplicas(2);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await bringAll(one);
@@ -293,7 +293,7 @@ describe('a session that was over when its recorder was lost', () => {
     await expectOne(two);
   });
 
-  it('is one when it comes back to the first, which still had it open, before the other was heard of', async () => {
+  it('is one recording if it returns to the first recorder before the second part is known', async () => {
     await using replicas = await createReplicas(2, 60_000);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await uploadPart(one, 1, 0, 3);
@@ -308,7 +308,7 @@ describe('a session that was over when its recorder was lost', () => {
     await again.recorder.close();
   });
 
-  it('is one cast when it comes back to the first, which has just what came before', async () => {
+  it('is one cast if it returns to the first recorder, which has exactly the bytes before', async () => {
     await using replicas = await createReplicas(1, 60_000);
     const [one] = replicas.rigs as [Rig];
     await uploadPart(one, 1, 0, 3);
@@ -318,7 +318,7 @@ describe('a session that was over when its recorder was lost', () => {
     expect(names.filter((name) => name.endsWith('.cast'))).toHaveLength(1);
   });
 
-  it('is that too when the recorder had all of it and was killed before it said so', async () => {
+  it('is one cast if the recorder had all bytes, and was killed before it confirmed them', async () => {
     await using replicas = await createReplicas(2, 60_000);
     const [one, two] = replicas.rigs as [Rig, Rig];
     await bringAll(one);
@@ -334,7 +334,7 @@ describe('a session that was over when its recorder was lost', () => {
   });
 });
 
-describe('what a continuation repeats', () => {
+describe('the preamble of a continued upload', () => {
   it.each([
     ['an event among it', `${HEADER}[1,"o","a"]\n`],
     ['half a line', HEADER.slice(0, -40)],
@@ -351,7 +351,7 @@ describe('what a continuation repeats', () => {
     expect(upload.acks.at(-1)?.error).toMatch('not a session recording');
   });
 
-  it('is refused when it reaches beyond the place where the upload goes on', async () => {
+  it('is refused if it is longer than the offset of the upload', async () => {
     await using rig = await createRig();
     const headers = { 'tailcast-session': 'one', 'tailcast-offset': '5', 'tailcast-preamble': '6' };
     const upload = openUpload(rig.recorder, headers);

@@ -146,7 +146,7 @@ it('notices that a recording was replaced, also by one with the same length and 
   ]);
 });
 
-it('says of files that it cannot read, and of asciicast version 1, that nobody signed them', async () => {
+it('reports unreadable files, and asciicast version 1, as unsigned', async () => {
   await using rig = await createRig({ timing });
   const node = 'nGATE1CNTRL';
   await put(rig, `${node}/2026-01-01T00:00:00.1Z.cast`, 'nothing');

@@ -90,8 +90,8 @@ async function stored(rig: Rig, id: string): Promise<{ readonly cast: string; re
   return { cast, notes: notes.join('\n') };
 }
 
-describe('a recorder that is sent frames', () => {
-  it('says that it takes them, and stores what it would store of the lines', async () => {
+describe('a recorder that gets frames', () => {
+  it('announces that it supports frames, and stores the same as for lines', async () => {
     await using rig = await createRig();
     const framed = openUpload(rig.recorder, fieldsOf('frames', PLACES[0]!));
     framed.write(FRAMES);
@@ -111,7 +111,7 @@ describe('a recorder that is sent frames', () => {
     expect([one!.state, two!.state]).toEqual(['completed', 'completed']);
   });
 
-  it('acknowledges places where a frame ends, and goes on from each of them after a cut at any byte', async () => {
+  it('acknowledges the ends of frames, and continues from each of them after a cut at any byte', async () => {
     await using rig = await createRig();
     const attempt = async (sent: number): Promise<void> => {
       const name = `cut-${sent}`;
@@ -147,7 +147,7 @@ describe('a recorder that is sent frames', () => {
     }
   }, 60_000);
 
-  it('goes on from each place after a restart, and for a gateway that missed the last word', async () => {
+  it('continues from each position after a restart, also if the gateway missed the last acknowledgement', async () => {
     await using first = await createRig({ timing: { resumeGraceMs: 60_000 } });
     for (const [index, place] of PLACES.entries()) {
       const upload = openUpload(first.recorder, fieldsOf(`s-${index}`, PLACES[0]!));
@@ -218,7 +218,7 @@ describe('a recorder that is sent frames', () => {
     ['are none', Buffer.from('[1,"o","a"]\n')],
     ['are lines that are none', Buffer.concat([Buffer.from([1, 0, 0, 0, 2]), Buffer.from('xx')])],
     ['have no header', FRAMES.subarray(PLACES[2]!.frames)],
-  ])('refuses frames that %s, and keeps nothing of them', async (_, body) => {
+  ])('refuses frames that %s, and stores nothing of them', async (_, body) => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder, fieldsOf('odd', PLACES[0]!));
     upload.write(body);
@@ -227,7 +227,7 @@ describe('a recorder that is sent frames', () => {
     expect(await rig.list()).toEqual([]);
   });
 
-  it('keeps what was whole when the rest is no frame', async () => {
+  it('keeps the complete frames before an invalid one', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder, fieldsOf('odd', PLACES[0]!));
     upload.write(FRAMES.subarray(0, PLACES[4]!.frames));
@@ -245,7 +245,7 @@ describe('a recorder that is sent frames', () => {
     ['no session', { 'tailcast-frames': '0' }],
     ['no number', { ...fieldsOf('s', PLACES[0]!), 'tailcast-frames': 'x' }],
     ['no beginning', { ...fieldsOf('s', PLACES[0]!), 'tailcast-frames': '7' }],
-  ])('answers 400 where they have %s', async (_, fields) => {
+  ])('responds with 400 to headers with %s', async (_, fields) => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder, fields);
     expect((await upload.headers)[':status']).toBe(400);
@@ -298,7 +298,7 @@ describe('a gateway and its recorders', () => {
     expect((await stored(rig, only!.id)).cast).toBe(CAST);
   }
 
-  it('agree on frames without being told about each other', async () => {
+  it('agree on frames without a setting', async () => {
     await using rig = await createRig();
     const upload = await open(client(), [addressOf(rig)]);
     expect(writesFrames(upload)).toBe(true);
@@ -307,7 +307,7 @@ describe('a gateway and its recorders', () => {
     await expectWhole(rig);
   });
 
-  it('agree on lines at a recorder of the reference, and say nothing else to it', async () => {
+  it('use lines with a recorder of the reference, and send it no additional fields', async () => {
     const double = await startRecorderDouble({ upgradeOffered: false });
     const upload = await open(client(), [double.address]);
     expect(writesFrames(upload)).toBe(false);
@@ -324,7 +324,7 @@ describe('a gateway and its recorders', () => {
     await double.close();
   });
 
-  it('show nothing that is not durable when nothing may wait', async () => {
+  it('show only durable output if the window is 0', async () => {
     await using rig = await createRig();
     const upload = await open(client({ limits: { maxPendingBytes: 0 } }), [addressOf(rig)]);
     expect([upload.policy, writesFrames(upload)]).toEqual(['window0', true]);
@@ -340,7 +340,7 @@ describe('a gateway and its recorders', () => {
     await expectWhole(rig);
   });
 
-  it('deliver from the disk of a gateway that is gone', async () => {
+  it('deliver output from the disk of a gateway that was killed', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tcjournals-'));
     const delivered = Promise.withResolvers<void>();
     const openJournals = (): Promise<Journals> =>

@@ -28,7 +28,7 @@ async function uploaded(recorder: Rig['recorder']): Promise<string> {
   return first?.id ?? '';
 }
 
-it('shows viewers nothing where uploads are taken, and takes no upload where viewers are', async () => {
+it('serves no viewers at the upload address, and accepts no uploads at the viewer address', async () => {
   const { recorder, get, read } = await openRig();
   const id = await uploaded(recorder);
   expect(read.port).not.toBe(String(recorder.address.port));
@@ -53,7 +53,7 @@ it('shows viewers nothing where uploads are taken, and takes no upload where vie
   expect(await listed(read)).toHaveLength(1);
 });
 
-it('answers for its health on both', async () => {
+it('responds to health checks at both addresses', async () => {
   const { get, read } = await openRig();
   for (const path of ['/healthz', '/readyz']) {
     expect((await get(path)).status).toBe(200);
@@ -61,7 +61,7 @@ it('answers for its health on both', async () => {
   }
 });
 
-it('has live views for viewers alone', async () => {
+it('has live views only at the viewer address', async () => {
   const { recorder, read } = await openRig();
   const id = await uploaded(recorder);
   const path = `/api/v1/recordings/${id}/live`;
@@ -73,7 +73,7 @@ it('has live views for viewers alone', async () => {
   expect(error.message).toMatch(/hang up|ECONNRESET/);
 });
 
-it('gives each listener connections of its own, and counts them', async () => {
+it('limits and counts the connections of each listener separately', async () => {
   const registry = new Registry();
   const { recorder, read } = await openRig({ registry, limits: { maxConnections: 3 } });
   const sockets = [1, 2].map(() => connectTcp(Number(read.port), read.hostname));
@@ -90,7 +90,7 @@ it('gives each listener connections of its own, and counts them', async () => {
   for (const socket of sockets) socket.destroy();
 });
 
-it('serves everybody on one listener by default', async () => {
+it('serves uploaders and viewers on one listener by default', async () => {
   const rig = await createRig();
   stack.push(rig);
   await uploadWhole(rig.recorder, HEADER);
@@ -98,7 +98,7 @@ it('serves everybody on one listener by default', async () => {
   expect(await rig.list()).toHaveLength(1);
 });
 
-it('listens nowhere when one of the two addresses cannot be used', async () => {
+it('listens nowhere if one of the two addresses cannot be used', async () => {
   const { recorder } = await openRig();
   const taken = recorder.address;
   await expect(createRig({ readListen: taken })).rejects.toMatchObject({ code: 'EADDRINUSE' });

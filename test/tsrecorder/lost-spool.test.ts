@@ -79,15 +79,15 @@ async function tailOf(directory: string): Promise<string> {
 
 const idOf = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
 
-describe('a recorder that was killed and comes back', () => {
-  it('finds everything where nobody was at its spool', async () => {
+describe('a recorder that is restarted after a kill', () => {
+  it('finds everything if nobody has changed its spool', async () => {
     const killed = await killRecorder();
     const report = await comeBack(killed, 2);
     expect([report.verdict, report.findings]).toEqual(['verified', []]);
     await clean(killed);
   });
 
-  it('says that a session is lost whose spool was removed', async () => {
+  it('reports a session as lost if its files were removed from the spool', async () => {
     const killed = await killRecorder();
     const [gone = ''] = killed.sessions;
     await Promise.all([rm(`${gone}.cast`), rm(`${gone}.notes`)]);
@@ -104,7 +104,7 @@ describe('a recorder that was killed and comes back', () => {
     await clean(killed);
   });
 
-  it.each(['cast', 'notes'])('says it when only the %s was removed', async (suffix) => {
+  it.each(['cast', 'notes'])('reports a session as lost if only the %s was removed', async (suffix) => {
     const killed = await killRecorder();
     const [gone = ''] = killed.sessions;
     await rm(`${gone}.${suffix}`);
@@ -113,7 +113,7 @@ describe('a recorder that was killed and comes back', () => {
     await clean(killed);
   });
 
-  it('says how much is missing of one that was cut, and shows what there is', async () => {
+  it('reports how much of a truncated session is missing, and shows the rest', async () => {
     const killed = await killRecorder(200);
     const [cut = ''] = killed.sessions;
     await truncate(`${cut}.cast`, 3000);
@@ -129,7 +129,7 @@ describe('a recorder that was killed and comes back', () => {
     await clean(killed);
   });
 
-  it('does not take one session for another whose files were put in its place', async () => {
+  it('does not mistake a session for another one whose files were swapped with its own', async () => {
     const killed = await killRecorder();
     const [one = '', two = ''] = killed.sessions;
     await rename(`${one}.cast`, `${one}.moved`);
@@ -143,7 +143,7 @@ describe('a recorder that was killed and comes back', () => {
   });
 
   it.each(['its files', 'the whole spool'])(
-    'says what is missing of a session when %s are put back to an older copy',
+    'reports the missing bytes of a session if %s are replaced by an older copy',
     async (what) => {
       const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-lost-'));
       const killed = { directory, spool: `${directory}.spool`, sessions: [], acked: 0 };
@@ -203,7 +203,7 @@ describe('a recorder that was killed and comes back', () => {
     },
   );
 
-  it('cannot make up for a whole spool that is gone: the log says what had begun', async () => {
+  it('cannot replace a removed spool: the log names the sessions that had started', async () => {
     const killed = await killRecorder();
     const key = join(killed.directory, 'key.pem');
     await copyFile(join(killed.spool, 'evidence', 'key.pem'), key);

@@ -42,7 +42,7 @@ async function valueOf(
 }
 
 describe('the metrics of a recorder', () => {
-  it('count what is offered, durable and stored, and how long it took', async () => {
+  it('count offered, durable and stored bytes, and measure durations', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry });
     const upload = openUpload(rig.recorder, SESSION);
@@ -84,7 +84,7 @@ describe('the metrics of a recorder', () => {
     expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_sum')).toBeGreaterThan(0);
   });
 
-  it('tell cut sessions from open ones, and count the interrupted', async () => {
+  it('distinguish interrupted from open sessions, and count the interrupted ones', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry, timing: { resumeGraceMs: 300 } });
     const upload = openUpload(rig.recorder, SESSION);
@@ -100,7 +100,7 @@ describe('the metrics of a recorder', () => {
     );
   });
 
-  it('show a store that fails: sessions that wait for it, and everything that is tried again', async () => {
+  it('show a failing store: waiting sessions, and every retry', async () => {
     const registry = new Registry();
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-'));
     const disk = await createDiskStore(directory);
@@ -160,7 +160,7 @@ describe('the metrics of a recorder', () => {
     expect(await valueOf(registry, 'tailcast_recorder_over_quota')).toBe(0);
   });
 
-  it('tell how far the search index is, how long questions take, and what fails', async () => {
+  it('show the progress of the search index, the duration of queries, and errors', async () => {
     const registry = new Registry();
     const value = (name: string, labels?: Record<string, string>): Promise<number | undefined> =>
       valueOf(registry, `tailcast_search_${name}`, labels);
@@ -183,7 +183,7 @@ describe('the metrics of a recorder', () => {
     expect(await value('index_failures_total')).toBe(0);
   });
 
-  it('say that the search index cannot be written, and have no state of one that there is not', async () => {
+  it('show that the search index cannot be written, and have no state without an index', async () => {
     const registry = new Registry();
     await using rig = await createRig();
     const { directory } = rig;
@@ -201,7 +201,7 @@ describe('the metrics of a recorder', () => {
       expect(await valueOf(none, 'tailcast_search_state', { state }), state).toBe(0);
   });
 
-  it('say that what is held does not fit into the store', async () => {
+  it('show that held recordings exceed the size limit of the store', async () => {
     const registry = new Registry();
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER + LINE);

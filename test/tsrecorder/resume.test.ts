@@ -22,7 +22,7 @@ async function stored(rig: Rig): Promise<string> {
 }
 
 describe('an upload that names its session', () => {
-  it('goes on after a cut as one recording, from wherever the uploader begins', async () => {
+  it('continues after an interruption as one recording, from any offset of the uploader', async () => {
     for (const offset of [(HEADER + line(1) + line(2)).length, HEADER.length, 0]) {
       await using rig = await createRig();
       const durable = await cutUpload(rig);
@@ -40,7 +40,7 @@ describe('an upload that names its session', () => {
     }
   });
 
-  it('goes on after a restart of the recorder', async () => {
+  it('continues after a restart of the recorder', async () => {
     await using first = await createRig();
     const durable = await cutUpload(first);
     await using rig = await first.restart();
@@ -53,7 +53,7 @@ describe('an upload that names its session', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
   });
 
-  it('takes the session from a connection that still holds it', async () => {
+  it('takes the session over from a connection that is still open', async () => {
     await using rig = await createRig();
     const first = openUpload(rig.recorder, SESSION);
     first.write(HEADER + line(1));
@@ -69,7 +69,7 @@ describe('an upload that names its session', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2));
   });
 
-  it('ends up with one of many connections that want it at once, and loses nothing', async () => {
+  it('belongs to one of many concurrent connections, and loses nothing', async () => {
     await using rig = await createRig();
     const body = HEADER + line(1) + line(2) + line(3);
     const uploads = Array.from({ length: 8 }, () => {
@@ -85,7 +85,7 @@ describe('an upload that names its session', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
   });
 
-  it('is refused when bytes between would be missing, and can still go on', async () => {
+  it('is refused if bytes in between would be missing, and can still continue', async () => {
     await using rig = await createRig();
     const durable = await cutUpload(rig);
     const wrong = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable + 1) });
@@ -98,7 +98,7 @@ describe('an upload that names its session', () => {
     expect((await rig.list())[0]?.state).toBe('completed');
   });
 
-  it('is refused in the middle of a session that is not here, or with an odd name', async () => {
+  it('is refused in the middle of an unknown session, and with an invalid name', async () => {
     await using rig = await createRig();
     for (const [headers, status] of [
       [{ ...SESSION, 'tailcast-offset': '5' }, 409],
@@ -111,7 +111,7 @@ describe('an upload that names its session', () => {
     }
   });
 
-  it('belongs to its uploader: the same name of another node is another session', async () => {
+  it('belongs to its uploader: the same name from another node is another session', async () => {
     let nodeId: string = UPLOADER.nodeId;
     await using rig = await createRig({ identify: async () => ({ ...UPLOADER, nodeId }) });
     const durable = await cutUpload(rig);
@@ -121,7 +121,7 @@ describe('an upload that names its session', () => {
     rogue.close();
   });
 
-  it('tells an uploader that missed the last ack', async () => {
+  it('gets the last acknowledgement again if it missed that', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder, SESSION);
     upload.write(HEADER);
@@ -135,7 +135,7 @@ describe('an upload that names its session', () => {
     expect(await rig.list()).toHaveLength(1);
   });
 
-  it('is finished as interrupted when nobody goes on', async () => {
+  it('is finished as interrupted if nobody continues it', async () => {
     await using rig = await createRig({ timing: { resumeGraceMs: 50 } });
     await cutUpload(rig);
     await until(async () => ((await rig.list('?state=interrupted')).length === 1 ? true : undefined));

@@ -91,7 +91,7 @@ async function castOf(rig: Rig, id: string): Promise<string> {
 }
 
 describe('recorders that share a bucket', () => {
-  it('see the sessions that the others have open, and their bytes', async () => {
+  it('show the open sessions of the other recorders, and their bytes', async () => {
     await using site = await createSite();
     const [one, two] = [await site.recorder(), await site.recorder()];
     const upload = await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
@@ -113,7 +113,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
   });
 
-  it('copy long sessions in segments, each byte about once', async () => {
+  it('copy long sessions in segments, and each byte about once', async () => {
     await using site = await createSite();
     // a long lease, because a recorder that loses its lease on a busy machine copies everything again
     const one = await site.recorder({ timing: { ...FAST, leaseMs: 60_000 } });
@@ -154,7 +154,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (names(site.bucket, '.recorders/').length === 1 ? true : undefined));
   });
 
-  it('take a session for whole that had said its last word before its recorder was lost', async () => {
+  it('treat a session as complete if it had ended before its recorder was lost', async () => {
     await using site = await createSite();
     const one = await site.recorder();
     const two = await site.recorder();
@@ -173,7 +173,7 @@ describe('recorders that share a bucket', () => {
     expect(await two.list()).toMatchObject([{ state: 'completed' }]);
   });
 
-  it('leave in the bucket all that they have before they end, and give up old uploads when they begin', async () => {
+  it('copy everything to the bucket before they exit, and abort old uploads when they start', async () => {
     await using site = await createSite();
     const sweep = vi.spyOn(site.bucket, 'sweepUploads');
     const one = await site.recorder({ timing: { ...FAST, checkpointMs: 1_000_000, leaseMs: 1_000_000 } });
@@ -189,7 +189,7 @@ describe('recorders that share a bucket', () => {
     expect(copied(site.bucket)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
   });
 
-  it('read the beginning of a session that another has open once', async () => {
+  it('read the start of a session that is open at another recorder only once', async () => {
     await using site = await createSite();
     const one = await site.recorder();
     for (const name of ['one', 'two']) await begin(one, `${HEADER}${SESSION}[1,"o","${name}"]\n`, name);
@@ -209,7 +209,7 @@ describe('recorders that share a bucket', () => {
     expect(read).toBe(0);
   });
 
-  it('leave the sessions of a recorder that lives alone', async () => {
+  it('do not take over the sessions of a recorder that is alive', async () => {
     await using site = await createSite();
     const one = await site.recorder();
     const two = await site.recorder();
@@ -222,7 +222,7 @@ describe('recorders that share a bucket', () => {
     upload.close();
   });
 
-  it('do not show a byte twice when a lost recorder comes back', async () => {
+  it('do not show a byte twice after a lost recorder returns', async () => {
     await using site = await createSite();
     const one = await site.recorder({}, 'first');
     await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
@@ -252,7 +252,7 @@ describe('recorders that share a bucket', () => {
     expect(await castOf(back, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
   });
 
-  it('go on with a session whose first recorder is lost, as one recording', async () => {
+  it('continue a session whose first recorder is lost, as one recording', async () => {
     await using site = await createSite();
     const one = await site.recorder();
     const two = await site.recorder();
@@ -281,7 +281,7 @@ describe('recorders that share a bucket', () => {
     expect(await castOf(two, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
   });
 
-  it('take sessions while the bucket cannot be reached, and store them when it can', async () => {
+  it('accept sessions while the bucket is unreachable, and store them later', async () => {
     await using site = await createSite();
     const one = await site.recorder();
     site.bucket.before = (request) => {

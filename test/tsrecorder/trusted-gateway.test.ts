@@ -39,14 +39,14 @@ async function namespaces(from: Rig, headers: Record<string, string>): Promise<(
 }
 
 describe('a gateway that the recorder trusts', () => {
-  it.each([['tag:k8s-gateway'], ['nGATE1CNTRL']])('by %s says who looks', async (trusted) => {
+  it.each([['tag:k8s-gateway'], ['nGATE1CNTRL']])('names the viewer by %s', async (trusted) => {
     const rig = await recorderFor(GATEWAY, [trusted]);
     const answer = await rig.get('/api/v1/recordings', NAMED);
     expect(answer.headers[ACCEPTED]).toBe('nA1CNTRL');
     expect(await namespaces(rig, NAMED)).toEqual(['test']);
   });
 
-  it('names tagged nodes as well, whose rules count', async () => {
+  it('also names tagged nodes, whose rules apply', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const { 'tailscale-user-login': _, ...rest } = NAMED;
     expect(await namespaces(from, { ...rest, 'x-tailcast-viewer-tags': 'tag:ci' })).toEqual([]);
@@ -56,14 +56,14 @@ describe('a gateway that the recorder trusts', () => {
     expect((await from.get('/api/v1/events', NAMED)).status).toBe(403);
   });
 
-  it('is itself when it names nobody', async () => {
+  it('is the viewer itself if it names nobody', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const answer = await from.get('/api/v1/recordings');
     expect(answer.headers[ACCEPTED]).toBeUndefined();
     expect(JSON.parse(answer.body)).toEqual({ recordings: [], noRuleFor: GATEWAY.node });
   });
 
-  it('is refused when it names somebody unclearly', async () => {
+  it('is refused if it names a viewer ambiguously', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     for (const unclear of [
       { ...NAMED, 'x-tailcast-viewer-tags': 'tag:audit' },
@@ -77,14 +77,14 @@ describe('a gateway that the recorder trusts', () => {
     }
   });
 
-  it('names another viewer with each request of a connection, and each is judged alone', async () => {
+  it('names another viewer with each request of a connection, and each request is checked separately', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const bob = { ...NAMED, 'tailscale-user-login': 'bob@example.com' };
     expect(await namespaces(from, NAMED)).toEqual(['test']);
     expect(await namespaces(from, bob)).toEqual([]);
   });
 
-  it('is in the events beside the viewer it named', async () => {
+  it('is in the events next to the viewer that it named', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const { body } = await from.get('/api/v1/recordings', NAMED);
     const [recording] = JSON.parse(body).recordings as { id: string }[];
@@ -130,7 +130,7 @@ describe('a gateway that the recorder trusts', () => {
     });
   });
 
-  it('is told over a WebSocket as well that it was believed', async () => {
+  it('gets a confirmation over a WebSocket, too', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const { body } = await from.get('/api/v1/recordings', NAMED);
     const [recording] = JSON.parse(body).recordings as { id: string }[];
@@ -145,12 +145,12 @@ describe('a gateway that the recorder trusts', () => {
   });
 });
 
-describe('everybody else', () => {
+describe('other nodes', () => {
   it.each([
     ['a node with another tag', { ...GATEWAY, nodeId: 'nOTHER', tags: ['tag:k8s'] }],
     ['a person', { node: 'eve.tail1.ts.net', nodeId: 'nEVE', user: 'tag:k8s-gateway' }],
     ['nobody', { node: '', nodeId: '' }],
-  ])('is believed nothing: %s', async (_name, caller) => {
+  ])('cannot name a viewer: %s', async (_name, caller) => {
     const from = await recorderFor(caller, ['tag:k8s-gateway']);
     const answer = await from.get('/api/v1/recordings', NAMED);
     expect(answer.headers[ACCEPTED]).toBeUndefined();
@@ -162,7 +162,7 @@ describe('everybody else', () => {
     expect(unclear.status).toBe(200);
   });
 
-  it('is believed nothing by a recorder that trusts no gateway', async () => {
+  it('cannot name a viewer at a recorder that trusts no gateway', async () => {
     const from = await recorderFor(GATEWAY, []);
     expect(await namespaces(from, NAMED)).toEqual([]);
   });
@@ -179,13 +179,13 @@ describe('the settings', () => {
     );
 
   it.each(['*', 'alice@example.com', 'gateway.tail1.ts.net', 'tag:', 'tag:a b'])(
-    'take no %s for a gateway',
+    'reject %s as a gateway',
     async (trustedGateways) => {
       await expect(start({ trustedGateways, viewers: '*' })).rejects.toThrow('neither a tag nor');
     },
   );
 
-  it('have no gateway on loopback, where any process could pass for one', async () => {
+  it('reject a gateway on loopback, where any process could pretend to be the gateway', async () => {
     const settings = recorderSettings({
       store: '/dev/null/recordings',
       identity: 'loopback',
@@ -197,7 +197,7 @@ describe('the settings', () => {
     await expect(runRecorder(settings, context)).rejects.toThrow('needs identity=tailscale');
   });
 
-  it('want rules for viewers before a gateway is trusted', async () => {
+  it('require rules for viewers if a gateway is trusted', async () => {
     await expect(start({ trustedGateways: 'tag:k8s-gateway' })).rejects.toThrow('needs viewers');
   });
 });

@@ -71,19 +71,22 @@ describe('a spool that cannot be read', () => {
       },
       'the cast does not begin with a header',
     ],
-  ])('is kept when its %s is damaged, and the log does not call it empty', async (_name, damage, problem) => {
-    await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
-    const spool = await stopped(rig);
-    await damage(spool);
-    const before = await readFile(`${spool}.cast`, 'utf8');
-    await using again = await rig.restart({ timing: TIMING });
-    const [listed] = await again.list();
-    expect(listed?.state).toBe('damaged');
-    expect(listed?.problem).toContain(problem);
-    await again.recorder.close();
-    expect(await readFile(`${spool}.cast`, 'utf8')).toBe(before);
-    const store = await createDiskStore(again.directory, { readOnly: true });
-    const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
-    expect(report.unfinished).toBe(1);
-  });
+  ])(
+    'is kept if its %s is damaged, and the log does not report it as empty',
+    async (_name, damage, problem) => {
+      await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
+      const spool = await stopped(rig);
+      await damage(spool);
+      const before = await readFile(`${spool}.cast`, 'utf8');
+      await using again = await rig.restart({ timing: TIMING });
+      const [listed] = await again.list();
+      expect(listed?.state).toBe('damaged');
+      expect(listed?.problem).toContain(problem);
+      await again.recorder.close();
+      expect(await readFile(`${spool}.cast`, 'utf8')).toBe(before);
+      const store = await createDiskStore(again.directory, { readOnly: true });
+      const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
+      expect(report.unfinished).toBe(1);
+    },
+  );
 });

@@ -15,7 +15,7 @@ import { createTakeoverSite } from './takeover-site.ts';
 
 const MEBIBYTE = 1024 ** 2;
 
-it('a segment is written again while it is small, and left alone once it is large', async () => {
+it('a segment is rewritten while it is small, and left unchanged when it is large', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'copies-'));
   const paths = { cast: join(directory, 'cast'), notes: join(directory, 'notes') };
   await writeFile(paths.notes, 'meta\n');
@@ -67,7 +67,7 @@ it('a segment is written again while it is small, and left alone once it is larg
   });
 });
 
-it('the copies under an earlier name stay until there are signed ones under the new name', async () => {
+it('the copies under an earlier name stay until the store has signed copies under the new name', async () => {
   const site = createTakeoverSite(2);
   const { bucket } = site;
   const recorder = await site.recorder(0);

@@ -133,7 +133,7 @@ describe('a hostile writer of the shared bucket', () => {
     expect(await two.list()).toMatchObject([{ trust: 'failed' }]);
   });
 
-  it('cannot take the id of a session that runs for a changed copy', async () => {
+  it('cannot use a changed copy to take the id of a running session', async () => {
     await using site = await createSite();
     const { bucket } = site;
     const [one, two] = [await site.recorder(), await site.recorder()];

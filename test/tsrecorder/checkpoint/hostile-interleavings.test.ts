@@ -333,26 +333,29 @@ async function play(seed: number, hostileOf: (hostile: Hostile) => () => Promise
 
 const SEEDS = Array.from({ length: INTERLEAVINGS / 2 }, (_, n) => FIRST_SEED + n);
 
-describe('a takeover while somebody without a key writes to the bucket', () => {
-  it.each(SEEDS)('signs and verifies nothing forged, whatever that one changes: seed %i', async (seed) => {
-    const world = await play(seed, (hostile) => (createRandom(seed).oneIn(2) ? hostile.harm : hostile.add));
-    await settle(world);
-    await checkNoForgery(world);
-    const { recorders, sessions, site, isKilled } = world;
-    // a running recorder stores its sessions under their ids, even if the attacker changes the copies
-    for (const each of sessions.filter(({ at }) => at === 1 || !isKilled)) {
-      await each.session.end();
-      each.isEnded = true;
-      const entry = await recorders[1].catalog.find(each.session.id());
-      expect(entry?.recording).toMatchObject({ id: each.session.id(), trust: 'verified' });
-      const key = parseRecordingId(each.session.id())!;
-      expect(
-        each.session.cast().startsWith(site.bucket.objects.get(recordingKey(key))!.content.toString()),
-      ).toBe(true);
-    }
-  });
+describe('a takeover while an attacker without a key writes to the bucket', () => {
+  it.each(SEEDS)(
+    'signs and verifies nothing forged, whatever the attacker changes: seed %i',
+    async (seed) => {
+      const world = await play(seed, (hostile) => (createRandom(seed).oneIn(2) ? hostile.harm : hostile.add));
+      await settle(world);
+      await checkNoForgery(world);
+      const { recorders, sessions, site, isKilled } = world;
+      // a running recorder stores its sessions under their ids, even if the attacker changes the copies
+      for (const each of sessions.filter(({ at }) => at === 1 || !isKilled)) {
+        await each.session.end();
+        each.isEnded = true;
+        const entry = await recorders[1].catalog.find(each.session.id());
+        expect(entry?.recording).toMatchObject({ id: each.session.id(), trust: 'verified' });
+        const key = parseRecordingId(each.session.id())!;
+        expect(
+          each.session.cast().startsWith(site.bucket.objects.get(recordingKey(key))!.content.toString()),
+        ).toBe(true);
+      }
+    },
+  );
 
-  it.each(SEEDS)('loses nothing that was copied, whatever that one adds: seed %i', async (seed) => {
+  it.each(SEEDS)('loses nothing that was copied, whatever the attacker adds: seed %i', async (seed) => {
     const world = await play(seed + INTERLEAVINGS, (hostile) => hostile.add);
     await settle(world);
     await checkNoForgery(world);

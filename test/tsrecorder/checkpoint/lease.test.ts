@@ -37,7 +37,7 @@ const leaseOf = (name: string): Buffer => bucket.objects.get(RECORDERS_FOLDER + 
 const replay = (name: string, content: Buffer): Promise<void> => bucket.put(RECORDERS_FOLDER + name, content);
 
 describe('a lease on the sessions of a shared bucket', () => {
-  it('keeps its name over a restart, and has another one elsewhere', async () => {
+  it('keeps its name over a restart, and has another name with another spool', async () => {
     const spool = await newSpool();
     const { name } = await open(spool);
     expect(name).toMatch(/^[0-9a-f]{16}$/);
@@ -45,7 +45,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect((await open()).name).not.toBe(name);
   });
 
-  it('is lost when it was not renewed for as long as it lasts, and not a moment before', async () => {
+  it('is lost exactly when it was not renewed for its duration, and not earlier', async () => {
     const [own, other] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
     const [a, b] = ['a'.repeat(32), 'b'.repeat(32)];
     await own.renew();
@@ -64,7 +64,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect((await own.read()).lost).toEqual(new Set());
   });
 
-  it('is neither lost nor live without the signature of a trusted key', async () => {
+  it('is neither lost nor live without a signature by a trusted key', async () => {
     const own = await open();
     const stranger = await open(undefined, generateSigningKey());
     await stranger.renew();
@@ -79,7 +79,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     });
   });
 
-  it('of one recorder is not that of another one: neither is a lease that was copied', async () => {
+  it('that was copied to another name is ignored', async () => {
     const [own, other] = [await open(), await open(undefined, keys[1])];
     await other.renew();
     const { content } = bucket.objects.get(RECORDERS_FOLDER + other.name)!;
@@ -89,7 +89,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect((await own.read()).lost).toEqual(new Set([other.name]));
   });
 
-  it('that is written again by somebody else makes no recorder look alive', async () => {
+  it('that an attacker restores does not make a recorder look alive', async () => {
     const [own, lost] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
     const old: Buffer[] = [];
     for (let count = 0; count < 4; count++) {
@@ -118,7 +118,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     });
   });
 
-  it('of the past makes no recorder look alive to a recorder that has just started', async () => {
+  it('of an earlier time does not make a recorder look alive to a recorder that has just started', async () => {
     const lost = await open(undefined, keys[1], 'b'.repeat(32));
     await lost.renew();
     const old = leaseOf(lost.name);
@@ -129,7 +129,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(await own.read()).toMatchObject({ live: new Set([own.name]), lost: new Set([lost.name]) });
   });
 
-  it('that is written again by somebody else makes no recorder look dead', async () => {
+  it('that an attacker restores does not make a recorder look dead', async () => {
     const [own, other] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
     await other.renew();
     const old = leaseOf(other.name);
@@ -144,7 +144,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(await other.renew()).toBe(true);
   });
 
-  it('is not claimed by an earlier claim that somebody writes again', async () => {
+  it('is not claimed by an earlier claim that an attacker restores', async () => {
     const [first, second] = [await open(), await open(undefined, keys[1])];
     const name = '0123456789abcdef';
     await first.claim(name);
@@ -156,7 +156,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect([await first.isHeldBy(name), await second.isHeldBy(name)]).toEqual([false, false]);
   });
 
-  it('goes on from its last time if the clock was set back before a restart', async () => {
+  it('continues from its last time if the clock was set back before a restart', async () => {
     const [spool, own] = [await newSpool(), await open()];
     const before = await open(spool, keys[1], 'b'.repeat(32));
     await before.renew();
@@ -171,7 +171,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(JSON.parse(leaseOf(again.name).toString().split('\n')[0]!)).toMatchObject({ at: 5_001 });
   });
 
-  it('is found behind more unsigned objects than leases are read', async () => {
+  it('is found behind more unsigned objects than the limit for leases', async () => {
     const [own, other] = [await open(), await open(undefined, keys[1])];
     for (let count = 0; count < 1200; count++)
       await bucket.put(RECORDERS_FOLDER + String(count).padStart(16, '0'), Buffer.from('x'));
@@ -184,7 +184,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(reads).toBeLessThan(10);
   });
 
-  it('is kept although somebody without a key writes a claim', async () => {
+  it('is kept although an attacker without a key writes a claim', async () => {
     const own = await open();
     await own.renew();
     const { name } = own;
@@ -193,7 +193,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(own.name).toBe(name);
   });
 
-  it('that somebody claimed is another one from then on, here and after a restart', async () => {
+  it('that was claimed is replaced by one with a new name, also after a restart', async () => {
     const spool = await newSpool();
     const [own, other] = [await open(spool), await open()];
     expect(await own.renew()).toBe(true);
@@ -209,7 +209,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect([...bucket.objects.keys()]).toEqual([RECORDERS_FOLDER + own.name]);
   });
 
-  it('that was renewed too slowly may have been claimed meanwhile: it is another one', async () => {
+  it('that was renewed too slowly may have been claimed meanwhile, so it gets a new name', async () => {
     const own = await open();
     await own.renew();
     const before = own.name;
@@ -220,7 +220,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(own.name).not.toBe(before);
   });
 
-  it('does not take a store that fails for one that holds nothing', async () => {
+  it('does not treat a failing store as empty', async () => {
     const own = await open();
     await own.renew();
     const before = own.name;

@@ -28,7 +28,7 @@ async function readWith(bucket: MemoryBucket, start: number, end: number): Promi
 }
 
 describe('the segments of an open session', () => {
-  it('are one file, whatever part of it is read, and no segment is asked for nothing', async () => {
+  it('read like one file in any range, and an empty range reads no segment', async () => {
     const bucket = await bucketWith([
       [0, 'abc'],
       [3, 'def'],
@@ -49,7 +49,7 @@ describe('the segments of an open session', () => {
     expect(segmentsBytes([])).toBe(0);
   });
 
-  it('may overlap, and end where one is missing', async () => {
+  it('may overlap, and the content ends where one is missing', async () => {
     const bucket = await bucketWith([
       [0, 'abc'],
       [2, 'cde'],
@@ -60,7 +60,7 @@ describe('the segments of an open session', () => {
     expect(await readWith(bucket, 0, 20)).toBe('abcdefg');
   });
 
-  it('are told from whatever else is in the folder, and by recorder', async () => {
+  it('are distinguished from other objects in the folder, and by recorder', async () => {
     const bucket = await bucketWith([[0, 'abc']]);
     await bucket.put(`${FOLDER}cast-1`, Buffer.from('x'));
     await bucket.put(`${FOLDER}other-000000000000003`, Buffer.from('x'));
@@ -74,7 +74,7 @@ describe('the segments of an open session', () => {
     ]);
   });
 
-  it('of signed sessions are found behind any number of others', async () => {
+  it('of signed sessions are found behind any number of other objects', async () => {
     const bucket = createMemoryBucket();
     for (let count = 0; count < 3000; count++)
       await bucket.put(
@@ -87,7 +87,7 @@ describe('the segments of an open session', () => {
     expect([listed.length, listed[0]?.recorder]).toEqual([1001, owner]);
   });
 
-  it('are removed from the end: what is left is still a beginning', async () => {
+  it('are removed from the end, so that the rest is always the start of the session', async () => {
     const bucket = await bucketWith([
       [0, 'abc'],
       [3, 'def'],

@@ -79,7 +79,7 @@ function publishedLog(bucket: MemoryBucket): PublishedLog {
 }
 
 describe('a session that a lost recorder left', () => {
-  it('is taken over when the claim has stood for half a lease, and then once', async () => {
+  it('is taken over after its claim has existed for half the duration of a lease, and only once', async () => {
     const { site, id, cast } = await createLoss();
     const { bucket } = site;
     const own = await site.recorder(1);
@@ -141,7 +141,7 @@ describe('a session that a lost recorder left', () => {
     expect(casts).toEqual(expect.arrayContaining(sessions.map((session) => session.cast())));
   });
 
-  it('is left to the one of two that claimed it last', async () => {
+  it('is taken over only by the last of two recorders that claimed it', async () => {
     const { site, name } = await createLoss();
     const [first, second] = [await site.recorder(1), await site.recorder(2)];
     await first.look();
@@ -153,7 +153,7 @@ describe('a session that a lost recorder left', () => {
     expect(first.untrusted()).toEqual([]);
   });
 
-  it('is verified with the logs of both recorders, and with one key alone it is not', async () => {
+  it('is verified with the logs of both recorders, and not with one key only', async () => {
     const { site, id } = await createLoss();
     const own = await takeOver(site);
     await own.evidence.publish();
@@ -170,7 +170,7 @@ describe('a session that a lost recorder left', () => {
     expect(codes).toContain('adoption-unproven');
   });
 
-  it('that was stored before its recorder was lost is only cleaned up', async () => {
+  it('that was stored before its recorder was lost is only removed from the copies', async () => {
     const { site, lost, session } = await beginSession();
     await session.end();
     await lost.evidence.publish();
@@ -183,7 +183,7 @@ describe('a session that a lost recorder left', () => {
     expect(own.untrusted()).toEqual([]);
   });
 
-  it('says in the store what it lacks of what was durable', async () => {
+  it('has a notice in the store about the durable bytes that are missing', async () => {
     const site = createTakeoverSite();
     const lost = await site.recorder(0);
     await lost.look();
@@ -203,7 +203,7 @@ describe('a session that a lost recorder left', () => {
     expect(findings.filter(({ code }) => code === 'lost')).toHaveLength(1);
   });
 
-  it('is still a session of the other recorder when the one that took it over stops in between', async () => {
+  it('still belongs to the lost recorder if the recorder that takes it over is stopped in between', async () => {
     const { site, id } = await createLoss();
     const own = await site.recorder(1);
     const spool = await mkdtemp(join(tmpdir(), 'takeover-rebuilt-'));
@@ -227,7 +227,7 @@ describe('a session that a lost recorder left', () => {
   });
 });
 
-describe('an older copy of everything that a lost recorder had in the bucket', () => {
+describe('an older copy of all objects of a lost recorder in the bucket', () => {
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
   /**
@@ -255,7 +255,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     return { site, own: witness ?? (await site.recorder(1)) };
   }
 
-  it('is not signed: the session stays in the bucket, with the reason', async () => {
+  it('is not signed: the session stays in the bucket, and the reason is reported', async () => {
     const { site, own } = await createReplay(true);
     await takeOver(site, own);
     expect(stored(site.bucket)).toEqual([]);
@@ -303,13 +303,13 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     }
   });
 
-  it('is taken over if no recorder has seen more of it', async () => {
+  it('is taken over if no recorder has seen a newer state', async () => {
     const { site, own } = await createReplay(false);
     await takeOver(site, own);
     expect(stored(site.bucket)).toHaveLength(1);
   });
 
-  it('does not get a recorder to believe that it has seen more', async () => {
+  it('does not convince a recorder that it has seen a newer state', async () => {
     const { site, lost } = await beginSession();
     const { bucket } = site;
     await lost.evidence.publish();

@@ -79,7 +79,7 @@ const storedIn = async ({ store }: Bench, name: string): Promise<string | undefi
 };
 
 describe('batches of events', () => {
-  it('are stored when the store is back', async () => {
+  it('are stored when the store is available again', async () => {
     const bench = await createBench();
     let down = true;
     const putDocument: RecordingStore['putDocument'] = async (name, content) => {
@@ -94,7 +94,7 @@ describe('batches of events', () => {
     await expect.poll(() => readdir(bench.directory)).toEqual([]);
   });
 
-  it('acknowledge nothing that is not on the disk', async () => {
+  it('acknowledge only events that are on the disk', async () => {
     const bench = await createBench();
     const batches = await bench.open();
     await rm(bench.directory, { recursive: true });
@@ -107,7 +107,7 @@ describe('batches of events', () => {
   it.each([
     ['another length', 'something else\n'],
     ['the same length', '{"a":2}\n'],
-  ])('stay where they are when the store has something else of %s by that name', async (_, other) => {
+  ])('stay in the spool when the store has other content of %s under their name', async (_, other) => {
     const bench = await createBench();
     await bench.store.putDocument(nameOf(1), Buffer.from(other));
     for (const at of [1, 2])
@@ -120,7 +120,7 @@ describe('batches of events', () => {
     expect(await storedIn(bench, nameOf(1))).toBe(other);
   });
 
-  it('that are there already are stored', async () => {
+  it('that the store already contains are removed from the spool', async () => {
     const bench = await createBench();
     await bench.store.putDocument(nameOf(1), Buffer.from('{"a":1}\n'));
     await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), '{"a":1}\n');
@@ -129,7 +129,7 @@ describe('batches of events', () => {
     expect(bench.failures()).toBe(0);
   });
 
-  it('are not taken away while they begin', async () => {
+  it('are not stored while they are being created', async () => {
     const bench = await createBench();
     let down = true;
     const putDocument: RecordingStore['putDocument'] = async (name, content) => {
@@ -171,7 +171,7 @@ describe('batches of events', () => {
     expect(sizes).toEqual([2, 2, 2, 2, 2, 2]);
   });
 
-  it('end with their recorder', async () => {
+  it('are stored when their recorder is closed', async () => {
     const bench = await createBench();
     const batches = await bench.open({ maxBatchBytes: 1_000_000 });
     await batches.append(time(1), '{"a":1}');
@@ -182,7 +182,7 @@ describe('batches of events', () => {
 });
 
 describe('a search for events', () => {
-  it('reads batches alone', async () => {
+  it('reads only batches', async () => {
     const bench = await createBench();
     const { store } = bench;
     const event = `{"event":{"type":"t","timestamp":1785321882}}\n`;
@@ -222,7 +222,7 @@ describe('a search for events', () => {
     expect(await search.find({ limit: 10, cursor: `${nameOf(1)}#1` })).toEqual({ events: [], skipped: [] });
   });
 
-  it('reaches an event behind more unsigned batches with long names than one page reads', async () => {
+  it('reaches an event after more unsigned batches with long names than one page reads', async () => {
     const bench = await createBench();
     const { store } = bench;
     await store.putDocument(nameOf(1), Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`));
@@ -243,7 +243,7 @@ describe('a search for events', () => {
     expect([found, cursor]).toEqual([1, undefined]);
   });
 
-  it('gives out events alone, and none before or after the times that are asked for', async () => {
+  it('returns only events, and only those within the requested times', async () => {
     const bench = await createBench();
     const at = (second: number): string => `{"event":{"type":"t","timestamp":${1_785_321_880 + second}}}`;
     await bench.store.putDocument(
@@ -294,7 +294,7 @@ describe('a search for events', () => {
     expect(oversized).toEqual(skipped);
   });
 
-  it('reads a bounded number of bytes for one page, and a batch of empty lines without a list of them', async () => {
+  it('reads a limited number of bytes for one page, and creates no list of a batch of empty lines', async () => {
     const bench = await createBench();
     const event = Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`);
     await bench.store.putDocument(nameOf(1), event);

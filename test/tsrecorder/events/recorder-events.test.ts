@@ -48,7 +48,7 @@ describe('events of a recorder', () => {
     expect(body).toContain('"nodeUserID":16793133573424021');
   });
 
-  it('are many to a document, which the log knows', async () => {
+  it('are joined in one document, which the log contains', async () => {
     await using rig = await createRig({ clock });
     for (let count = 0; count < 20; count++) await post(rig, EVENT(`web-${count}`));
     await rig.recorder.close();
@@ -74,7 +74,7 @@ describe('events of a recorder', () => {
     );
   });
 
-  it('are verified if a trusted key signed their batch under its name, and nobody else makes them so', async () => {
+  it('are verified only if a trusted key signed their batch under its name', async () => {
     await using rig = await createRig({ clock });
     await post(rig, EVENT('genuine'));
     const trustOf = async (of: Rig): Promise<unknown> => {
@@ -134,7 +134,7 @@ describe('events of a recorder', () => {
     expect(seen).toEqual(['web-6', 'web-5', 'web-4', 'web-3', 'web-2', 'web-1', 'web-0']);
   });
 
-  it('are all found behind unsigned batches with long names, and an invalid cursor gets 400', async () => {
+  it('are all found after unsigned batches with long names, and an invalid cursor gets 400', async () => {
     await using rig = await createRig({ clock });
     await post(rig, EVENT('web-0'));
     await using again = await rig.restart();
@@ -147,7 +147,7 @@ describe('events of a recorder', () => {
     expect((await again.get('/api/v1/events?cursor=x')).status).toBe(400);
   });
 
-  it('survive a crash: whole lines of what was left are stored', async () => {
+  it('survive a crash: the complete lines of the spool are stored', async () => {
     await using rig = await createRig({ clock });
     await rig.recorder.close();
     const left = join(rig.spool, 'events', '2026-07-29T10:44:42.000000001Z_0123.ndjson');
@@ -157,7 +157,7 @@ describe('events of a recorder', () => {
     expect(await names(again)).toEqual(['kept']);
   });
 
-  it('wait while the store is down, and are found meanwhile', async () => {
+  it('stay in the spool while the store is down, and are found meanwhile', async () => {
     await using outer = await createRig();
     const disk = await createDiskStore(outer.directory);
     let down = true;
@@ -181,7 +181,7 @@ describe('viewers', () => {
   const alice = { node: 'alice-laptop', nodeId: 'nA', user: 'alice@example.com' };
   const OTHER = HEADER.replace('"Namespace":"prod"', '"Namespace":"test"');
 
-  it('see what the rules allow, and nothing else exists for them', async () => {
+  it('see only what the rules allow', async () => {
     await using rig = await createRig({
       identifyViewer: async () => alice,
       viewers: [{ viewer: alice.user, scope: { kind: 'namespace', value: 'test' } }],
@@ -201,13 +201,13 @@ describe('viewers', () => {
     expect((await rig.get('/api/v1/events')).status).toBe(403);
   });
 
-  it('who are nobody see nothing', async () => {
+  it('who cannot be identified see nothing', async () => {
     await using rig = await createRig({ identifyViewer: async () => undefined });
     expect((await rig.get('/api/v1/recordings')).status).toBe(403);
     expect((await rig.get('/api/v1/events')).status).toBe(403);
   });
 
-  it('leave an event for every list, play and download', async () => {
+  it('cause an event for every list, play and download', async () => {
     await using rig = await createRig({ identifyViewer: async () => alice });
     await uploadWhole(rig.recorder, HEADER);
     const [recording] = await rig.list();

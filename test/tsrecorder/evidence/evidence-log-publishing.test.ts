@@ -56,7 +56,7 @@ async function createBench() {
 const removed = (name: string) => ({ kind: 'documentRemoved', name, reason: 'test' }) as const;
 
 describe('an evidence log', () => {
-  it('publishes each entry once when the answer of the store was lost', async () => {
+  it("publishes each entry once although the store's response was lost", async () => {
     const bench = await createBench();
     let lost = 1;
     const putDocument: RecordingStore['putDocument'] = async (name, content) => {
@@ -131,7 +131,7 @@ describe('an evidence log', () => {
     expect(new Set(reads).size).toBe(700);
   });
 
-  it('sees the newest entry of a known log although each pass finds more names than it reads', async () => {
+  it('sees the newest entry of a known log although each pass finds more names than it can read', async () => {
     const bench = await createBench();
     const other = await bench.open('f');
     await expect.poll(() => other.unpublished).toBe(0);
@@ -150,7 +150,7 @@ describe('an evidence log', () => {
     expect(log.witnessed(other.id)?.n).toBeGreaterThan(0);
   });
 
-  it('sees the newest entry of another log behind copies of earlier segments', async () => {
+  it('sees the newest entry of another log after copies of earlier segments', async () => {
     const bench = await createBench();
     const other = await bench.open('b');
     await expect.poll(() => other.unpublished).toBe(0);
@@ -166,7 +166,7 @@ describe('an evidence log', () => {
     expect(log.witnessed('c'.repeat(32))).toBeUndefined();
   });
 
-  it('knows after a crash what the store has already', async () => {
+  it('finds out after a crash what the store already contains', async () => {
     const bench = await createBench();
     const path = join(bench.root, 'a');
     const first = await bench.open('a', { publishMs: 1_000_000 });
@@ -184,7 +184,7 @@ describe('an evidence log', () => {
     expect(bench.failures()).toBe(0);
   });
 
-  it('publishes nothing over what another recorder wrote in its name', async () => {
+  it('does not overwrite entries that another recorder published under its name', async () => {
     const bench = await createBench();
     const path = join(bench.root, 'a');
     const first = await bench.open('a', { publishMs: 1_000_000 });
@@ -206,7 +206,7 @@ describe('an evidence log', () => {
     expect(bench.failures()).toBeGreaterThan(0);
   });
 
-  it('writes down how far the others are, each place once', async () => {
+  it('logs the positions of other logs, each position once', async () => {
     const bench = await createBench();
     const other = await bench.open('b');
     await expect.poll(() => other.unpublished).toBe(0);
@@ -220,7 +220,7 @@ describe('an evidence log', () => {
     await expect.poll(async () => (await bench.published(log.id)).slice(3)).toContain('witness');
   });
 
-  it('knows after a start how far the others were, and believes only keys that count', async () => {
+  it('reads after a start the logged positions of other logs, and trusts only trusted keys', async () => {
     const bench = await createBench();
     const other = await bench.open('b');
     const stranger = await bench.open('c', { key: generateSigningKey() });
@@ -238,7 +238,7 @@ describe('an evidence log', () => {
     expect(again.witnessed(other.id)).toEqual(seen);
   });
 
-  it('shows its end, and no end when nothing waits', async () => {
+  it('publishes its tail, and no tail without unpublished entries', async () => {
     const bench = await createBench();
     const tails = async (): Promise<number> =>
       (await bench.store.listDocuments('.evidence/')).filter((name) => name.includes('tail')).length;

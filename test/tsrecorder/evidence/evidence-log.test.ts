@@ -14,7 +14,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tsrecorder-log-'));
 });
 
-it('is closed at once, with all that it has in the store, while the end of it waits to be shown', async () => {
+it('a log closes immediately, with all entries in the store, although its tail is not due yet', async () => {
   const store = await createDiskStore(join(folder, 'store'));
   const log = await EvidenceLog.open({
     store,

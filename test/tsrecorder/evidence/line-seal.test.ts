@@ -18,7 +18,7 @@ function blocksOf(text: string, blockBytes: number): readonly SealedBlock[] {
   return block === '' ? blocks : [...blocks, [block.length, sha256(block).toString('hex')]];
 }
 
-it('a seal is that of the blocks, wherever the file is cut on its way', () => {
+it('a seal is that of the blocks, in whatever pieces the file arrives', () => {
   const lines = fc.array(
     fc.constantFrom('\n', 'a\n', 'abcdefg\n', 'abcdefgh\n', 'abcdefghijklmnopqrst\n', 'end'),
     {

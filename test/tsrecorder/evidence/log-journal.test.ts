@@ -35,7 +35,7 @@ const namesIn = (journal: LogJournal): string[] =>
   journal.unpublished(100).map((entry) => (entry.event.kind === 'documentRemoved' ? entry.event.name : '?'));
 
 describe('the journal of an evidence log', () => {
-  it('forgets on the disk what is published, and goes on after it', async () => {
+  it('removes published entries from the disk, and continues after them', async () => {
     const path = await createPath();
     const journal = await journalWith(path, ['a', 'b', 'c']);
     const last = journal.unpublished(2)[1]!;
@@ -46,7 +46,7 @@ describe('the journal of an evidence log', () => {
     expect(again.append(TIME, event('d'))).toBe(3);
   });
 
-  it('ends before a line that does not continue the one before', async () => {
+  it('ends before a line that does not continue the previous one', async () => {
     const path = await createPath();
     await journalWith(path, ['a', 'b', 'c']);
     const [base, first, second, third] = (await readFile(path, 'utf8')).split('\n');
@@ -57,7 +57,7 @@ describe('the journal of an evidence log', () => {
     expect(namesIn(await journalAt(path))).toEqual(['a']);
   });
 
-  it('keeps a copy of a file that is damaged before its end, and none of one that a crash has cut', async () => {
+  it('keeps a copy of a file that is damaged before its end, and no copy of a file that a crash has cut', async () => {
     const path = await createPath();
     await (await journalWith(path, ['a', 'b', 'c'])).close();
     const whole = await readFile(path, 'utf8');
@@ -82,7 +82,7 @@ describe('the journal of an evidence log', () => {
     expect(await opened()).toEqual([false, false, ['a', 'x']]);
   });
 
-  it('is as durable as its name', async () => {
+  it('is synced, and so is its folder', async () => {
     const path = await createPath();
     const handle = await open(join(path, '..'));
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -96,7 +96,7 @@ describe('the journal of an evidence log', () => {
     expect(syncs.mock.calls.length).toBe(4);
   });
 
-  it('says what stands in the way, and puts aside what it cannot read', async () => {
+  it('reports why it cannot be opened, and sets an unreadable file aside', async () => {
     const path = await createPath();
     await writeFile(path, 'no journal\n');
     const { journal, damaged, isNew } = await LogJournal.open(path, LOG);
@@ -107,7 +107,7 @@ describe('the journal of an evidence log', () => {
   });
 });
 
-it('the name of a segment says its log and its first entry, and other names say nothing', () => {
+it('the name of a segment contains its log and its first entry, and other names are ignored', () => {
   expect(parseSegmentName(logSegmentName(LOG, 42))).toEqual({ log: LOG, first: 42 });
   for (const name of ['', `.evidence/logs/${LOG}/tail`, `.evidence/logs/${LOG}/42.ndjson`, 'x.ndjson'])
     expect(parseSegmentName(name)).toBeUndefined();

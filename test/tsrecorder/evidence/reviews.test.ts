@@ -46,7 +46,7 @@ async function putSigned(document: string, change: object, key = KEY): Promise<v
 }
 
 describe('a review', () => {
-  it('is the sum of its changes, also for a recorder that opens the store later', async () => {
+  it('is the sum of its changes, and so it is for a recorder that opens the store later', async () => {
     const reviews = opened();
     const by = 'carol@example.com';
     await reviews.change(ID, by, { kind: 'comment', text: 'reads a Secret', seconds: 12.5 });
@@ -88,7 +88,7 @@ describe('a review', () => {
     expect((await reviews.change(ID, 'd', { kind: 'reviewed' })).reviewed?.by).toBe('d');
   });
 
-  it('is removed with its recording, and no other review is', async () => {
+  it('is removed with its recording, and other reviews stay', async () => {
     await opened().change(ID, 'c', { kind: 'tag', text: 'gone' });
     await opened().change(OTHER_ID, 'c', { kind: 'tag', text: 'kept' });
     await forgetReview(store, ID);
@@ -118,7 +118,7 @@ describe('a document without a valid signature', () => {
     expect(await opened().all()).toEqual(new Map([[ID, { tags: ['valid'], comments: [] }]]));
   });
 
-  it('is compared with one that is valid', async () => {
+  it('is compared with a valid document', async () => {
     await put(`${ID}/${AT}-1`, signed);
     expect((await opened().all()).get(ID)?.reviewed).toEqual({ at: AT, by: 'carol@example.com' });
   });

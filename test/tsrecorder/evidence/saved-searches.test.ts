@@ -55,7 +55,7 @@ it('documents without a valid signature and copied documents have no effect', as
   expect(await found.of('dave@example.com')).toEqual({ personal: [], shared: [] });
 });
 
-it('forged documents delay a search, and do not hide it', async () => {
+it('forged documents delay a search, but do not hide it', async () => {
   await opened().change(CAROL, CAROL, { kind: 'save', name: 'a', query: 'b', isShared: false });
   const forged = Array.from({ length: 12_000 }, (_, at) => `.searches/!${at}`);
   const found = openSavedSearches({

@@ -29,7 +29,7 @@ async function logLines(directory: string): Promise<readonly string[]> {
 }
 
 describe('evidence of a recorder', () => {
-  it('holds for a recording that ended as it should', async () => {
+  it('verifies a recording that ended normally', async () => {
     await using rig = await createRig({ timing: { publishMs: 1 } });
     await uploadWhole(rig.recorder, `${BODY}{"kind":"stream","name":"stderr"}\n[2,"o","y"]\n`);
     const [recording] = await rig.list();
@@ -45,7 +45,7 @@ describe('evidence of a recorder', () => {
     expect(signed.evidence.notes).toBeDefined();
   });
 
-  it('is there before the first byte is acknowledged', async () => {
+  it('exists before the first byte is acknowledged', async () => {
     await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
     const upload = openUpload(rig.recorder);
     upload.write(BODY);
@@ -57,7 +57,7 @@ describe('evidence of a recorder', () => {
     upload.close();
   });
 
-  it('holds for a long recording, whose header is a small part of it', async () => {
+  it('verifies a long recording, whose header is only a small part', async () => {
     await using rig = await createRig({ timing: { publishMs: 1 } });
     await uploadWhole(rig.recorder, `${HEADER}${`[1,"o","${'x'.repeat(1000)}"]\n`.repeat(300)}`);
     await using again = await rig.restart();
@@ -65,7 +65,7 @@ describe('evidence of a recorder', () => {
     expect(report.findings.map(({ code }) => code)).toEqual(['no-trusted-key']);
   });
 
-  it('finds faults in the order of the recordings, and says which key is gone', async () => {
+  it('reports faults in the order of the recordings, and names the missing key', async () => {
     await using rig = await createRig({ timing: { publishMs: 1 } });
     for (let count = 0; count < 4; count += 1) await uploadWhole(rig.recorder, BODY);
     const ids = (await rig.list()).map(({ id }) => id).toSorted();
@@ -85,7 +85,7 @@ describe('evidence of a recorder', () => {
     );
   });
 
-  it('names a session that has not ended', async () => {
+  it('reports a session that has not ended', async () => {
     await using rig = await createRig({ timing: { publishMs: 1 } });
     const upload = openUpload(rig.recorder, { 'tailcast-session': 'shell-1' });
     upload.write(BODY);
@@ -106,7 +106,7 @@ describe('evidence of a recorder', () => {
     expect(later.verdict).toBe('failed');
   });
 
-  it('does not take a log that is about to be published for one that was cut', async () => {
+  it('does not report a log as cut if entries are not published yet', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry, timing: { publishMs: 1_000_000 } });
     const store = await createDiskStore(rig.directory, { readOnly: true });
@@ -123,7 +123,7 @@ describe('evidence of a recorder', () => {
     expect(late.findings.map(({ code }) => code)).toEqual(['no-trusted-key', 'unfinished-too-long']);
   });
 
-  it('says in the store that a recording is removed before it is', async () => {
+  it('publishes the removal of a recording before the recording is removed', async () => {
     await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
     await uploadWhole(rig.recorder, BODY);
     const disk = await createDiskStore(rig.directory);
@@ -141,7 +141,7 @@ describe('evidence of a recorder', () => {
     expect(removed).toEqual([[expect.stringContaining(`"recording":"${id}"`)]]);
   });
 
-  it('says in the store that documents and recordings may go before it says so to whoever removes them', async () => {
+  it('publishes the removal of documents and recordings before it permits the removal', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-evidence-'));
     const evidence = await openSessionEvidence({
       store: await createDiskStore(directory),
@@ -171,7 +171,7 @@ describe('evidence of a recorder', () => {
     await rm(directory, { recursive: true });
   });
 
-  it('keeps its key to itself and publishes the other half', async () => {
+  it('keeps its private key secret, and publishes the public key', async () => {
     await using rig = await createRig();
     await using again = await rig.restart();
     const path = join(again.spool, 'evidence', 'key.pem');
@@ -183,7 +183,7 @@ describe('evidence of a recorder', () => {
     expect(await store.listDocuments('.evidence/keys/')).toHaveLength(1);
   });
 
-  it('goes on with one log over many processes', async () => {
+  it('continues one log over many processes', async () => {
     let rig = await createRig();
     for (let run = 0; run < 3; run++) {
       await uploadWhole(rig.recorder, BODY);

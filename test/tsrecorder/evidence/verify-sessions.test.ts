@@ -27,12 +27,12 @@ describe('the parts of a session', () => {
     ['cut at the end, which came again', [part('a', 0, 9, THERE), part('b', 9, 9)]],
     ['cut, and brought in pieces', [part('b', 9, 12, THERE), part('a', 0, 9, THERE), part('c', 12, 20)]],
     ['of several sessions', [part('a', 0, 9), part('b', 0, 5, { session: 't' })]],
-  ])('need no word when it is %s', (_what, parts) => {
+  ])('cause no finding if it is %s', (_what, parts) => {
     expect(said(parts, true)).toEqual([]);
     expect(said(parts, false)).toEqual([]);
   });
 
-  it('that begin in the middle are at fault when all stores are there, and else name who had it before', () => {
+  it('that start in the middle are a fault with all stores, else a notice with the earlier recorder', () => {
     const parts = [part('b', 9, 20, { before: '10.0.0.1:80' })];
     expect(said(parts, true)).toEqual([
       'fault part-missing: bytes 0 to 9 of its session are in none of the stores',
@@ -45,7 +45,7 @@ describe('the parts of a session', () => {
     ]);
   });
 
-  it('that were cut name where the rest would be, and are no fault', () => {
+  it('that were interrupted cause a notice with the recorders of the rest, and no fault', () => {
     const parts = [
       part('a', 0, 9, { after: ['10.0.0.2:80', '10.0.0.3:80'] }),
       part('z', 0, 3, { session: 't' }),
@@ -60,7 +60,7 @@ describe('the parts of a session', () => {
     ]);
   });
 
-  it('may miss their middle and their end', () => {
+  it('may lack their middle and their end', () => {
     const parts = [part('a', 0, 9, THERE), part('c', 12, 20, THERE)];
     expect(said(parts, true).map((text) => text.split(':', 1)[0])).toEqual([
       'fault part-missing',

@@ -19,8 +19,8 @@ afterEach(() => {
 const bytes = (text: string): Buffer => Buffer.from(text);
 const content = (): Promise<string> => readFile(path, 'utf8');
 
-describe('a file that only grows', () => {
-  it('is new, or goes on where it was', async () => {
+describe('a file to which data is only appended', () => {
+  it('is new, or continues after its content', async () => {
     await expect(AppendFile.open(path, 'new')).rejects.toMatchObject({ code: 'EEXIST' });
     const first = await AppendFile.open(`${path}.new`, 'new');
     await first.append([bytes('one '), bytes(''), bytes('two ')]);
@@ -32,7 +32,7 @@ describe('a file that only grows', () => {
     expect(await readFile(`${path}.new`, 'utf8')).toBe('one two three');
   });
 
-  it('is synced before it counts, and says how long that took', async () => {
+  it('is synced before its length counts, and reports the duration of the sync', async () => {
     const file = await AppendFile.open(path, 0);
     const sync = Promise.withResolvers<void>();
     const synced = vi.spyOn(prototype, 'datasync').mockReturnValue(sync.promise);
@@ -47,7 +47,7 @@ describe('a file that only grows', () => {
   });
 
   it.each(['writev', 'datasync'] as const)(
-    'forgets what a %s that failed has left, at the next try',
+    'removes the remains of a failed %s at the next attempt',
     async (step) => {
       const file = await AppendFile.open(path, 0);
       await file.append([bytes('kept\n')]);
@@ -65,7 +65,7 @@ describe('a file that only grows', () => {
     },
   );
 
-  it('is left alone when nothing failed', async () => {
+  it('stays unchanged if nothing failed', async () => {
     const file = await AppendFile.open(path, 0);
     const cut = vi.spyOn(prototype, 'truncate');
     await file.append([bytes('a')]);
@@ -75,7 +75,7 @@ describe('a file that only grows', () => {
   });
 });
 
-describe('cutting a file', () => {
+describe('truncating a file', () => {
   it('makes it shorter, durably, and never longer', async () => {
     await writeFile(path, 'line\nhalf');
     const synced = vi.spyOn(prototype, 'datasync');

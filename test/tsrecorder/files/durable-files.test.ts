@@ -48,7 +48,7 @@ async function syncsOf(work: () => Promise<unknown>): Promise<{ contents: number
 }
 
 describe('durable files', () => {
-  it('are placed under a free name only', async () => {
+  it('are created only under a free name', async () => {
     const source = join(directory, 'source');
     const target = join(directory, 'target');
     await writeDurableFile(source, [Buffer.from('new')]);
@@ -61,7 +61,7 @@ describe('durable files', () => {
     expect(await readFile(source, 'utf8')).toBe('new');
   });
 
-  it('are placed by a copy on a file system without hard links, and still under a free name only', async () => {
+  it('are copied on a file system without hard links, and still only under a free name', async () => {
     const noLinks = async (): Promise<never> => {
       throw Object.assign(new Error('operation not permitted'), { code: 'EPERM' });
     };
@@ -77,7 +77,7 @@ describe('durable files', () => {
     expect((await readdir(directory)).filter((name) => name.endsWith('.part'))).toEqual([]);
   });
 
-  it.runIf(process.platform === 'linux')('leave no file open when they are copied', async () => {
+  it.runIf(process.platform === 'linux')('leave no file open after they are copied', async () => {
     const source = join(directory, 'source');
     await writeDurableFile(source, [Buffer.from('content')]);
     const noLinks = async (): Promise<never> => {
@@ -89,7 +89,7 @@ describe('durable files', () => {
     expect(names.filter((name) => name.startsWith(directory))).toEqual([]);
   });
 
-  it('are not copied for another reason than that there are no hard links', async () => {
+  it('are copied only if the file system has no hard links', async () => {
     const source = join(directory, 'source');
     await writeDurableFile(source, [Buffer.from('content')]);
     const denied = async (): Promise<never> => {
@@ -102,7 +102,7 @@ describe('durable files', () => {
   });
 
   // simulates a file whose content differs on each read
-  it.runIf(process.platform === 'linux')('take no name when a copy is not what was copied', async () => {
+  it.runIf(process.platform === 'linux')('get no name if the copy differs from the original', async () => {
     const noLinks = async (): Promise<never> => {
       throw Object.assign(new Error('cross-device link'), { code: 'EXDEV' });
     };
@@ -112,7 +112,7 @@ describe('durable files', () => {
     expect(await readdir(directory)).toEqual([]);
   });
 
-  it('have the same content when every byte is the same', async () => {
+  it('have equal content if every byte is equal', async () => {
     const [one, same, other] = ['one', 'same', 'other'].map((name) => join(directory, name));
     await writeFile(one!, 'x'.repeat(300_000));
     await writeFile(same!, 'x'.repeat(300_000));
@@ -121,7 +121,7 @@ describe('durable files', () => {
     expect(await haveSameContent(one!, other!)).toBe(false);
   });
 
-  it('are removed once, and what is gone is gone', async () => {
+  it('are removed once, and a missing file is no error', async () => {
     const path = join(directory, 'file');
     await writeFile(path, 'x');
     await removeFile(path);
@@ -130,12 +130,12 @@ describe('durable files', () => {
     await expect(removeFile(directory)).rejects.toMatchObject({ syscall: 'unlink' });
   });
 
-  it('have room where there is some, and none where there is no such folder', async () => {
+  it('are in a folder with free space; a missing folder is an error', async () => {
     expect(await freeBytesIn(directory)).toBeGreaterThan(0);
     await expect(freeBytesIn(join(directory, 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
-  it('are written whole when the kernel takes less at a time', async () => {
+  it('are written completely although the kernel accepts fewer bytes at a time', async () => {
     const file = await open(join(directory, 'partial'), 'wx+');
     await fc.assert(
       fc.asyncProperty(
@@ -158,14 +158,14 @@ describe('durable files', () => {
     await file.close();
   });
 
-  it('have folders that are made with their parents', async () => {
+  it('get missing parent folders', async () => {
     const deep = join(directory, 'a', 'b', 'c');
     await makeDirectory(deep);
     await makeDirectory(deep);
     expect(await readdir(join(directory, 'a', 'b'))).toEqual(['c']);
   });
 
-  it('share the sync of a folder, but never one that had begun before', async () => {
+  it('share the sync of a folder, but not a sync that started before they were created', async () => {
     const folder = join(directory, 'synced');
     await mkdir(folder);
     const sync = createDirectorySync();
@@ -180,12 +180,12 @@ describe('durable files', () => {
   });
 });
 
-describe('what is durable', () => {
+describe('the syncs of an operation', () => {
   const noLinks = async (): Promise<never> => {
     throw Object.assign(new Error('operation not permitted'), { code: 'EPERM' });
   };
 
-  it('is the content of a new file, and of a copy before it has its name', async () => {
+  it('include the content of a new file, and of a copy before it gets its name', async () => {
     const source = join(directory, 'source');
     expect(await syncsOf(() => writeDurableFile(source, [Buffer.from('x')]))).toMatchObject({ contents: 1 });
     expect(await syncsOf(() => placeFile(source, join(directory, 'copy'), noLinks))).toMatchObject({
@@ -193,14 +193,14 @@ describe('what is durable', () => {
     });
   });
 
-  it('is every folder that is new, in the folder that it lies in', async () => {
+  it('include the parent of every new folder', async () => {
     const deep = join(directory, 'a', 'b', 'c');
     expect(await syncsOf(() => makeDirectory(deep))).toMatchObject({ folders: 3 });
     expect(await syncsOf(() => makeDirectory(deep))).toMatchObject({ folders: 0 });
     expect(await syncsOf(() => makeDirectory(join(deep, 'd')))).toMatchObject({ folders: 1 });
   });
 
-  it('leaves nothing behind where it cannot be', async () => {
+  it('leave no file behind after an error', async () => {
     const path = join(directory, 'broken');
     const odd = [null] as unknown as Uint8Array[];
     await expect(writeDurableFile(path, odd)).rejects.toThrow(TypeError);
@@ -208,7 +208,7 @@ describe('what is durable', () => {
   });
 });
 
-describe('an error of the system', () => {
+describe('an error of the OS', () => {
   const systemError = (code: unknown): Error => Object.assign(new Error('text with /a/path'), { code });
 
   it('is known by its code', () => {
@@ -226,7 +226,7 @@ describe('an error of the system', () => {
     [systemError('EFBIG'), 'the file is too large'],
     [systemError('EIO'), 'the disk reported an error'],
     [systemError('ESTRANGE'), 'ESTRANGE'],
-  ])('%o is told to an uploader without paths', (error, detail) => {
+  ])('%o is reported to an uploader without paths', (error, detail) => {
     const reported = storageError(error);
     expect(reported).toBeInstanceOf(TailcastError);
     expect(reported.code).toBe('STORE_FAILED');
@@ -235,7 +235,7 @@ describe('an error of the system', () => {
     expect(reported.cause).toBe(error);
   });
 
-  it('may be none, and is told as it is then', () => {
+  it('without a code is reported with its message', () => {
     expect(storageError(new Error('odd')).message).toContain('odd');
   });
 });

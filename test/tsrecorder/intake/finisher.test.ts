@@ -9,8 +9,8 @@ import { createRig, HEADER, openUpload, STORED_HEADER, until, uploadWhole } from
 
 const BODY = `${HEADER}[1,"o","x"]\n`;
 
-describe('bringing recordings into the store', () => {
-  it('is tried until it works, while the recording is served from the spool', async () => {
+describe('storing finished recordings', () => {
+  it('is retried until it works, while the recording is served from the spool', async () => {
     const registry = new Registry();
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
     const disk = await createDiskStore(directory);
@@ -40,7 +40,7 @@ describe('bringing recordings into the store', () => {
     expect(retries).toContain(' 3');
   });
 
-  it('never overwrites: a key that is taken is left to its owner', async () => {
+  it('never overwrites a recording: its key stays with its owner', async () => {
     await using rig = await createRig({
       clock: { now: () => 1_785_325_858_000, monotonic: () => performance.now() },
     });
@@ -152,7 +152,7 @@ describe('bringing recordings into the store', () => {
     await rm(spoolDirectory, { recursive: true });
   });
 
-  it('is refused to more sessions than allowed', async () => {
+  it('is refused for more sessions than allowed', async () => {
     await using rig = await createRig({ limits: { maxSessions: 1 } });
     const first = openUpload(rig.recorder);
     expect((await first.headers)[':status']).toBe(200);

@@ -22,7 +22,7 @@ function create(now: () => number, windowMs = 1000): ReturnType<typeof createGro
 }
 
 describe('a group commit', () => {
-  it('commits the first bytes at once, and the next ones a window later', async () => {
+  it('commits the first bytes immediately, and the next ones a window later', async () => {
     const log: string[] = [];
     let now = 5000;
     const group = create(() => now, 400);
@@ -46,7 +46,7 @@ describe('a group commit', () => {
     ['a quick disk', 100, 2000],
     ['a slower disk', 1000, 4000],
     ['a slow disk', 6000, 10_000],
-  ])('waits as long as the disk needs, within the window: %s', async (_name, takesMs, pauseMs) => {
+  ])('waits as long as the disk needs, up to the window: %s', async (_name, takesMs, pauseMs) => {
     const log: string[] = [];
     let now = 5000;
     const group = create(() => now, 10_000);
@@ -88,7 +88,7 @@ describe('a group commit', () => {
     member.release();
   });
 
-  it('commits several members together, two at a time, and each once', async () => {
+  it('commits several members concurrently, two at a time, and each once', async () => {
     const log: string[] = [];
     const group = create(() => 5000);
     const members = ['a', 'b', 'c'].map((name) => createMember(log, name));

@@ -62,7 +62,7 @@ const body = fc.array(line, { maxLength: 30 }).map((lines) => lines.join(''));
 const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 8 });
 
 describe('the line splitter', () => {
-  it('gives the same lines however the upload is cut', () => {
+  it('gives the same lines however the upload is split', () => {
     fc.assert(
       fc.property(body, sizes, (text, cuts) => {
         const splitter = new LineSplitter(LIMITS);
@@ -76,7 +76,7 @@ describe('the line splitter', () => {
     );
   });
 
-  it('says where the last whole line ends', () => {
+  it('reports the end of the last complete line', () => {
     fc.assert(
       fc.property(body, sizes, (text, cuts) => {
         const splitter = new LineSplitter(LIMITS);
@@ -92,19 +92,22 @@ describe('the line splitter', () => {
     );
   });
 
-  it.each(['[', '{'])('takes a line that begins with %s at its limit and refuses one byte more', (first) => {
-    const longest = `${first.padEnd(999, 'x')}\n`;
-    expect(new LineSplitter(LIMITS).push(Buffer.from(longest))).toHaveLength(1);
-    for (const cuts of [[1001], [1], [999, 1]]) {
-      const splitter = new LineSplitter(LIMITS);
-      const push = (): void =>
-        cut(`${first.padEnd(1000, 'x')}\n`, cuts).forEach((chunk) => splitter.push(chunk));
-      expect(push).toThrow(expect.objectContaining({ code: 'UPLOAD_TOO_LARGE' }));
-      expect(() => splitter.push(Buffer.from('\n'))).toThrow('already refused');
-    }
-  });
+  it.each(['[', '{'])(
+    'accepts a line that starts with %s at its limit, and refuses one byte more',
+    (first) => {
+      const longest = `${first.padEnd(999, 'x')}\n`;
+      expect(new LineSplitter(LIMITS).push(Buffer.from(longest))).toHaveLength(1);
+      for (const cuts of [[1001], [1], [999, 1]]) {
+        const splitter = new LineSplitter(LIMITS);
+        const push = (): void =>
+          cut(`${first.padEnd(1000, 'x')}\n`, cuts).forEach((chunk) => splitter.push(chunk));
+        expect(push).toThrow(expect.objectContaining({ code: 'UPLOAD_TOO_LARGE' }));
+        expect(() => splitter.push(Buffer.from('\n'))).toThrow('already refused');
+      }
+    },
+  );
 
-  it('knows whether an unfinished line lacks only its line feed', () => {
+  it('reports whether an unfinished line lacks only its line feed', () => {
     const ending = (text: string): unknown => {
       const splitter = new LineSplitter(LIMITS);
       splitter.push(Buffer.from(text));

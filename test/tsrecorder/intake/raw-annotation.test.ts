@@ -11,7 +11,7 @@ const annotationOf = (bytes: Uint8Array): Buffer =>
   Buffer.from(encodeAnnotation({ kind: 'raw', base64: Buffer.from(bytes).toString('base64') }));
 
 describe('exact output', () => {
-  it('is known as it is written, up to the longest line of a gateway', () => {
+  it('is detected in the form in which gateways write it, up to their longest line', () => {
     const batch = new LineBatch(isUtf8);
     for (const length of [1, 2, 3, 4, 65_535, 65_536]) {
       const bytes = randomBytes(length).fill(0xff, 0, 1);
@@ -35,11 +35,11 @@ describe('exact output', () => {
     ['an invalid character', '{"kind":"raw","base64":"AAé"}\n'],
     ['another member', '{"kind":"raw","base64":"AAAA","more":"AA"}\n'],
     ['another order', '{"base64":"AAAA","kind":"raw"}\n'],
-  ])('is not what has %s', (_, line) => {
+  ])('is not detected in a line that has %s', (_, line) => {
     expect(isRawAnnotation(Buffer.from(line))).toBe(false);
   });
 
-  it('is JSON and an annotation whenever it is known, and kept as such', () => {
+  it('is JSON and an annotation whenever it is detected, and is stored unchanged', () => {
     const near = fc
       .tuple(fc.uint8Array({ minLength: 1, maxLength: 12 }), fc.nat(), fc.nat(255), fc.boolean())
       .map(([bytes, at, byte, changed]) => {

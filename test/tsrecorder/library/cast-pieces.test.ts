@@ -3,7 +3,7 @@ import { castBytes, readCast } from '../../../src/tsrecorder/library/replay.ts';
 import { parseRecordingId, recordingKey } from '../../../src/tsrecorder/store/key.ts';
 import { createTakeoverSite } from '../checkpoint/takeover-site.ts';
 
-it('a recording that moves into the store while it is read is not another one that has its key', async () => {
+it('a recording that is stored while it is read is not replaced by another recording with its key', async () => {
   const site = createTakeoverSite(1);
   const recorder = await site.recorder(0);
   const session = await recorder.begin('one');

@@ -34,8 +34,8 @@ const eventLine = fc
   )
   .map(([seconds, text]) => `${JSON.stringify([seconds, 'o', text])}\n`);
 
-describe('the end of a cast', () => {
-  it('is what its last whole line says, however long that is', async () => {
+describe('the end time of a cast', () => {
+  it('is that of its last complete line, however long that line is', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(eventLine, { maxLength: 6 }), fc.nat(), async (lines, cut) => {
         const cast = HEADER + lines.join('');
@@ -70,7 +70,7 @@ describe('the end of a cast', () => {
     });
   });
 
-  it('does not read all of a long cast', async () => {
+  it('is found without reading all of a long cast', async () => {
     const bytes = Buffer.from(HEADER + '[1,"o","a"]\n'.repeat(500_000));
     let read = 0;
     const tail = await readCastTail(

@@ -14,7 +14,7 @@ async function listedOnce(rig: Rig): Promise<Catalog> {
 }
 
 describe('a recording that is newer than the listing', () => {
-  it('is found as its sidecar says, and by its first line when it has none', async () => {
+  it('is described by its sidecar, or by its first line if it has no sidecar', async () => {
     await using rig = await createRig();
     const before = [await listedOnce(rig), await listedOnce(rig)] as const;
     await uploadWhole(rig.recorder, `${HEADER}[1,"o","text"]\n`);

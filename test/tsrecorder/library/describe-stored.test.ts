@@ -35,7 +35,7 @@ async function storeOfOne(): Promise<{
 }
 
 describe('the description of a stored recording', () => {
-  it('is asked for again when the store failed meanwhile', async () => {
+  it('is computed again if the store failed', async () => {
     const { store, hooks } = await storeOfOne();
     const describeIt = createDescriber(store, 10);
     hooks.beforeRead = () => {
@@ -49,7 +49,7 @@ describe('the description of a stored recording', () => {
     });
   });
 
-  it('is refused when this program fails: that is no damage', async () => {
+  it('fails after an error of the program, which does not count as damage', async () => {
     const { store, hooks } = await storeOfOne();
     const describeIt = createDescriber(store, 10);
     const ask = (): Promise<unknown> => describeIt({ key: KEY, hasSidecar: false });
@@ -63,7 +63,7 @@ describe('the description of a stored recording', () => {
     expect(await ask()).toMatchObject({ entry: { recording: { state: 'completed' } } });
   });
 
-  it('is the same in however small pieces the recording is read', async () => {
+  it('is the same in whatever pieces the recording is read', async () => {
     const { store } = await storeOfOne();
     const whole = await createDescriber(store, 10)({ key: KEY, hasSidecar: false });
     const inBytes: RecordingStore = {
@@ -77,13 +77,13 @@ describe('the description of a stored recording', () => {
     expect(found?.entry.recording).toEqual(whole?.entry.recording);
   });
 
-  it('is none when the recording was removed while it was read', async () => {
+  it('is empty if the recording was removed while it was read', async () => {
     const { store, hooks, bucket } = await storeOfOne();
     hooks.beforeRead = () => bucket.objects.clear();
     expect(await createDescriber(store, 10)({ key: KEY, hasSidecar: false })).toBeUndefined();
   });
 
-  it('is kept for so many recordings and no more', async () => {
+  it('is cached for a limited number of recordings', async () => {
     const { store, hooks, bucket } = await storeOfOne();
     const other = { nodeId: 'nGATE2CNTRL', time: KEY.time };
     await bucket.put(`${other.nodeId}/${other.time}.cast`, Buffer.from(`${STORED_HEADER}[2,"o","x"]\n`));

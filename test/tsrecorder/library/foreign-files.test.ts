@@ -114,7 +114,7 @@ describe('asciicast version 1', () => {
     expect(screen()).toBe('one\ntwo');
   });
 
-  it('is damaged when its document is', async () => {
+  it('is damaged if its document is damaged', async () => {
     const text = (await readFile(pathOf('v1'), 'utf8')).replace('"one', '7,"one');
     const { recording } = await stored(Buffer.from(text));
     expect(recording.state).toBe('damaged');
@@ -139,7 +139,7 @@ describe('idle_time_limit', () => {
   const header = '{"version":2,"width":40,"height":4,"idle_time_limit":1}\n';
   const cast = Buffer.from(`${header}[1,"o","one "]\n[100,"o","two"]\n`);
 
-  it('shortens pauses of the player, also when it does not skip idle time', async () => {
+  it('shortens pauses of the player, even if it does not skip idle time', async () => {
     const { playback, screen } = await open(cast);
     playback.skipsIdle = false;
     await playback.seek(0);

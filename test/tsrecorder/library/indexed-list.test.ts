@@ -341,8 +341,8 @@ async function withBoth(
   }
 }
 
-describe('a list that comes from an index', () => {
-  it('is the list that comes from the names, in whole pages', { timeout: 120_000 }, async () => {
+describe('a list from an index', () => {
+  it('equals the list from the names, page by page', { timeout: 120_000 }, async () => {
     const questions = fc.array(fc.tuple(filter, scope, fc.integer({ min: 1, max: 7 })), {
       minLength: 6,
       maxLength: 12,
@@ -374,7 +374,7 @@ describe('a list that comes from an index', () => {
     );
   });
 
-  it('has the same in every order, in whole pages', { timeout: 120_000 }, async () => {
+  it('equals that list in every order, page by page', { timeout: 120_000 }, async () => {
     const orders = fc.constantFrom('oldest' as const, 'longest' as const, 'largest' as const);
     const questions = fc.array(fc.tuple(filter, scope, fc.integer({ min: 1, max: 7 }), orders), {
       minLength: 6,
@@ -409,7 +409,7 @@ describe('a list that comes from an index', () => {
     );
   });
 
-  it('reads nothing of a session that the index has as it is, and only of those that it has not', async () => {
+  it('reads only recordings that the index lacks or has in another version', async () => {
     const [, one] = DAMAGED_FIRST;
     const all = (['none', 'alone', 'alone', 'none', 'alone'] as const).map((session, at): Made => {
       const indexed = at < 3 ? 'now' : 'not';

@@ -6,7 +6,7 @@ const object = fc.dictionary(fc.string({ maxLength: 8 }), fc.jsonValue({ maxDept
 const indent = fc.constantFrom('', ' ', '\t', '\n');
 
 describe('splicing a JSON object', () => {
-  it('sets members and leaves everything else as it was', () => {
+  it('sets fields and leaves everything else unchanged', () => {
     fc.assert(
       fc.property(object, object, indent, (original, changes, space) => {
         const parsed = readJsonObject(JSON.stringify(original, undefined, space));
@@ -18,7 +18,7 @@ describe('splicing a JSON object', () => {
     );
   });
 
-  it('keeps the bytes of what it does not set', () => {
+  it('keeps the bytes of the other fields', () => {
     const text = ' {"id" : 16793133573424021, "s":"a\\"}{\\\\" ,"x":[1,{"id":2}] , "d\\u0073t":null}\n';
     const spliced = spliceMembers(
       readJsonObject(text)!,

@@ -13,14 +13,14 @@ async function presented(cast: string, presentation: Presentation): Promise<stri
 const ODD = 'no event at all\n["o",1,"x"]\n\n';
 
 describe('a cast for a player', () => {
-  it('has sizes as columns and rows, and lines that are no events as they are', async () => {
+  it('has sizes as columns and rows, and keeps lines that are not events', async () => {
     const cast = `{"version":2}\n[1,"r","24x80"]\n${ODD}[2,"o","a\\nb"]\n`;
     expect(await presented(cast, { rowsFirst: true, withoutTerminal: false })).toBe(
       `{"version":2}\n[1,"r","80x24"]\n${ODD}[2,"o","a\\nb"]\n`,
     );
   });
 
-  it('has a size and whole line ends where there was no terminal', async () => {
+  it('of a session without a terminal has a size and complete line ends', async () => {
     const cast = `{"version":2,"width":0,"height":0}\n${ODD}[2,"o","a\\nb"]\n[3,"r","24x80"]\n[4,"o",7]\n`;
     expect(await presented(cast, { rowsFirst: false, withoutTerminal: true })).toBe(
       `{"version":2,"width":80,"height":24}\n${ODD}[2,"o","a\\r\\nb"]\n[3,"r","24x80"]\n[4,"o",7]\n`,

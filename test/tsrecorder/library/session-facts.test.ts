@@ -28,7 +28,7 @@ const end = (outcome: EndAnnotation['outcome'], reason?: string, outputBytes = 0
   ...(reason === undefined ? {} : { reason }),
 });
 
-describe('what is wrong with a recording', () => {
+describe('the problem of a recording', () => {
   it.each<[string, readonly Annotation[], number, string | undefined, string | undefined]>([
     ['nothing, and nobody said how it ended', [], 0, undefined, undefined],
     ['nothing, and it was completed', [end('completed')], 0, undefined, undefined],
@@ -51,7 +51,7 @@ describe('what is wrong with a recording', () => {
     expect(problemOf(factsOf(...annotations), oddLines, cutReason)).toBe(problem);
   });
 
-  it('names the first hundred gaps, and counts them all', () => {
+  it('lists the first hundred gaps, and counts all of them', () => {
     const facts = factsOf(
       ...Array.from({ length: 102 }, (_, number): Annotation => ({ kind: 'gap', reason: `${number}` })),
     );
@@ -64,7 +64,7 @@ describe('what is wrong with a recording', () => {
     expect([facts.noteCount, facts.oddCount]).toEqual([1, 1]);
   });
 
-  it('goes with how it is listed', () => {
+  it('matches the state in the list', () => {
     expect(finalState(factsOf(end('completed')), true)).toBe('completed');
     expect(finalState(factsOf(end('violated')), true)).not.toBe('completed');
     expect(finalState(factsOf(), false)).not.toBe('completed');
@@ -108,12 +108,12 @@ describe('what is wrong with a recording', () => {
       'completed',
       { result: '9007199254740991' },
     ],
-  ])('has a state and a result: %s', (_what, annotations, state, result) => {
+  ])('determines a state and a result: %s', (_what, annotations, state, result) => {
     const facts = factsOf(...annotations);
     expect([finalState(facts, true), finalResult(facts)]).toEqual([state, result]);
   });
 
-  it('says what the API server said of a command that had begun', () => {
+  it("contains the API server's message about a command that had started", () => {
     const facts = factsOf({ kind: 'exit', message: 'the runtime is gone' }, end('completed', undefined, 5));
     expect(problemOf(facts, 0, undefined)).toBe(
       'the session ended without an exit code: the runtime is gone',

@@ -25,7 +25,7 @@ function uploadsWith(state: Recording['state'] | undefined): MergedUploads {
   return { find: (id) => (id === ID ? candidate : undefined), ofMark: () => [], after: () => [candidate] };
 }
 
-describe('the session of an upload, for somebody who may see some', () => {
+describe('the session of an upload, for a restricted viewer', () => {
   it.each([
     ['completed', ID],
     ['damaged', undefined],

@@ -84,7 +84,7 @@ const idsOf = (list: readonly Candidate[]): readonly string[] =>
   list.map(({ id, others }) => [id, ...others.map((other) => other.id)].join(' '));
 
 describe('the sessions of a page', () => {
-  it('are those of all, sorted and joined', async () => {
+  it('equal those of the complete list, sorted and joined', async () => {
     const bound = fc.option(fc.nat(13), { nil: undefined });
     const orderAt = (at: number): string => formatTime(START + BigInt(at) * 100_000_000n);
     await fc.assert(
@@ -130,7 +130,7 @@ describe('the sessions of a page', () => {
 });
 
 describe('a sorted listing', () => {
-  it('finds each recording by its id, and nothing else', () => {
+  it('finds each recording by its id, and no other recording', () => {
     fc.assert(
       fc.property(recordings, recordings, (all, others) => {
         const newest = all.toSorted(newestStored);
@@ -169,7 +169,7 @@ describe('a catalogue of many recordings', () => {
         : { index: () => ({ pending: () => undefined, list: () => Promise.reject(new Error()), ...index }) }),
     });
 
-  it('lets the loop turn while it lists them, the first time and when one has come', async () => {
+  it('lets the event loop turn while it lists them, for the first time and after a new one', async () => {
     let listed: readonly StoredRecording[] = many;
     const catalog = open(() => listed);
     let page: unknown;
@@ -188,7 +188,7 @@ describe('a catalogue of many recordings', () => {
     expect(page).toEqual([recordingId(key), newest[0]]);
   });
 
-  it('tells the index what has come, while others may go on with what was there', async () => {
+  it('reports new recordings to the index, while other callers may continue with the earlier list', async () => {
     let listed: readonly StoredRecording[] = many.slice(0, 10_000);
     const changed: string[] = [];
     const catalog = open(() => listed, { changed: (ids) => changed.push(...ids) });

@@ -41,8 +41,8 @@ const BEGUN: CatalogEntry = {
 const exports = async (): Promise<readonly string[]> =>
   (await readdir(directory)).filter((name) => name.startsWith('tailcast-export-'));
 
-describe('what a bundle is made of', () => {
-  it('has no transcript where there can be none, and leaves nothing on disk', async () => {
+describe('the sources of a bundle', () => {
+  it('contain no transcript if there can be none, and leave no files on disk', async () => {
     const options = {
       store: await createDiskStore(join(directory, 'store')),
       nowMs: Date.now,

@@ -30,7 +30,7 @@ async function build(cast: string): Promise<{ index: PlayIndex; transcript: Tran
 }
 
 describe('a play index', () => {
-  it.each(COSTLY_PROGRAMS)('of a program that %s says where it stops', async (_name, events) => {
+  it.each(COSTLY_PROGRAMS)('of a program that %s reports where it stops', async (_name, events) => {
     const { index, transcript } = await build(costlyCast(events.repeat(10)));
     expect(index.stoppedAt).toBeGreaterThanOrEqual(0);
     expect(index.stoppedAt).toBeLessThanOrEqual(index.seconds);
@@ -39,7 +39,7 @@ describe('a play index', () => {
     expect(transcript.rows.map(([, text]) => text)).toContain('the first line');
   });
 
-  it('of an honest program does not stop', async () => {
+  it('of a normal program does not stop', async () => {
     const events = Array.from({ length: 5000 }, (_, at) =>
       JSON.stringify([at, 'o', `\x1b[H\x1b[Jline ${at}\r\n`]),
     );

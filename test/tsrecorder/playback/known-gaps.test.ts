@@ -14,15 +14,15 @@ async function gapsOf(...lines: readonly string[]): ReturnType<typeof readGaps> 
   return readGaps(notes());
 }
 
-describe('the gaps that notes know of', () => {
-  it('stand where output is missing, with how much and why', async () => {
+describe('the gaps in the notes', () => {
+  it('are at the positions of missing output, with size and reason', async () => {
     expect(await gapsOf(noteAt(10, gap('lost', 5)), noteAt(20, gap('cut')))).toEqual([
       { offset: 10, text: '5 bytes of output missing: lost' },
       { offset: 20, text: 'output missing: cut' },
     ]);
   });
 
-  it('are no other notes, whatever these say', async () => {
+  it('are not taken from other notes, whatever these contain', async () => {
     const lines = [
       '{"at":1,"size":1,"odd":"gap"}',
       '{"at":1,"size":1,"odd":"\\"gap\\""}',
@@ -35,7 +35,7 @@ describe('the gaps that notes know of', () => {
     expect(await gapsOf(...lines)).toEqual([{ offset: 7, text: 'output missing: kept' }]);
   });
 
-  it('are a thousand at most, and none is looked for in long notes', async () => {
+  it('are at most a thousand, and are not searched in long notes', async () => {
     const many = Array.from({ length: 1002 }, (_, at) => noteAt(at, gap('x')));
     expect(await gapsOf(...many)).toHaveLength(1000);
     const line = noteAt(1, gap('x')).trimEnd();

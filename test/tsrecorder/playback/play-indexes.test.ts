@@ -55,7 +55,7 @@ function busyCast(): string {
 }
 
 describe('a play index', () => {
-  it('has keyframes from which everything goes on as from the beginning', async () => {
+  it('has keyframes from which playback shows the same as from the start', async () => {
     const text = busyCast();
     const { index, screens } = await build(text);
     expect(index.frames.length).toBeGreaterThanOrEqual(3);
@@ -87,7 +87,7 @@ describe('a play index', () => {
     }
   });
 
-  it('marks resizes, gaps, damage and the cut in their places', async () => {
+  it('has marks for resizes, gaps, damage and the interruption at their positions', async () => {
     const text = `${HEAD}[1,"o","a"]\n[2,"r","50x12"]\n[3,"m","deploy"]\nnonsense\n[5,"o","b"]\n[6,"o","lo`;
     const { index } = await build(text, [{ offset: text.indexOf('[5'), kind: 'gap', text: '7 bytes' }]);
     expect(index.marks.map(({ at, kind }) => [at, kind])).toEqual([
@@ -100,7 +100,7 @@ describe('a play index', () => {
     expect(index).toMatchObject({ seconds: 5, characters: 2, badLines: 1, isCut: true, isBinary: false });
   });
 
-  it('tells data from text, without a terminal', async () => {
+  it('distinguishes data from text, without a terminal', async () => {
     const head = HEAD.replace('40', '0').replace('10', '0');
     const data = JSON.stringify([1, 'o', '\u0000\ufffdab'.repeat(100)]);
     expect((await build(`${head}${data}\n`)).index.isBinary).toBe(true);
@@ -112,7 +112,7 @@ describe('a play index', () => {
 describe('a transcript', () => {
   const prompt = (at: number, text: string): string => `${JSON.stringify([at, 'o', text])}\n`;
 
-  it('has what could be read, once, in the order of time, and commands are marks', async () => {
+  it('contains all readable text once, in order of time, and commands as marks', async () => {
     const text = [
       HEAD,
       prompt(1, '$ '),
@@ -141,7 +141,7 @@ describe('a transcript', () => {
     expect(transcript.isPartial).toBe(false);
   });
 
-  it('leaves what is missing on the time line, however many commands somebody prints', async () => {
+  it('marks missing output on the time line even if the output contains many commands', async () => {
     const lines = Array.from({ length: 3000 }, (_, n) => prompt(n, `\x1b]133;C;cmdline_url=c${n}\x07`));
     const { index } = await build(HEAD + lines.join(''), [
       { offset: 1e9, kind: 'gap', text: 'output missing' },
@@ -151,7 +151,7 @@ describe('a transcript', () => {
     expect(index.markCount).toBe(3001);
   });
 
-  it('is bounded, and says so', async () => {
+  it('has a limited size, and reports that it is incomplete', async () => {
     const lines = Array.from({ length: 9000 }, (_, n) => prompt(n, `${n} ${'word '.repeat(200)}\r\n`));
     const { transcript } = await build(HEAD.replace('"width":40', '"width":1000') + lines.join(''));
     const text = transcript.rows.reduce((sum, [, row]) => sum + row.length, 0);
@@ -160,7 +160,7 @@ describe('a transcript', () => {
     expect(transcript.isPartial).toBe(true);
   });
 
-  it('is served to whoever may see the recording', async () => {
+  it('is served to everyone who may view the recording', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, HEADER + '[1,"o","hello there\\r\\n"]\n');
     const text = await settled(() => rig.get(`/api/v1/recordings/${id}/transcript?view=1`));
@@ -177,7 +177,7 @@ describe('a transcript', () => {
 });
 
 describe('the recorder', () => {
-  it('makes the index on the first view, keeps it, and makes it again when it is gone', async () => {
+  it('creates the index at the first view, keeps it, and creates it again after it was removed', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, busyCast());
     const first = await settled(() => rig.get(`/api/v1/recordings/${id}/playback`));
@@ -198,14 +198,14 @@ describe('the recorder', () => {
     expect(await settled(() => rig.get(`/api/v1/recordings/${id}/playback`))).toBe(first);
   });
 
-  it('says that there is none for what is no recording, and goes on', async () => {
+  it('reports that an invalid recording has no index, and continues', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, 'no header\n');
     await expect.poll(async () => (await rig.get(`/api/v1/recordings/${id}/playback`)).status).toBe(404);
     expect((await rig.get('/readyz')).status).toBe(200);
   });
 
-  it('writes one access event for one viewing, and one for each download', async () => {
+  it('sends one access event for one viewing, and one for each download', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, HEADER + '[1,"o","x"]\n');
     const path = `/api/v1/recordings/${id}`;
@@ -283,7 +283,7 @@ describe('the play indexes of a process', () => {
   }
   const filesOf = (id: string): string[] => ['frames', 'json', 'text'].map((ending) => `${id}.${ending}`);
 
-  it('are all kept while there is room, and the one that was used last when there is none', async () => {
+  it('are all kept while there is space; otherwise the least recently used one is removed', async () => {
     await using roomy = await open();
     for (const entry of roomy.entries) await made(roomy.indexes, entry);
     expect(await roomy.kept()).toEqual(ids.flatMap(filesOf));
@@ -295,7 +295,7 @@ describe('the play indexes of a process', () => {
     await expect.poll(narrow.kept).toEqual(filesOf(ids[1]));
   });
 
-  it('are used when they are asked for, and the others go first', async () => {
+  it('count as used when they are requested, and others are removed first', async () => {
     await using all = await open();
     for (const entry of all.entries) await made(all.indexes, entry);
     const sizes = await Promise.all(
@@ -337,7 +337,7 @@ describe('the play indexes of a process', () => {
     go.resolve([]);
   });
 
-  it('are made one after another, and whoever comes when too many wait is told so', async () => {
+  it('are created one after another, and too many requests are refused', async () => {
     const go = Promise.withResolvers<readonly []>();
     let asked = 0;
     await using all = await open({
@@ -359,7 +359,7 @@ describe('the play indexes of a process', () => {
     expect(asked).toBe(2);
   });
 
-  it('that could not be made are not tried again, and leave nothing behind', async () => {
+  it('that could not be created are not tried again, and leave no files', async () => {
     let asked = 0;
     await using all = await open({
       async placesOf() {
@@ -377,7 +377,7 @@ describe('the play indexes of a process', () => {
     expect(await all.kept()).toEqual([]);
   });
 
-  it('are none of a session that is not over, and have no frames that are not there', async () => {
+  it('exist only for finished sessions, and have no missing frames', async () => {
     await using all = await open();
     const [entry] = all.entries;
     await expect(all.indexes.frame(entry, 0)).rejects.toMatchObject({ code: 'PLAY_INDEX_UNAVAILABLE' });
@@ -388,7 +388,7 @@ describe('the play indexes of a process', () => {
     );
   });
 
-  it('cover complete steps of a running session, and keyframes stay valid when it grows and when it ends', async () => {
+  it('cover complete steps of a running session, and keyframes stay valid when it grows and ends', async () => {
     await using all = await open({ maxBytes: 1024 ** 3 });
     // the recording consists mostly of input, which is fast to index because it is not rendered
     const typed = 'x'.repeat(60_000);
@@ -428,7 +428,7 @@ describe('the play indexes of a process', () => {
     await expect(all.indexes.transcript(running)).rejects.toThrow('the session is not over');
   });
 
-  it('are given up when the process ends, without a word', async () => {
+  it('are cancelled without a log message when the process exits', async () => {
     const go = Promise.withResolvers<readonly []>();
     const lines: string[] = [];
     await using all = await open({
@@ -444,7 +444,7 @@ describe('the play indexes of a process', () => {
     expect(lines).toEqual([]);
   });
 
-  it('do not keep what a process before did not finish', async () => {
+  it('of an earlier process are removed if they are incomplete', async () => {
     await using all = await open();
     await made(all.indexes, all.entries[0]);
     const whole = await all.kept();
@@ -464,11 +464,11 @@ describe('the play indexes of a process', () => {
   });
 });
 
-describe('what is derived from a recording that is removed', () => {
+describe('the data that is derived from a removed recording', () => {
   const retention = { maxAgeMs: 1000 };
   const old = 'nX_2026-01-02T03:04:05.000000000Z';
 
-  it('goes with it', async () => {
+  it('is removed with it', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
     const folder = join(`${directory}.spool`, 'playback');
     await mkdir(folder, { recursive: true });
@@ -483,7 +483,7 @@ describe('what is derived from a recording that is removed', () => {
     expect(await readdir(folder)).toHaveLength(3);
   });
 
-  it('does not come back from an index that was being made', async () => {
+  it('is not created again by an index that was being built', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
     const gaps = Promise.withResolvers<readonly []>();
     const asked = Promise.withResolvers<void>();

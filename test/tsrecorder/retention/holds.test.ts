@@ -94,7 +94,7 @@ async function shownIn(store: RecordingStore, keys: readonly PublicKey[]): Promi
 }
 
 describe('a hold', () => {
-  it('may be set again, and fails with the store', async () => {
+  it('can be set again, and fails if the store fails', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
     const [{ id } = { id: '' }] = await rig.list();
@@ -122,7 +122,7 @@ describe('a hold', () => {
     expect(findings).toEqual([]);
   });
 
-  it('is not ended by an earlier release that somebody writes again before a recorder logs the hold', async () => {
+  it('is not ended by an earlier release that an attacker restores before a recorder logs the hold', async () => {
     const { rig, store, signer, held } = await heldRig();
     await using _rig = rig;
     await untilLogged(store, held, 'held');
@@ -145,7 +145,7 @@ describe('a hold', () => {
   it.each([
     ['removes it', undefined],
     ['writes something else in its place', 'released\n'],
-  ])('stays after somebody without the key %s, and the recorder reports it', async (_what, text) => {
+  ])('stays after an attacker without the key %s, and the recorder reports it', async (_what, text) => {
     const { rig, store, held, other } = await heldRig();
     await rig.recorder.close();
     if (text === undefined) await store.removeDocument(`.holds/${held}`);
@@ -166,7 +166,7 @@ describe('a hold', () => {
     expect(await leftIn(again, other)).toEqual([held]);
   });
 
-  it('stays after somebody restores the release of an earlier hold', async () => {
+  it('stays after an attacker restores the release of an earlier hold', async () => {
     const { rig, store, signer, held, other } = await heldRig();
     await releaseRecording(store, held, 'first case closed', signer);
     const release = await store.readDocument(`.holds/${held}`);
@@ -181,7 +181,7 @@ describe('a hold', () => {
     await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
   });
 
-  it('does not come back when somebody restores it after its release', async () => {
+  it('does not come back when an attacker restores it after its release', async () => {
     const { rig, store, signer, held, statement } = await heldRig();
     await releaseRecording(store, held, 'case closed', signer);
     await untilLogged(store, held, 'released');
@@ -192,7 +192,7 @@ describe('a hold', () => {
     await expect.poll(() => again.list()).toEqual([]);
   });
 
-  it('starts again after somebody restores an earlier hold that was released', async () => {
+  it('starts again after an attacker restores an earlier hold that was released', async () => {
     const { rig, store, signer, held, other, statement } = await heldRig();
     const ahead = { ...signer, nowMs: Date.now() + 3_600_000 };
     await releaseRecording(store, held, 'first case closed', ahead);
@@ -205,7 +205,7 @@ describe('a hold', () => {
     expect(await leftIn(again, other)).toEqual([held]);
   });
 
-  it('of the log of one recorder stays at another recorder of the store without its document', async () => {
+  it('in the log of one recorder also applies at another recorder of the store without its document', async () => {
     const { rig, store, held, other } = await heldRig();
     await rig.recorder.close();
     await store.removeDocument(`.holds/${held}`);
@@ -227,7 +227,7 @@ describe('a hold', () => {
   it.each([
     ['before', 1, ['removed-while-held']],
     ['after', 3, []],
-  ])('is reported when a log has it %s the removal of its recording', (_when, hour, codes) => {
+  ])('is reported if a log contains it %s the removal of its recording', (_when, hour, codes) => {
     const recording = 'nA_2026-07-29T11:50:58Z';
     const time = (hours: number): string => `2026-08-01T0${hours}:00:00.000Z`;
     const logOf = (log: string, hours: number, event: LogEvent): ReadLog => ({
@@ -253,7 +253,7 @@ describe('a hold', () => {
     expect(check([...logs, earlier])).toEqual([]);
   });
 
-  it('stays when the recorder has lost its spool, by the log of the time before', async () => {
+  it('stays if the recorder has lost its spool, because of the earlier log', async () => {
     const { rig, store, held, other, signer } = await heldRig();
     await rig.recorder.close();
     await store.removeDocument(`.holds/${held}`);
@@ -272,7 +272,7 @@ describe('a hold', () => {
   it.each([
     ['is there already', true],
     ['is stored later', false],
-  ])('applies to each part of a session, one that %s too, until its release', async (_when, isThere) => {
+  ])('applies to each part of a session, also one that %s, until its release', async (_when, isThere) => {
     await using rig = await createRig({ timing: { listRefreshMs: 0, publishMs: 20, resumeGraceMs: 50 } });
     const store = await createDiskStore(rig.directory);
     const proceed = await interruptedIn(rig, store);
@@ -293,7 +293,7 @@ describe('a hold', () => {
     await until(async () => ((await store.list()).length === 0 ? true : undefined));
   });
 
-  it('that nobody has signed keeps its recording, and is reported', async () => {
+  it('without a signature protects its recording, and is reported', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
     const [{ id } = { id: '' }] = await rig.list();
@@ -310,7 +310,7 @@ describe('a hold', () => {
     await until(async () => ((await unproven(registry)) === 0 ? true : undefined));
   });
 
-  it('is unproven in a plan without keys, and missing in one with keys after it was removed', async () => {
+  it('is unproven in a plan without keys, and missing in a plan with keys after its removal', async () => {
     const { rig, store, held, signer } = await heldRig();
     await using _rig = rig;
     expect(await shownIn(store, [])).toEqual([[held, 'unproven']]);
@@ -319,7 +319,7 @@ describe('a hold', () => {
     expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'missing']]);
   });
 
-  it('is read from each segment of the logs once, also if unsigned segments stand there', async () => {
+  it('is read from each segment of the logs once, even if there are unsigned segments', async () => {
     const { rig, store, signer, held } = await heldRig();
     await using _rig = rig;
     await rig.recorder.close();
@@ -344,7 +344,7 @@ describe('a hold', () => {
     expect(new Set(reads.slice(0, 100)).size).toBe(100);
   });
 
-  it('is unproven if there are more documents than are read', async () => {
+  it('is unproven if there are more documents than the limit', async () => {
     const names = Array.from({ length: 10_001 }, (_, at) => String(at).padStart(5, '0'));
     let read = 0;
     const store = {

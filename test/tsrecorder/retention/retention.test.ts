@@ -62,37 +62,37 @@ describe('a retention plan', () => {
     });
   });
 
-  it('removes what is older than the limit, and not what is as old', async () => {
+  it('removes recordings that are older than the limit, and keeps those that are exactly as old', async () => {
     expect(ids((await plan(all, new Set(), { maxAgeMs: 800 }, 1000)).remove)).toEqual(['a']);
     expect(ids((await plan(all, new Set(), { maxAgeMs: 799 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
-  it('removes the oldest until the rest fits', async () => {
+  it('removes the oldest recordings until the rest fits', async () => {
     const made = await plan(all, new Set(), { maxBytes: 50 }, 1000);
     expect(made).toMatchObject({ remove: [{ id: 'a', reason: 'quota' }], keptBytes: 50 });
     expect(ids((await plan(all, new Set(), { maxBytes: 49 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
-  it('takes what began in the same moment by name, whatever order it comes in', async () => {
+  it('removes recordings with equal start times by name, in any order of input', async () => {
     const same = ['b', 'c', 'a'].map((id) => recording(id, 100, 10));
     expect(
       ids((await plan([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000)).remove),
     ).toEqual(['a', 'b']);
   });
 
-  it('is not over its limit when it fills it', async () => {
+  it('is within its limit if it fills it exactly', async () => {
     expect((await plan(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000)).overQuota).toBe(false);
     expect((await plan(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000)).overQuota).toBe(true);
   });
 
-  it('never removes what is held, and says when the limit cannot be kept', async () => {
+  it('never removes held recordings, and reports that the limit cannot be kept', async () => {
     const made = await plan(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
     expect(ids(made.remove)).toEqual(['b']);
     expect(ids(made.held)).toEqual(['a', 'c']);
     expect(made).toMatchObject({ keptBytes: 40, overQuota: true });
   });
 
-  it('holds to its limits whatever there is', async () => {
+  it('keeps its limits for random recordings', async () => {
     const recordings = fc.uniqueArray(
       fc.record({
         id: fc.string(),
@@ -116,7 +116,7 @@ describe('a retention plan', () => {
     );
   });
 
-  it('removes the oldest of the user with most bytes, user by user', async () => {
+  it('removes the oldest recordings of the user with the most bytes, user by user', async () => {
     const flood = Array.from({ length: 5 }, (_, at) => recording(`${at}-mallory`, 500 + at, 100));
     const early = [recording('0-alice', 1, 120), recording('0-bob', 2, 90)];
     const made = await plan([...flood, ...early], new Set(), { maxBytes: 300 }, 1000);
@@ -128,7 +128,7 @@ describe('a retention plan', () => {
     ]);
   });
 
-  it('never removes a young recording because of the size, whenever its session began', async () => {
+  it('never removes a young recording because of the size, even if its session started long ago', async () => {
     const old = { ...recording('old', 100, 10), storedAtMs: 900 };
     const policy = { maxBytes: 0, minAgeMs: 101 };
     expect(await plan([old], new Set(), policy, 1000)).toMatchObject({ remove: [], overQuota: true });
@@ -141,7 +141,7 @@ describe('a retention plan', () => {
     });
   });
 
-  it('removes unsigned recordings first, and no signed one because of them', async () => {
+  it('removes unsigned recordings first, and no signed recording because of them', async () => {
     const forged = Array.from({ length: 3 }, (_, at) => recording(`forged${at}`, 900 + at, 100));
     const signed = [recording('0-alice', 1, 60), recording('0-bob', 2, 40)];
     const proven = (maxBytes: number, holds: readonly string[] = [], minAgeMs = 0): ReturnType<typeof plan> =>
@@ -170,7 +170,7 @@ describe('a retention plan', () => {
     expect(ids(late.remove)).toEqual(['forged']);
   });
 
-  it('takes only from users who have more than those from whom nothing is taken', async () => {
+  it('removes recordings only of users with more bytes than all users who keep everything', async () => {
     const users = fc.array(fc.record({ user: fc.nat(4), bytes: fc.integer({ min: 1, max: 50 }) }), {
       maxLength: 40,
     });
@@ -245,7 +245,7 @@ describe('retention of a store of many recordings', () => {
     });
   }
 
-  it('lets the loop turn, and looks at what goes alone when there is no limit to their sizes', async () => {
+  it('lets the event loop turn, and without a size limit reads only recordings that it removes', async () => {
     const { store, looked, gone } = storeOf();
     const maxAgeMs = nowMs - Date.parse(times[10] ?? '');
     expect(await turnsDuring(() => apply(store, { maxAgeMs }))).toBeGreaterThanOrEqual(38);
@@ -253,7 +253,7 @@ describe('retention of a store of many recordings', () => {
     expect(new Set(looked)).toEqual(new Set(times.slice(0, 10)));
   });
 
-  it('knows all sizes where these have a limit, or somebody wants to know', async () => {
+  it('reads all sizes if there is a size limit, or if a caller needs them', async () => {
     const { store, gone } = storeOf();
     const maxBytes = 7 * 19_999;
     expect(await turnsDuring(() => apply(store, { maxBytes }))).toBeGreaterThanOrEqual(110);
@@ -265,7 +265,7 @@ describe('retention of a store of many recordings', () => {
 });
 
 describe('retention of a recorder', () => {
-  it('removes recordings and events, keeps what is held, and leaves tombstones that verification knows', async () => {
+  it('removes recordings and events, keeps held ones, and leaves tombstones that verification accepts', async () => {
     await using rig = await createRig();
     for (const command of ['one', 'two', 'three'])
       await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
@@ -331,7 +331,7 @@ describe('a recorder with a maximum store size', () => {
     expect(left).toHaveLength(3);
   });
 
-  it('keeps recordings of a user whom forged ones name, and verify reports one with a broken signature', async () => {
+  it('keeps recordings of a user in whose name others were forged, and verify reports a broken signature', async () => {
     const nowMs = Date.now();
     await using rig = await createRig();
     await uploadWhole(rig.recorder, by('alice@example.com', 'x'.repeat(20_000)));
@@ -366,7 +366,7 @@ describe('a recorder with a maximum store size', () => {
     ]);
   });
 
-  it('does not count notes that nobody signed, and counts the signed size of a user', async () => {
+  it('does not count unsigned notes, and counts the signed size of a user', async () => {
     await using rig = await createRig({ timing: { publishMs: 20 } });
     for (const user of ['alice', 'alice', 'bob'])
       await uploadWhole(
@@ -387,7 +387,7 @@ describe('a recorder with a maximum store size', () => {
     expect([remove.map(({ id }) => id), overQuota]).toEqual([[bob!.id], false]);
   });
 
-  it('refuses sessions while younger recordings exceed it, and accepts them once these are old enough', async () => {
+  it('refuses sessions while young recordings exceed it, and accepts sessions once these are old enough', async () => {
     let days = 0;
     const clock = { now: () => Date.now() + days * DAY_MS, monotonic: () => performance.now() };
     await using rig = await createRig({
@@ -412,7 +412,7 @@ describe('a recorder with a maximum store size', () => {
 });
 
 describe('batches of events', () => {
-  it('are removed when they are older than the limit, after the log says so, and nothing else is', async () => {
+  it('are removed only if they are older than the limit, and after the removal is in the log', async () => {
     await using rig = await createRig();
     const store = await createDiskStore(rig.directory);
     const names = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z', '2026-01-03T00:00:00Z'].map(
@@ -447,7 +447,7 @@ describe('batches of events', () => {
   });
 });
 
-it('retention is applied at once and every so often, until it is closed', async () => {
+it('retention runs at the start and then periodically, until it is closed', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());
   const directory = await mkdtemp(join(tmpdir(), 'retention-'));

@@ -62,7 +62,7 @@ async function bytesOfIndex(rig: Rig): Promise<string> {
   return (await Promise.all(contents)).join('');
 }
 
-it('what is held stays found, and what retention removes is found no more from then on, nor in the files', async () => {
+it('held recordings stay searchable, and removed ones disappear from results and from the files', async () => {
   const startedAt = Date.now();
   let now = startedAt;
   await using rig = await createRig({
@@ -96,7 +96,7 @@ it('what is held stays found, and what retention removes is found no more from t
   await until(async () => (/(?:held|gone)canary/.test(await bytesOfIndex(rig)) ? undefined : true));
 });
 
-it('reports a replaced cast, and finds its new words after it is read again', async () => {
+it('reports a replaced cast, and finds its new words after the cast is read again', async () => {
   await using rig = await createRig(SEARCHING);
   const path = await place(rig, '2026-01-02T00:00:00', cast('needle before'));
   await uploadWhole(rig.recorder, cast('needle other'));
@@ -142,7 +142,7 @@ it('finds the readable part of a damaged cast, marks it as partial, and finds th
   expect([status, (JSON.parse(body) as { state: string }).state]).toEqual([200, 'ready']);
 });
 
-it('an index that is built anew answers the same bytes', async () => {
+it('a rebuilt index gives the same responses', async () => {
   await using rig = await createRig(SEARCHING);
   for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`needle ${word}`));
   await place(rig, '2026-01-02T00:00:00', `${cast('old needle alpha')}broken\n`);

@@ -38,7 +38,7 @@ async function found(rig: Rig, query: string, count: number): Promise<Answered> 
   });
 }
 
-it('a cast that grows ends for the index where it is durable, whatever was received', async () => {
+it('the index reads a growing cast up to the durable bytes, even if more was received', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-durable-'));
   const path = join(directory, 'spooled.cast');
   await writeFile(path, `${cast('durable')}${cast('latecanary')}`);
@@ -58,7 +58,7 @@ it('a cast that grows ends for the index where it is durable, whatever was recei
   expect(Buffer.concat(read).toString()).toBe(cast('durable'));
 });
 
-it('a running session is found by what is durable before any more of it comes', async () => {
+it('a running session is found by its durable bytes before more bytes arrive', async () => {
   await using rig = await createRig({ searchText: 'all' });
   const upload = openUpload(rig.recorder);
   let sent = 0;
@@ -75,7 +75,7 @@ it('a running session is found by what is durable before any more of it comes', 
   await upload.over;
 });
 
-it('a rule that is narrowed between two pages holds for the second one', async () => {
+it('a rule that is narrowed between two pages applies to the second page', async () => {
   let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
   const options = {
     searchText: 'all',
@@ -127,7 +127,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   await none.recorder.close();
 });
 
-it('a question of any length is answered or refused, and the next one is answered', async () => {
+it('a query of any length gets results or an error, and the next query works', async () => {
   await using rig = await createRig({ searchText: 'all' });
   await uploadWhole(rig.recorder, cast('needle'));
   await found(rig, 'needle', 1);

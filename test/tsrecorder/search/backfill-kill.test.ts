@@ -112,7 +112,7 @@ function answersOf(directory: string): unknown {
 }
 
 it(
-  'a backfill that is killed twenty times ends with the index of one that was not, and reads nothing twice that was written',
+  'after twenty kills, a backfill gives the index of one without kills, and reads no written session again',
   { timeout: 300_000 },
   async () => {
     await using rig = await createRig();

@@ -3,7 +3,7 @@ import { ByteStore, type Stored } from '../../../src/tsrecorder/search/sqlite/by
 
 const textOf = (store: ByteStore, stored: Stored): string => Buffer.from(store.get(stored)).toString();
 
-it('texts and bytes are what they were put in as, also after it has grown', () => {
+it('texts and bytes are returned unchanged, also after the store has grown', () => {
   const store = new ByteStore();
   const texts = ['', 'plain', 'käferß 日本語 👍', 'x'.repeat(3_000_000), '\ud800 alone', 'end'];
   const stored = texts.map((text) => store.addText(text));
@@ -13,7 +13,7 @@ it('texts and bytes are what they were put in as, also after it has grown', () =
   expect(store.size).toBe(bytes.end);
 });
 
-it('what is cut off leaves the rest, and its room is used again', () => {
+it('a cut leaves the rest unchanged, and its space is reused', () => {
   const store = new ByteStore();
   const kept = store.addText('kept');
   const gone = store.addText('gone');
@@ -23,7 +23,7 @@ it('what is cut off leaves the rest, and its room is used again', () => {
   expect(next.start).toBe(gone.start);
 });
 
-it('an emptied one of much memory gives it back', () => {
+it('a large store that was emptied releases its memory', () => {
   const store = new ByteStore();
   store.addText('x'.repeat(40_000_000));
   const large = store.get({ start: 0, end: 1 }).buffer.byteLength;

@@ -167,7 +167,7 @@ function open(store: FakeStore, index: FakeIndex, options: Partial<IndexerOption
   return indexer;
 }
 
-describe('what is told while a store is compared with its index', () => {
+describe('a notification during a comparison of store and index', () => {
   const change = fc.record({
     kind: fc.constantFrom('stored', 'removed'),
     at: fc.nat(2999),
@@ -212,7 +212,7 @@ describe('what is told while a store is compared with its index', () => {
     );
   });
 
-  it('stays pending until it is written, whether it was listed or not', async () => {
+  it('leaves the recording pending until it is written, whether it was listed or not', async () => {
     const store = new FakeStore([idAt(1)]);
     const index = new FakeIndex([idAt(1), idAt(2)]);
     const paged = Promise.withResolvers<void>();
@@ -237,7 +237,7 @@ describe('what is told while a store is compared with its index', () => {
     expect([...index.versions.keys()].toSorted()).toEqual([idAt(3), idAt(2)]);
   });
 
-  it('ends soon when it is closed, whatever it waits for', async () => {
+  it('does not delay the close of the index', async () => {
     const store = new FakeStore(Array.from({ length: 20_000 }, (_, at) => idAt(at)));
     const waiting = open(store, new FakeIndex([]), { store: { list: () => new Promise(() => undefined) } });
     await nextTurn();
@@ -252,7 +252,7 @@ describe('what is told while a store is compared with its index', () => {
     expect([indexer.pending(), index.versions.size, index.closed]).toEqual([undefined, 0, true]);
   });
 
-  it('lets the loop turn', async () => {
+  it('lets the event loop turn', async () => {
     const ids = Array.from({ length: 20_000 }, (_, at) => idAt(at));
     const store = new FakeStore(ids);
     const index = new FakeIndex(ids.slice(1));

@@ -113,7 +113,7 @@ const hostile = Array.from({ length: COSTLY }, (_, at) => costly[at % costly.len
 const needle = '[1,"o","needle\\r\\n"]\n';
 
 describe('an index', () => {
-  it('reads a session of another user behind the same gateway before the costly sessions that came first', async () => {
+  it('reads a session of another user behind the same gateway before the earlier costly sessions', async () => {
     const { rig, index, start } = await open();
     const indexer = await start();
     await indexer.settled();
@@ -138,7 +138,7 @@ describe('an index', () => {
     expect(index.finished.get(id)).toBeLessThan(1.1 * (COSTLY + 1) * QUICK_WORK + 1e8);
   });
 
-  it('has the beginning of a costly session, and says where it stops', async () => {
+  it('contains the start of a costly session, and reports where it stops', async () => {
     const { rig, index, start } = await open();
     await put(rig, costly);
     const indexer = await start();
@@ -154,7 +154,7 @@ describe('an index', () => {
   });
 });
 
-describe('text after the second at which rendering stops', () => {
+describe('text after the time at which rendering stops', () => {
   const after = (cast: string, text: string): string =>
     `${cast.trimEnd()}\n${JSON.stringify([60, 'o', `${text}\r\n`])}\n`;
 
@@ -170,7 +170,7 @@ describe('text after the second at which rendering stops', () => {
     expect(sessions).toHaveLength(costly.length);
   });
 
-  it('makes a rule true of a session that is running', async () => {
+  it('makes a rule match a running session', async () => {
     const { rig } = await open();
     const index = createIndexHandlers();
     onTestFinished(async () => void (await index.close(null)));
@@ -190,7 +190,7 @@ describe('text after the second at which rendering stops', () => {
 });
 
 describe('a recorder', () => {
-  it('marks a costly session in the answer of a search', async () => {
+  it('marks a costly session in the response of a search', async () => {
     await using rig = await createRig({ searchText: 'all' });
     await put(rig, [costly[0] ?? '']);
     await using again = await rig.restart();

@@ -159,7 +159,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
     }
   }
 
-  it('finds words of all scripts as they stood on the screen, and no others', async () => {
+  it('finds words of all scripts as they were on the screen, and no others', async () => {
     const rows = PRINTED.map(({ output }) => readWrites([[1, output]]).texts.join('\n'));
     await withSessions(rows, async (find) => {
       for (const [at, { what, finds, misses }] of PRINTED.entries()) {
@@ -171,7 +171,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
     });
   });
 
-  it('finds text with any sign in it by that text, and takes no sign for more than that', async () => {
+  it('finds text with any special character, and does not treat the character as syntax', async () => {
     const rows = SIGNS.map((sign, at) => `left${at}${sign}right${at}`);
     await withSessions(rows, async (find) => {
       for (const [at, sign] of SIGNS.entries()) {
@@ -201,7 +201,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
     });
   });
 
-  it('takes words and pieces of languages of queries for text', async () => {
+  it('treats keywords and pieces of query languages as text', async () => {
     const rows = [...PIECES.map((piece, at) => `begin${at} ${piece}`), 'alpha beta', 'beta', 'other'];
     await withSessions(rows, async (find) => {
       for (const [at, piece] of PIECES.entries()) {
@@ -219,7 +219,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
     });
   });
 
-  it('takes wildcards and expressions in names for what they are', async () => {
+  it('treats wildcards and expressions in names as plain characters', async () => {
     const engine = await makeEngine();
     const names = [
       'web-1',

@@ -36,7 +36,7 @@ async function openIndex(): Promise<FedIndex> {
 }
 
 it.each(['käferß 日本語 👍', 'kaefer ASCII'])(
-  'a cast says the same whichever two pieces its bytes come in, in the middle of a character too: %s',
+  'a cast gives the same results wherever its bytes are split, even inside a character: %s',
   async (words) => {
     const index = await openIndex();
     const events = [
@@ -62,7 +62,7 @@ it.each(['käferß 日本語 👍', 'kaefer ASCII'])(
   },
 );
 
-it('finds a word that was shown for 50 ms at its second, and a command as typed and as run', async () => {
+it('finds a word that was visible for 50 ms at its time, and a command as typed and as executed', async () => {
   const index = await openIndex();
   await index.feed('n_1', [Buffer.from(castFixture('shell').join('\n'))]);
   const events = castFixture('shell')

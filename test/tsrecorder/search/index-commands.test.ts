@@ -10,7 +10,7 @@ import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, until, uploadWhole } from '../recorder-rig.ts';
 
 describe('tailcast index', () => {
-  it('verifies the index, says what is wrong with it, and builds it anew while the old one answers', async () => {
+  it('verifies the index, reports its faults, and rebuilds it while the old index serves queries', async () => {
     await using rig = await createRig({ searchText: 'all' });
     for (const word of ['alpha', 'beta', 'gamma', 'delta'])
       await uploadWhole(rig.recorder, `${HEADER}[1,"o","${word} needle"]\n`);
@@ -73,7 +73,7 @@ describe('tailcast index', () => {
     await expect.poll(processes).toEqual([]);
   });
 
-  it('goes on with a new index that a recorder had begun, and removes what nobody reads any more', async () => {
+  it('continues a new index that a recorder has started, and removes unused folders', async () => {
     await using rig = await createRig({ searchText: 'all' });
     await uploadWhole(rig.recorder, `${HEADER}[1,"o","needle"]\n`);
     const directory = indexDirectory(rig.spool);
@@ -89,7 +89,7 @@ describe('tailcast index', () => {
     await again.recorder.close();
   });
 
-  it('lets only those who see everything at the index, and nobody by a page of others', async () => {
+  it('is available only to viewers who may see everything, and not from pages of other sites', async () => {
     let user = 'root@example.com';
     await using rig = await createRig({
       searchText: 'all',

@@ -104,7 +104,7 @@ function latePart(rig: Rig, before: string): ReturnType<typeof openUpload> {
 }
 
 describe('the index of an archive', () => {
-  it('answers the same bytes after its files were lost', async () => {
+  it('gives the same responses after its files were lost', async () => {
     await using rig = await createRig(SEARCHING);
     await archive(rig);
     await found(rig, 'needle', 6);
@@ -118,7 +118,7 @@ describe('the index of an archive', () => {
     await current.recorder.close();
   });
 
-  it('is the same at two recorders that index the same recordings at once', async () => {
+  it('is the same at two recorders that index the same recordings at the same time', async () => {
     await using one = await createRig(SEARCHING);
     await using two = await createRig(
       { ...SEARCHING, spoolDirectory: `${one.directory}.two` },
@@ -138,7 +138,7 @@ describe('the index of an archive', () => {
     expect(plain(right.sessions)).toEqual(plain(left.sessions));
   });
 
-  it('is that of the finished recording where its sidecar came after it was indexed', async () => {
+  it('contains the finished recording if its sidecar was stored after the cast was indexed', async () => {
     await using one = await createRig(SEARCHING);
     await uploadWhole(one.recorder, cast('needle alpha'));
     await found(one, 'needle', 1);
@@ -161,7 +161,7 @@ describe('the index of an archive', () => {
     expect(await until(current)).toEqual(wanted);
   });
 
-  it('has one session of two uploads, also when the second one comes long after the first was indexed', async () => {
+  it('contains one session of two uploads, even if the second is stored long after the first', async () => {
     const before = cast('first needle');
     await using one = await createRig({ ...SEARCHING, timing: { ...SEARCHING.timing, resumeGraceMs: 20 } });
     const upload = openUpload(one.recorder, { 'tailcast-session': 'shared', 'tailcast-part': '1' });
@@ -204,8 +204,8 @@ async function spoil(path: string): Promise<void> {
   }
 }
 
-describe('an index whose files are not what they were', () => {
-  it('is made anew when a page of an old month is spoiled', async () => {
+describe('an index with damaged or foreign files', () => {
+  it('is rebuilt if a page of an old month is damaged', async () => {
     await using rig = await createRig(SEARCHING);
     await archive(rig);
     await found(rig, 'needle', 6);
@@ -217,7 +217,7 @@ describe('an index whose files are not what they were', () => {
     await current.recorder.close();
   });
 
-  it('is made anew when another program has made the file', async () => {
+  it('is rebuilt if another program created the file', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('needle'));
     await found(rig, 'needle', 1);
@@ -232,7 +232,7 @@ describe('an index whose files are not what they were', () => {
     await current.recorder.close();
   });
 
-  it('says that it cannot be written, and the recorder records and lists all the same', async () => {
+  it('reports that it cannot be written, and the recorder still records and lists', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('needle'));
     await found(rig, 'needle', 1);
@@ -253,7 +253,7 @@ describe('an index whose files are not what they were', () => {
     await current.recorder.close();
   });
 
-  it('is made anew when it was cut off', async () => {
+  it('is rebuilt if it was truncated', async () => {
     await using rig = await createRig(SEARCHING);
     await archive(rig);
     await found(rig, 'needle', 6);

@@ -101,9 +101,9 @@ if (status !== 0) console.warn('no file system can be mounted here: full and rea
 const wordsOf = (number: number): string =>
   Array.from({ length: 2000 }, (_, at) => `w${number}x${at}`).join(' ');
 
-describe('an index below which something is wrong', () => {
+describe('a recorder whose index has a problem', () => {
   it.skipIf(status !== 0)(
-    'records on a full disk, says so, and reads what it missed when there is room',
+    'records on a full disk, reports it, and reads the missed recordings when there is space',
     async () => {
       const directory = await newDirectory();
       const index = indexDirectory(`${directory}.spool`);
@@ -143,7 +143,7 @@ describe('an index below which something is wrong', () => {
     },
   );
 
-  it.skipIf(status !== 0)('records on a disk that became read-only, and says so', async () => {
+  it.skipIf(status !== 0)('records on a disk that became read-only, and reports it', async () => {
     const directory = await newDirectory();
     const search = dirname(indexDirectory(`${directory}.spool`));
     const before = await start(directory);
@@ -164,7 +164,7 @@ describe('an index below which something is wrong', () => {
     expect([answered, body]).toEqual([503, expect.stringMatching(why)]);
   });
 
-  it('records where SQLite was compiled without FTS5, and says so', async () => {
+  it('records if SQLite was compiled without FTS5, and reports it', async () => {
     const directory = await newDirectory();
     const preload = join(import.meta.dirname, 'sqlite-without-fts5.ts');
     const recorder = await start(directory, undefined, preload);
@@ -179,7 +179,7 @@ describe('an index below which something is wrong', () => {
     await until(async () => ((await found(well, 'needle')) === 1 ? true : undefined));
   });
 
-  it('records, acknowledges and lists while a server of indexes takes what it is sent and says nothing', async () => {
+  it('records, acknowledges and lists while the index process accepts requests and does not respond', async () => {
     let asked = 0;
     const silent = createServer(() => void (asked += 1));
     await listenOn(silent);
@@ -206,7 +206,7 @@ describe('an index below which something is wrong', () => {
     silent.close();
   });
 
-  it('says that output which makes more of itself is read in part, and finds the others', async () => {
+  it('reports that costly output is read in part, and finds the other sessions', async () => {
     const rig = await createRig({ searchText: 'all' });
     onTestFinished(() => rig[Symbol.asyncDispose]());
     const wide = HEADER.replace('"width":80', '"width":1000');

@@ -95,7 +95,7 @@ async function open(
 const version = (text: string): unknown => expect.stringMatching(new RegExp(`\\.${EXTRACTOR}\\.${text}$`));
 
 describe('an indexer', () => {
-  it('reads a recording that was described as growing although it is stored, once it is not any more', async () => {
+  it('reads a recording again that seemed to grow although it was stored', async () => {
     const { rig, ids } = await storeWith('alpha');
     const { catalog } = rig.recorder;
     let looked = 0;
@@ -116,7 +116,7 @@ describe('an indexer', () => {
     expect(indexer.pending()?.size).toBe(0);
   });
 
-  it('says counts of some seconds ago, and waits for those that nobody has asked for since', async () => {
+  it('returns counts that are a few seconds old, and waits for older ones', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
     let nowMs = 0;
@@ -135,7 +135,7 @@ describe('an indexer', () => {
     expect(await counts()).toBe(5);
   });
 
-  it('feeds what the store has, the newest first, and is ready when there is no more', async () => {
+  it('sends all stored recordings, the newest first, and is ready after the last one', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta', 'gamma');
     const index = new FakeIndex();
     const began = Promise.withResolvers<void>();
@@ -166,7 +166,7 @@ describe('an indexer', () => {
     expect(index.of('remove')).toEqual([]);
   });
 
-  it('feeds a long recording in pieces, the last of them with its end', async () => {
+  it('sends a long recording in pieces, the last of them with its end', async () => {
     const { rig } = await storeWith('x'.repeat(600_000));
     const index = new FakeIndex();
     const indexer = await open(rig, async () => index);
@@ -178,7 +178,7 @@ describe('an indexer', () => {
     expect(cast).toBe(`${cast.split('\n')[0]}\n[1,"o","${'x'.repeat(600_000)}"]\n`);
   });
 
-  it('takes what has just been stored before what lies there, once, and nothing that is no recording', async () => {
+  it('reads a new recording before older ones, once, and ignores invalid ids', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta', 'gamma');
     const index = new FakeIndex();
     const began = Promise.withResolvers<void>();
@@ -199,7 +199,7 @@ describe('an indexer', () => {
     expect(index.begun()).toEqual([ids[2], ids[0], ids[1], ids[0]]);
   });
 
-  it('feeds nothing of what the index has, or when only names are indexed', async () => {
+  it('sends no recordings that the index has, and none if only names are indexed', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
     index.answers.set('begin', () => 'same');
@@ -210,7 +210,7 @@ describe('an indexer', () => {
     expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'finish', 'flush', 'tidy']);
   });
 
-  it('leaves alone what the index has of this version, and takes out what the store has not', async () => {
+  it('keeps recordings of the current version, and removes those that the store lacks', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta');
     const gone = 'nGONE_2026-01-01T00:00:00Z';
     const index = new FakeIndex();
@@ -231,7 +231,7 @@ describe('an indexer', () => {
     ]);
   });
 
-  it('reads again what the store lists as another one, of whichever upload of a session', async () => {
+  it('reads recordings again whose version in the store differs, for any upload of a session', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta', 'gamma', 'delta');
     const store = await createDiskStore(rig.directory, { readOnly: true });
     const stored = (await store.list()).map((recording) => ({
@@ -251,7 +251,7 @@ describe('an indexer', () => {
     expect(index.begun()).toEqual([ids[3], ids[1]]);
   });
 
-  it('takes out what the catalogue does not find any more', async () => {
+  it('removes recordings that the catalogue does not find', async () => {
     const { rig, ids } = await storeWith('alpha');
     const index = new FakeIndex();
     const indexer = await open(rig, async () => index, { catalog: { find: async () => undefined } });
@@ -260,7 +260,7 @@ describe('an indexer', () => {
     await indexer.settled();
   });
 
-  it('feeds what runs as far as it is durable, commits each time, and drops it when it is over', async () => {
+  it('sends running sessions up to the durable bytes, commits each time, and drops them at their end', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
     const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
@@ -296,7 +296,7 @@ describe('an indexer', () => {
   });
 
   it.each(['begin', 'finish', 'flush'])(
-    'is not ready while what it has taken is on its way into the index: %s',
+    'is not ready while a read recording is not written to the index: %s',
     async (operation) => {
       const { rig } = await storeWith('alpha', 'beta');
       const index = new FakeIndex();
@@ -316,7 +316,7 @@ describe('an indexer', () => {
     },
   );
 
-  it('says how long running sessions wait, while something else keeps the index, and while there is none', async () => {
+  it('reports the delay of running sessions, while the index is busy and while there is no index', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
     const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
@@ -384,7 +384,7 @@ describe('an indexer', () => {
     await expect.poll(lag).toBe(0);
   });
 
-  it('says how far it is although the process that counts does not answer', async () => {
+  it('reports its progress although the process that counts does not respond', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
     let nowMs = 0;
@@ -400,7 +400,7 @@ describe('an indexer', () => {
     expect((await indexer.progress()).sessions).toBe(3);
   });
 
-  it('compares again after its time, and not before', async () => {
+  it('compares again after its interval, and not before', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
     let now = 0;
@@ -414,7 +414,7 @@ describe('an indexer', () => {
     await expect.poll(() => index.of('ids').length).toBe(2);
   });
 
-  it('drops what it cannot read, tells so, and goes on with the next', async () => {
+  it('skips an unreadable recording, reports it, and continues with the next', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta');
     const index = new FakeIndex();
     let ends = 0;
@@ -433,7 +433,7 @@ describe('an indexer', () => {
     expect((await indexer.progress()).state).toBe('ready');
   });
 
-  it('says that it cannot, and begins from the start with a fresh process', async () => {
+  it('reports an error of the index, and starts again with a new process', async () => {
     const { rig, ids } = await storeWith('alpha');
     const indexes = [new FakeIndex(), new FakeIndex()];
     const [ill, well] = indexes as [FakeIndex, FakeIndex];
@@ -460,7 +460,7 @@ describe('an indexer', () => {
     expect(progress.sessions).toBe(3);
   });
 
-  it('tries again when no process can be started', async () => {
+  it('tries again if no process can be started', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
     let started = 0;

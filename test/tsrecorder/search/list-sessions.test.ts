@@ -19,7 +19,7 @@ const BOB_EVERY = 300;
 /** Number of sessions that also contain a rare text. These are the first sessions. */
 const RARE = 5;
 
-it('looks for a text in the sessions with the names, or in those with the text if they are few', async () => {
+it('searches text in sessions with the names, or names in sessions with the text if these are few', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
   const writer = new IndexWriter(directory);
   const all = Array.from({ length: SESSIONS }, (_, at) => {

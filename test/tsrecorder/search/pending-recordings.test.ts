@@ -9,7 +9,7 @@ const stored = (second: number): StoredRecording => ({
 const idOf = (second: number): string => `nA_2026-02-03T04:05:0${second}.000000000Z`;
 
 describe('recordings that are not in the index', () => {
-  it('are those of the backlog until they are taken and written, and those that came since', () => {
+  it('are those of the backlog until they are written, and those that arrived since', () => {
     const pending = new PendingRecordings();
     pending.add(idOf(1));
     pending.replace([stored(7), stored(5), stored(3)], [idOf(9)]);

@@ -72,7 +72,7 @@ function plansOf(act: () => void): readonly (readonly [sql: string, step: string
   return Array.from(plans, ([sql, steps]) => steps.map((step) => [sql, step] as const)).flat();
 }
 
-it('no list and no search goes through a table that grows with the sessions', async () => {
+it('no list and no search scans a table that grows with the number of sessions', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-plans-'));
   const writer = new IndexWriter(directory);
   for (const at of [1, 2, 3]) {

@@ -25,7 +25,7 @@ it('query processes are not started after close', async () => {
   });
 });
 
-it('a query that waits for the CPU is answered, and one that computes or waits for too long is stopped', async () => {
+it('a query that waits for the CPU succeeds, and a query that runs or waits for too long is stopped', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
@@ -60,7 +60,7 @@ async function childPids(): Promise<number[]> {
   return lists.flatMap((list) => list.split(' ').filter(Boolean).map(Number));
 }
 
-it('queries of one owner leave a process and a place in the queue to others', async () => {
+it('queries of one owner leave a process and a slot in the queue to others', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
@@ -83,7 +83,7 @@ it('queries of one owner leave a process and a place in the queue to others', as
   expect(answers.filter((answer) => answer === 'mallory SEARCH_BUSY')).toHaveLength(21);
 });
 
-it('a viewer with too many searches is asked to come back later, and another one is served', async () => {
+it('a viewer with too many searches gets an error with a retry time, and another viewer gets results', async () => {
   let user = 'mallory@example.com';
   let identified = 0;
   await using rig = await createRig({

@@ -50,7 +50,7 @@ async function ready(rig: Rig, sessions: number): Promise<void> {
 }
 
 describe('a recorder with an index', () => {
-  it('finds a stored session by a word of its screen, at its second', async () => {
+  it('finds a stored session by a word on its screen, at its time', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('pod needle deleted'));
     const { sessions, query } = await found(rig, 'needle ns:prod');
@@ -79,7 +79,7 @@ describe('a recorder with an index', () => {
     expect(sessions).toHaveLength(2);
   });
 
-  it('finds a running session by what is durable, and as stored when it is over', async () => {
+  it('finds a running session by its durable bytes, and as stored after its end', async () => {
     await using rig = await createRig(SEARCHING);
     const upload = openUpload(rig.recorder);
     upload.write(cast('first needle'));
@@ -92,7 +92,7 @@ describe('a recorder with an index', () => {
     await found(rig, 'state:running', 0);
   });
 
-  it('indexes what was stored before, again after the index was lost or damaged, or is of another layout', async () => {
+  it('indexes earlier recordings, again after the index was lost, damaged, or had another format', async () => {
     await using rig = await createRig();
     for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
     let current = await rig.restart(SEARCHING);
@@ -117,7 +117,7 @@ describe('a recorder with an index', () => {
     await current.recorder.close();
   });
 
-  it('lists no trust in a key that the recorder trusted before', async () => {
+  it('does not show an earlier trust level after a key is no longer trusted', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('needle'));
     await found(rig, 'needle trust:verified', 1);
@@ -131,7 +131,7 @@ describe('a recorder with an index', () => {
     await current.recorder.close();
   });
 
-  it('shows a viewer only what the rules allow, whatever is asked', async () => {
+  it('shows a viewer only what the rules allow, for every query', async () => {
     let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
     await using rig = await createRig({
       ...SEARCHING,
@@ -168,7 +168,7 @@ describe('a recorder with an index', () => {
     );
   });
 
-  it('answers a query that cannot be understood with a sentence, and writes searches down', async () => {
+  it('responds to an invalid query with a message, and records searches as events', async () => {
     await using rig = await createRig(SEARCHING);
     const { status, body } = await rig.get('/api/v1/search?q=usr:alice');
     expect([status, JSON.parse(body)]).toMatchObject([
@@ -182,7 +182,7 @@ describe('a recorder with an index', () => {
     expect(events.body).toContain('"action":"search"');
   });
 
-  it('says in its list that it can be searched', async () => {
+  it('reports in its list that search is available', async () => {
     const flag = async (rig: Rig): Promise<unknown> =>
       (JSON.parse((await rig.get('/api/v1/recordings')).body) as { search?: unknown }).search;
     await using rig = await createRig(SEARCHING);
@@ -190,7 +190,7 @@ describe('a recorder with an index', () => {
     expect([await flag(rig), await flag(without)]).toEqual([true, undefined]);
   });
 
-  it('sorts its list, page by page, for whom the rules allow', async () => {
+  it('sorts its list, page by page, for viewers whom the rules allow it', async () => {
     let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
     await using rig = await createRig({
       ...SEARCHING,
@@ -243,7 +243,7 @@ describe('a recorder with an index', () => {
     upload.end();
   });
 
-  it('writes the same search of an open page down once', async () => {
+  it('records one event for repeated searches of an open page', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('pod needle deleted'));
     const { sessions } = await found(rig, 'needle');
@@ -263,7 +263,7 @@ describe('a recorder with an index', () => {
     expect(await events('/search?q=third')).toBe(3);
   });
 
-  it('forgets what retention removes', async () => {
+  it('forgets recordings that retention removes', async () => {
     const startedAt = Date.now();
     let now = startedAt;
     const options: Partial<RecorderOptions> = {
@@ -284,7 +284,7 @@ describe('a recorder with an index', () => {
       expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
   });
 
-  it('lists from it what the store holds, what runs, and what another writer has put there', async () => {
+  it('lists from the index the stored and running sessions, and those of other writers', async () => {
     await using rig = await createRig(SEARCHING);
     for (const [user, namespace] of [
       ['a@example.com', 'prod'],
@@ -324,7 +324,7 @@ describe('a recorder with an index', () => {
     upload.end();
   });
 
-  it('lists what a viewer may see of a session whose first upload is damaged', async () => {
+  it('lists for a viewer a session whose first upload is damaged', async () => {
     const viewing = {
       identifyViewer: async (): Promise<Viewer> => ({
         node: 'desk',
@@ -386,7 +386,7 @@ describe('a recorder with an index', () => {
     await current.recorder.close();
   });
 
-  it('records all the same when the index cannot be written', async () => {
+  it('records even if the index cannot be written', async () => {
     await using rig = await createRig();
     const { directory } = rig;
     await rig.recorder.close();
@@ -402,7 +402,7 @@ describe('a recorder with an index', () => {
     await current.recorder.close();
   });
 
-  it('without one says so', async () => {
+  it('without an index reports that', async () => {
     await using rig = await createRig();
     expect((await rig.get('/api/v1/search?q=x')).status).toBe(503);
     const { status, body } = await rig.get('/api/v1/recordings?sort=largest');

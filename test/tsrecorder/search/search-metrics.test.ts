@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 
 describe('the metrics of a search', () => {
-  it('count a question that failed by its code, and not one that was a bad question or was answered', async () => {
+  it('count a failed query by its code, but not an invalid query or a successful one', async () => {
     const registry = new Registry();
     const metrics = createSearchMetrics(registry);
     for (const code of [undefined, 'SEARCH_BUSY', 'SEARCH_UNAVAILABLE', 'SEARCH_BUSY', 'REQUEST_MALFORMED'])

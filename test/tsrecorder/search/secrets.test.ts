@@ -19,7 +19,7 @@ async function filesOf(folder: string): Promise<ReadonlyMap<string, string>> {
   return new Map(files.map((file, at) => [file, contents[at]!]));
 }
 
-it('secrets are in no file of an index, not in its log of changes, and in no answer, alert, log or event', async () => {
+it('secrets are in no file of an index, not in its WAL, and in no response, alert, log or event', async () => {
   await using receiver = await openReceiver();
   receiver.answer = 503;
   const logged: string[] = [];

@@ -75,30 +75,27 @@ async function workInProcess(
   return { steps: steps.split('\n').filter((step) => step !== ''), signal: child.signalCode };
 }
 
-describe('an index whose process is killed', () => {
-  it(
-    'is, after the next one, what it had been without that, whichever step it was killed at',
-    { timeout: 300_000 },
-    () =>
-      withDirectory(async (fresh) => {
-        const { steps, signal } = await workInProcess(fresh, -1);
-        expect(signal).toBe(null);
-        expect(new Set(steps)).toEqual(
-          new Set(['begun', 'moments', 'finished', 'appended', 'marked', 'cleared', 'removed', 'compacted']),
-        );
-        const wanted = answersOf(fresh);
-        expect(JSON.stringify(wanted)).toContain('month two');
-        for (const [kill, step] of steps.entries()) {
-          await withDirectory(async (directory) => {
-            const died = await workInProcess(directory, kill);
-            expect([died.signal, died.steps], step).toEqual(['SIGKILL', steps.slice(0, kill)]);
-            const writer = new IndexWriter(directory);
-            work(writer);
-            writer.close();
-            expect(answersOf(directory), `${kill} ${step}`).toEqual(wanted);
-          });
-        }
-      }),
+describe('an index whose process was killed', () => {
+  it('equals, after the next process, an index without the kill, at every step', { timeout: 300_000 }, () =>
+    withDirectory(async (fresh) => {
+      const { steps, signal } = await workInProcess(fresh, -1);
+      expect(signal).toBe(null);
+      expect(new Set(steps)).toEqual(
+        new Set(['begun', 'moments', 'finished', 'appended', 'marked', 'cleared', 'removed', 'compacted']),
+      );
+      const wanted = answersOf(fresh);
+      expect(JSON.stringify(wanted)).toContain('month two');
+      for (const [kill, step] of steps.entries()) {
+        await withDirectory(async (directory) => {
+          const died = await workInProcess(directory, kill);
+          expect([died.signal, died.steps], step).toEqual(['SIGKILL', steps.slice(0, kill)]);
+          const writer = new IndexWriter(directory);
+          work(writer);
+          writer.close();
+          expect(answersOf(directory), `${kill} ${step}`).toEqual(wanted);
+        });
+      }
+    }),
   );
 });
 
@@ -126,7 +123,7 @@ function fillMonths(directory: string, commits: number): void {
 }
 
 describe('a month of the embedded index', () => {
-  it('that is over is put together once it was often written to; the newest is left', () =>
+  it('is merged after it has ended and was written often; the newest month is not merged', () =>
     withDirectory(async (directory) => {
       fillMonths(directory, 17);
       const before = answersOf(directory);
@@ -143,7 +140,7 @@ describe('a month of the embedded index', () => {
       expect(piecesOf(directory, '2026-01')).toBe(2);
     }));
 
-  it('finds the same when its process is killed while it is put together, and is put together by the next one', () =>
+  it('gives the same results if its process is killed during the merge, and is merged by the next process', () =>
     withDirectory(async (fresh) => {
       fillMonths(fresh, 17);
       const wanted = answersOf(fresh);
@@ -164,7 +161,7 @@ describe('a month of the embedded index', () => {
     }));
 });
 
-it('the embedded index finds a session that runs by what is known of it now, in all of its text', () =>
+it('the embedded index finds a running session by its current fields, in all of its text', () =>
   withDirectory(async (directory) => {
     const writer = new IndexWriter(directory);
     const known = { state: 'running', durationSeconds: 3 };
@@ -206,7 +203,7 @@ it('the embedded index orders sessions of one millisecond by time, in any order 
   }
 });
 
-it('the embedded index keeps a list of its own for a word of commands, however often it is on screens', () =>
+it('the embedded index has a separate list for words of commands, even if these words are often on screens', () =>
   withDirectory(async (directory) => {
     const writer = new IndexWriter(directory);
     const command = { text: 'kubectl get pods', isGuessed: false };
@@ -226,7 +223,7 @@ it('the embedded index keeps a list of its own for a word of commands, however o
   }));
 
 describe('the counts of the embedded index', () => {
-  it('are those of its sessions, also after it was opened again', () =>
+  it('equal those of its sessions, also after it was opened again', () =>
     withDirectory(async (directory) => {
       const writer = new IndexWriter(directory);
       work(writer);
@@ -243,7 +240,7 @@ describe('the counts of the embedded index', () => {
 });
 
 describe('the files of the embedded index', () => {
-  it('hold no byte of what was removed, and none that others may read', () =>
+  it('contain no byte of removed sessions, and other users cannot read them', () =>
     withDirectory(async (directory) => {
       const writer = new IndexWriter(directory);
       const listing = {
@@ -272,7 +269,7 @@ describe('the files of the embedded index', () => {
       }
     }));
 
-  it('that are damaged are said to be', () =>
+  it('are reported if they are damaged', () =>
     withDirectory(async (directory) => {
       await writeFile(
         join(directory, 'sessions.db'),
@@ -289,7 +286,7 @@ describe('the files of the embedded index', () => {
       expect(() => new IndexWriter(directory)).toThrow(/damaged|malformed/);
     }));
 
-  it('are known to be what was left when they were closed, once, and only then', () =>
+  it('are known to be unchanged since they were closed, once, and only after a normal close', () =>
     withDirectory(async (directory) => {
       const isAsLeft = (): boolean => takeProperClose(directory, ['sessions.db', '2026-02.db']);
       const write = (name: string): IndexWriter => {
@@ -314,7 +311,7 @@ describe('the files of the embedded index', () => {
       killed.close();
     }));
 
-  it('are found empty before anything was written', () =>
+  it('are detected as empty before the first write', () =>
     withDirectory(async (directory) => {
       const reader = new IndexReader(join(directory));
       expect(reader.find(query('word'), 'everything', { limit: 5 })).toEqual({ sessions: [] });

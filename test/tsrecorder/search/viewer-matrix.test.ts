@@ -183,7 +183,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     for (const number of hidden) expect(answered, asked).not.toMatch(ownWords(number));
   };
 
-  it('finds and counts by each field what everybody’s answer has of it, and nothing of it around a word', async () => {
+  it('finds and counts by each field only their own sessions, and no text around a word of others', async () => {
     let withHidden = 0;
     const asked = questions();
     const all = new Map<string, readonly number[]>();
@@ -205,7 +205,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     expect(withHidden).toBeGreaterThan(0);
   }, 120_000);
 
-  it('finds nothing in a recording that is hidden, and all in others', async () => {
+  it('finds nothing in a hidden recording, and everything in others', async () => {
     for (const [id, number] of numbers) {
       const one = `recordings/${encodeURIComponent(id)}`;
       for (const path of [one, `${one}/cast`]) {
@@ -219,7 +219,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     }
   });
 
-  it('gets by the cursor of another nothing but what is its own', async () => {
+  it('gets with the cursor of another viewer only their own sessions', async () => {
     let answered = 0;
     for (const other of [ROOT, ...VIEWERS.map((each) => each.user).filter((each) => each !== user)]) {
       const { next } = await found(other, 'needle', '&limit=1');
@@ -240,7 +240,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     expect(answered).toBeGreaterThan(1);
   });
 
-  it('is, as a webhook, told of what it may see and of nothing else', async () => {
+  it('gets, as a webhook, alerts only about sessions that they may see', async () => {
     const { received } = receivers[VIEWERS.findIndex((each) => each.user === user)]!;
     await until(async () => (received.length >= sees.length ? true : undefined));
     const sent = received.map(({ data }) => numbers.get(String(data.recording['id'])));

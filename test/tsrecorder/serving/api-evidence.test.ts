@@ -48,7 +48,7 @@ async function evidenceOf(rig: Rig, id: string): Promise<Answer> {
 }
 
 describe('the evidence of a recording', () => {
-  it('is checked now, and says by whose key, under which grant, and who has watched', async () => {
+  it('is verified immediately, and names the key, the grant and the viewers', async () => {
     await using rig = await createRig();
     const id = await record(rig);
     const other = await record(rig);
@@ -67,7 +67,7 @@ describe('the evidence of a recording', () => {
     expect((await evidenceOf(rig, id)).accesses?.map(({ event }) => event.action)).toContain('play');
   });
 
-  it('is checked for a limited number of requests of one viewer at once', async () => {
+  it('is verified for a limited number of concurrent requests of one viewer', async () => {
     const users: string[] = [];
     await using rig = await createRig({
       // The first 100 connections are those of one viewer.
@@ -88,7 +88,7 @@ describe('the evidence of a recording', () => {
     expect(JSON.parse(refused?.body ?? '')).toMatchObject({ code: 'SEARCH_BUSY' });
   });
 
-  it('says that a byte was changed, and where', async () => {
+  it('reports that a byte was changed, and where', async () => {
     await using rig = await createRig();
     const id = await record(rig);
     const { body } = await rig.get(`/api/v1/recordings/${id}`);
@@ -99,7 +99,7 @@ describe('the evidence of a recording', () => {
     expect(evidence.findings.map(({ code }) => code)).toEqual(['cast-changed']);
   });
 
-  it('tells who may not see everything nothing about others', async () => {
+  it('reveals nothing about other viewers to a restricted viewer', async () => {
     await using rig = await createRig({
       identifyViewer: async () => ({ node: 'n', nodeId: 'nV', user: 'carol@example.com' }),
       viewers: [parseViewRule('*=namespace:prod')],

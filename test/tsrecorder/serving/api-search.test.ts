@@ -133,7 +133,7 @@ const QUESTIONS = [
   'user:bob@example.com',
 ];
 
-it('an answer says how far the index was when it was asked, and no more', async () => {
+it('a response contains the state of the index at the time of the query, and nothing later', async () => {
   // the index becomes complete after the first request for its state
   const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
   for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
@@ -150,7 +150,7 @@ it('an answer says how far the index was when it was asked, and no more', async 
   expect((await api.get('/api/v1/search?q=common')).status).toBe(200);
 });
 
-describe('a search of somebody who may not see everything', () => {
+describe('a search by a restricted viewer', () => {
   it.each([
     ['a recording of others', ALICE, [HIDDEN_ID], 'ready'],
     ['a recording of the viewer', ALICE, [HIDDEN_ID, 'n_100'], 'building'],
@@ -168,7 +168,7 @@ describe('a search of somebody who may not see everything', () => {
     ],
     ['a recording of others and the viewer sees all', ROOT, [HIDDEN_ID], 'building'],
   ])(
-    'has the state of the index for that viewer while %s is not indexed',
+    'returns the state of the index for this viewer while %s is not indexed',
     async (_, viewer, pending, state) => {
       await using api = openApi(
         viewer,
@@ -183,7 +183,7 @@ describe('a search of somebody who may not see everything', () => {
     },
   );
 
-  it('finds, counts and shows nothing that is hidden, though nothing looks at it again', async () => {
+  it('finds, counts and shows nothing hidden, even without a later check', async () => {
     await using asAlice = openApi(ALICE);
     await using asRoot = openApi(ROOT);
     let hidden = 0;
@@ -210,7 +210,7 @@ describe('a search of somebody who may not see everything', () => {
     expect((JSON.parse(seen.body) as { hits: unknown[] }).hits).toHaveLength(1);
   });
 
-  it('answers a word of others and a word of nobody byte for byte alike, after the same time', async () => {
+  it('gives the same bytes after the same time for a word in hidden sessions and for an absent word', async () => {
     // the index needs 60 times as long for the word that matches hidden sessions
     await using asAlice = openApi(ALICE, (asked) => (asked.includes('secretword') ? 60 : 1));
     for (const path of ['search?q=', 'search/facets?q=', 'recordings/n_7/search?q=', 'search?limit=1&q=']) {
@@ -224,7 +224,7 @@ describe('a search of somebody who may not see everything', () => {
     }
   });
 
-  it('takes as long as it takes for who may see everything', async () => {
+  it('is not delayed for viewers who may see everything', async () => {
     await using asRoot = openApi(ROOT, () => 7);
     expect((await asRoot.get('/api/v1/search?q=secretword')).tookMs).toBe(7);
   });

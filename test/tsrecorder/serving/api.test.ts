@@ -42,7 +42,7 @@ describe('a recording', () => {
     expect((await rig.get(encodeURI(path))).status).toBe(200);
   });
 
-  it('is served whole, in ranges, and not again when it has not changed', async () => {
+  it('is served completely, in ranges, and not again if it has not changed', async () => {
     const whole = await rig.get(`${path}/cast`);
     expect(whole.body).toBe(STORED_HEADER + LINES);
     expect(whole.headers).toMatchObject({
@@ -98,7 +98,7 @@ describe('a recording', () => {
     expect(Object.keys(JSON.parse(answer.body))).toEqual(['code', 'message']);
   });
 
-  it('comes with headers that keep everything foreign out', async () => {
+  it('has headers that block all foreign content', async () => {
     for (const served of ['/', '/api/v1/recordings', `${path}/cast`, '/nothing']) {
       const { headers } = await rig.get(served);
       const policy = headers['content-security-policy']!;
@@ -113,7 +113,7 @@ describe('a recording', () => {
     expect((await rig.get('/')).body).toMatch('<title>player');
   });
 
-  it('answers only under its own names', async () => {
+  it("is served only under the recorder's own host names", async () => {
     const { port } = rig.recorder.address;
     for (const host of [
       `localhost:${port}`,
@@ -136,13 +136,13 @@ describe('a recording', () => {
     }
   });
 
-  it('can only be read', async () => {
+  it('is read-only', async () => {
     for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']) {
       expect([method, (await rig.get(path, {}, method)).status]).toEqual([method, 405]);
     }
   });
 
-  it('is filtered by exact names, times and text, and refuses what is no filter', async () => {
+  it('list is filtered by exact names, times and text, and invalid filters are refused', async () => {
     const [recording] = await rig.list();
     const { startedAt } = recording!;
     const earlier = new Date(Date.parse(startedAt) - 1).toISOString();
@@ -183,14 +183,14 @@ describe('a recording', () => {
     }
   });
 
-  it('says that it is alive and ready', async () => {
+  it('responds to liveness and readiness checks', async () => {
     expect((await rig.get('/healthz')).status).toBe(200);
     expect((await rig.get('/readyz')).status).toBe(200);
   });
 });
 
 describe('a running session', () => {
-  it('is listed as open, served as far as it is durable, and followed to its end', async () => {
+  it('is listed as open, served up to the durable bytes, and followed to its end', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder);
     const first = '[0.1,"o","one"]\n';
@@ -287,7 +287,7 @@ describe('an archive of the reference', () => {
     await rig[Symbol.asyncDispose]();
   });
 
-  it('is listed, newest first, whatever is in it', async () => {
+  it('is listed, newest first, whatever it contains', async () => {
     const recordings = await rig.list();
     expect(recordings.map(({ state }) => state)).toEqual([
       'completed',
@@ -318,7 +318,7 @@ describe('an archive of the reference', () => {
     expect(byName.get('attach-tty-ws')?.kind).toBe('attach');
   });
 
-  it('is shown with its resizes the right way round and its line ends made whole', async () => {
+  it('is shown with corrected resizes and complete line ends', async () => {
     const cast = async (index: number, query: string): Promise<string> =>
       (await rig.get(`/api/v1/recordings/n5CNTRL_2026-07-29T11:50:50.0${index}Z/cast${query}`)).body;
     expect(await cast(0, '')).toContain('[0.425029618,"r","44x120"]\n');
@@ -344,7 +344,7 @@ describe('an archive of the reference', () => {
     expect(seen).toEqual((await rig.list()).map(({ id }) => id));
   });
 
-  it('shows recordings that others add', async () => {
+  it('shows recordings that other programs add', async () => {
     await using other = await createRig({
       directory,
       spoolDirectory: join(directory, '.other'),
@@ -356,8 +356,8 @@ describe('an archive of the reference', () => {
   });
 });
 
-describe('what belongs to a recording that is over and not yet in the store', () => {
-  it('is waited for', async () => {
+describe('the files of a recording that has ended and is not stored yet', () => {
+  it('are served after it is stored', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-'));
     const store = await createDiskStore(directory);
     const gate = Promise.withResolvers<void>();

@@ -42,8 +42,8 @@ async function fill(directory: string): Promise<void> {
     );
 }
 
-describe('what is compressed', () => {
-  it('is JSON, for whoever takes it, and says the same', async () => {
+describe('compression of responses', () => {
+  it('applies to JSON, for clients that accept it, and keeps the content', async () => {
     await using rig = await createRig();
     await fill(rig.directory);
     const path = '/api/v1/recordings?limit=50';
@@ -55,7 +55,7 @@ describe('what is compressed', () => {
     expect(gunzipSync(packed.body).equals(plain.body)).toBe(true);
   });
 
-  it('is no cast, and nothing small', async () => {
+  it('does not apply to casts and to small responses', async () => {
     await using rig = await createRig();
     await fill(rig.directory);
     const id = 'nX_2026-01-02T03:04:10.000000000Z';
@@ -63,7 +63,7 @@ describe('what is compressed', () => {
       expect((await ask(rig, path, 'gzip')).encoding, path).toBeUndefined();
   });
 
-  it('is a transcript, as it is kept', async () => {
+  it('sends a transcript as it is stored', async () => {
     await using rig = await createRig();
     await fill(rig.directory);
     const path = '/api/v1/recordings/nX_2026-01-02T03:04:10.000000000Z/transcript';
@@ -82,13 +82,13 @@ describe('what is compressed', () => {
     ['gzip;q=0', false],
     ['br', false],
     ['', false],
-  ])('reads %j as %s', (accepted, taken) => {
+  ])('parses %j as %s', (accepted, taken) => {
     expect(acceptsGzip(accepted)).toBe(taken);
   });
 });
 
 describe('files of the page', () => {
-  it('go out as they were built, compressed for whoever takes that', async () => {
+  it('are sent as they were built, and compressed for clients that accept it', async () => {
     const playerDirectory = await mkdtemp(join(tmpdir(), 'tailcast-page-'));
     const text = 'a page '.repeat(100);
     await writeFile(join(playerDirectory, 'index.html'), text);
@@ -106,7 +106,7 @@ it.each([
   ['text/plain', {}, undefined],
   ['application/x-asciicast', {}, undefined],
   ['application/json', { 'content-encoding': 'br' }, 'br'],
-])('an answer of type %s with %j has the encoding %s', async (type, headers, encoding) => {
+])('a response of type %s with %j has the encoding %s', async (type, headers, encoding) => {
   const app = Fastify();
   addCompression(app);
   app.get('/', async (_request, reply) => reply.headers(headers).type(type).send('"'.padEnd(4000, 'x')));

@@ -58,7 +58,7 @@ describe('one port', () => {
     );
   });
 
-  it('takes a method that begins like the preface for HTTP/1.1', async () => {
+  it('treats a method that begins like the preface as HTTP/1.1', async () => {
     await using rig = await createRig();
     for (const start of ['PROPFIND / HTTP/1.1', 'PRI * HTTP/1.1', 'P / HTTP/1.1']) {
       const socket = await dial(rig);
@@ -67,7 +67,7 @@ describe('one port', () => {
     }
   });
 
-  it('stays on HTTP/1.1 when asked to upgrade to h2c', async () => {
+  it('stays on HTTP/1.1 if asked to upgrade to h2c', async () => {
     await using rig = await createRig();
     const socket = await dial(rig);
     socket.write(
@@ -79,7 +79,7 @@ describe('one port', () => {
     socket.destroy();
   });
 
-  it('drops a connection that does not say what it speaks', async () => {
+  it('closes a connection that does not reveal its protocol', async () => {
     await using rig = await createRig({ timing: { headTimeoutMs: 50 } });
     for (const start of ['', 'PRI * HT', 'GET / HTTP/1.1\r\nHost:']) {
       const socket = await dial(rig);
@@ -90,7 +90,7 @@ describe('one port', () => {
     }
   });
 
-  it('closes a connection with five requests in progress, and forgets those that it has answered', async () => {
+  it('closes a connection with five requests in progress, and does not count completed ones', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder);
     upload.write(HEADER);
@@ -129,7 +129,7 @@ describe('one port', () => {
     expect((await rig.get('/healthz')).status).toBe(200);
   });
 
-  it('offers large windows, and closes a connection that is left behind', async () => {
+  it('offers large windows, and closes an abandoned connection', async () => {
     await using rig = await createRig({ timing: { idleTimeoutMs: 1000 } });
     const session = http2Connect(rig.recorder.url);
     await once(session, 'remoteSettings');
@@ -148,7 +148,7 @@ describe('one port', () => {
     expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length });
   });
 
-  it('has nothing else to offer over HTTP/2', async () => {
+  it('offers nothing else over HTTP/2', async () => {
     await using rig = await createRig();
     const session = http2Connect(rig.recorder.url);
     for (const [method, path, status] of [
@@ -165,7 +165,7 @@ describe('one port', () => {
     session.destroy();
   });
 
-  it('tells uploaders to go elsewhere when it stops, and keeps what it has', async () => {
+  it('disconnects uploaders when it stops, and keeps the data', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder);
     upload.write(HEADER);
@@ -178,14 +178,14 @@ describe('one port', () => {
     ]);
   });
 
-  it('does not start twice on one spool', async () => {
+  it('refuses to start twice on one spool', async () => {
     await using rig = await createRig();
     await expect(createRig({}, rig.directory)).rejects.toMatchObject({ code: 'ALREADY_RUNNING' });
     await uploadWhole(rig.recorder, HEADER);
     expect(await rig.list()).toHaveLength(1);
   });
 
-  it('starts on a spool whose owner is gone', async () => {
+  it('starts on a spool whose owner has exited', async () => {
     await using rig = await createRig();
     await rig.recorder.close();
     await writeFile(join(rig.spool, 'owner'), '1 12345');

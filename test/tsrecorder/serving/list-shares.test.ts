@@ -24,7 +24,7 @@ function get(rig: Rig, path: string, localAddress = '127.0.0.1'): ReturnType<typ
   });
 }
 
-it('the lists of one viewer do not wait for all lists and thumbnails of another', async () => {
+it('the lists of one viewer do not wait for all lists and thumbnails of another viewer', async () => {
   await using rig = await createRig({
     searchText: 'off',
     identifyViewer: async ({ address }) => (address === MALLORYS_ADDRESS ? MALLORY : AUDITOR),

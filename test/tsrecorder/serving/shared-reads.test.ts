@@ -46,8 +46,8 @@ const gone = (socket: Duplex): Promise<void> =>
 
 const text = ({ read }: Pair): string => Buffer.concat(read).toString();
 
-describe('a connection that is read into memory of all', () => {
-  it('has what came before, and then everything in order', async () => {
+describe('a connection that is read into shared memory', () => {
+  it('delivers the first bytes, and then everything in order', async () => {
     await using server = await listen();
     const one = await pair(server, 'early');
     expect(Buffer.from(one.early).toString()).toBe('early');
@@ -58,7 +58,7 @@ describe('a connection that is read into memory of all', () => {
     one.client.destroy();
   });
 
-  it('shares it with the others, and gets only what is its own', async () => {
+  it('shares the memory with others, and gets only its own data', async () => {
     await using server = await listen();
     const one = await pair(server);
     const other = await pair(server);
@@ -75,7 +75,7 @@ describe('a connection that is read into memory of all', () => {
     other.client.destroy();
   });
 
-  it('is written to, and ends when its peer ends', async () => {
+  it('can be written, and ends when its peer ends', async () => {
     await using server = await listen();
     const one = await pair(server);
     const answer = once(one.client, 'data');
@@ -120,7 +120,7 @@ describe('a connection that is read into memory of all', () => {
     one.client.destroy();
   });
 
-  it('is read as ever from what is no socket', async () => {
+  it('is read normally if it is not a socket', async () => {
     const stream = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() });
     const read: string[] = [];
     expect(shareReads(stream, (piece) => read.push(String(piece)))).toEqual({

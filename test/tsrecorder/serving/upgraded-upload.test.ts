@@ -68,7 +68,7 @@ async function states(rig: Rig): Promise<readonly string[]> {
 }
 
 describe('GET /v2/record', () => {
-  it('is announced to HEAD, and says in its 101 what is durable', async () => {
+  it('is announced to HEAD, and its 101 contains the durable position', async () => {
     await using rig = await createRig();
     const session = http2Connect(rig.recorder.url);
     const [head] = await once(session.request({ ':method': 'HEAD', ':path': '/v2/record' }), 'response');
@@ -99,7 +99,7 @@ describe('GET /v2/record', () => {
       409,
       'UPLOAD_CONFLICT',
     ],
-  ])('with %s is refused like any request', async (_, request, status, code) => {
+  ])('with %s is refused like any other request', async (_, request, status, code) => {
     await using rig = await createRig();
     const socket = await dial(rig);
     socket.write(request);
@@ -113,7 +113,7 @@ describe('GET /v2/record', () => {
     expect(await rig.list()).toEqual([]);
   });
 
-  it('without an upgrade says what it is for', async () => {
+  it('without an upgrade responds with a hint', async () => {
     await using rig = await createRig();
     const socket = await dial(rig);
     socket.write(ask({ Connection: 'close', Upgrade: '' }));
@@ -125,7 +125,7 @@ describe('GET /v2/record', () => {
     ['somebody of whom nobody knows', 503, { identify: () => Promise.reject(new Error('no socket')) }],
     ['anybody when there is no room', 507, { limits: { minFreeBytes: Number.MAX_SAFE_INTEGER } }],
     ['more sessions than allowed', 503, { limits: { maxSessions: 0 } }],
-  ])('is refused to %s, and counted', async (_, status, options) => {
+  ])('is refused for %s, and counted', async (_, status, options) => {
     const registry = new Registry();
     await using rig = await createRig({ ...options, registry });
     const socket = await dial(rig);
@@ -136,7 +136,7 @@ describe('GET /v2/record', () => {
     expect(await rig.list()).toEqual([]);
   });
 
-  it('asks who uploads before it says yes, and nothing more once they are gone', async () => {
+  it('identifies the uploader before the 101, and stops if the uploader disconnects', async () => {
     const asked = Promise.withResolvers<AbortSignal>();
     await using rig = await createRig({
       identify: (_from, signal) => {
@@ -156,7 +156,7 @@ describe('GET /v2/record', () => {
 });
 
 describe('an upgraded upload', () => {
-  it('takes what was sent before the 101, in one segment or byte by byte', async () => {
+  it('accepts data that was sent before the 101, in one segment or byte by byte', async () => {
     await using rig = await createRig();
     const bytes = (): Buffer => Buffer.concat([Buffer.from(ask()), frameOf(HEADER + LINE), END]);
     const quick = await dial(rig);
@@ -169,7 +169,7 @@ describe('an upgraded upload', () => {
   });
 
   it.each(['end', 'resetAndDestroy'] as const)(
-    'that is cut after any byte is no whole one: %s',
+    'that is interrupted after any byte is incomplete: %s',
     async (how) => {
       await using rig = await createRig({ timing: { resumeGraceMs: 1 } });
       const records = Buffer.concat([frameOf(HEADER), frameOf(LINE), frameOf(LINE), END]);
@@ -199,7 +199,7 @@ describe('an upgraded upload', () => {
     },
   );
 
-  it('is cut by the end of a connection even where its session was whole', async () => {
+  it('is interrupted if the connection ends, even if its session was complete', async () => {
     await using rig = await createRig({ timing: { resumeGraceMs: 60_000 } });
     const upload = openUpload(rig.recorder, named('s'));
     upload.write(HEADER + LINE);
@@ -218,7 +218,7 @@ describe('an upgraded upload', () => {
   it.each([
     ['a record that is too long', Buffer.from([0, 0x40, 0, 1]), 'too long'],
     ['bytes behind the end', Buffer.concat([END, Buffer.from('x')]), 'bytes follow the end'],
-  ])('with %s ends with a word about it, and what came before stays', async (_, bytes, words) => {
+  ])('with %s ends with an error message, and earlier data stays', async (_, bytes, words) => {
     const registry = new Registry();
     await using rig = await createRig({ registry, timing: { resumeGraceMs: 1 } });
     const socket = await dial(rig);
@@ -235,7 +235,7 @@ describe('an upgraded upload', () => {
     );
   });
 
-  it('takes a record of 4 MiB', async () => {
+  it('accepts a record of 4 MiB', async () => {
     await using rig = await createRig();
     const socket = await dial(rig);
     socket.write(ask());
@@ -249,7 +249,7 @@ describe('an upgraded upload', () => {
     expect(await states(rig)).toEqual(['completed']);
   });
 
-  it('that has ended and closes its direction as well is kept all the same', async () => {
+  it('that has ended and closes its direction as well is stored normally', async () => {
     await using rig = await createRig();
     const socket = await dial(rig, true);
     socket.write(ask());
@@ -259,7 +259,7 @@ describe('an upgraded upload', () => {
     await expect.poll(() => states(rig)).toEqual(['completed']);
   });
 
-  it('whose connection ends before the 101 leaves nothing open', async () => {
+  it('whose connection ends before the 101 leaves no resources open', async () => {
     const go = Promise.withResolvers<void>();
     await using rig = await createRig({
       identify: async () => {
@@ -278,7 +278,7 @@ describe('an upgraded upload', () => {
     await expect.poll(() => states(rig)).not.toContain('running');
   });
 
-  it('goes on for others beside a hundred that say nothing, and all end when the recorder does', async () => {
+  it('continues next to a hundred silent uploads, and all end when the recorder stops', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry, timing: { idleAckMs: 20, headTimeoutMs: 100 } });
     const silent = await Promise.all(Array.from({ length: 100 }, () => dial(rig, true)));
@@ -304,7 +304,7 @@ describe('an upgraded upload', () => {
 });
 
 describe('the acknowledgements of an upgraded upload', () => {
-  it('do not queue while nobody reads them, and the last one is told when somebody does', async () => {
+  it('are not queued while the client does not read, and the last one arrives later', async () => {
     let events: UploadEvents | undefined;
     let release: (() => void) | undefined;
     const written: string[] = [];

@@ -68,7 +68,7 @@ describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
   it.each([
     ['sends nothing', ''],
     ['sends half of a header line', HEADER.slice(0, 40)],
-  ])('that %s is ended at the deadline, and its slot is free', async (_, text) => {
+  ])('that %s is ended at the deadline, and its slot is released', async (_, text) => {
     const registry = new Registry();
     await using rig = await createRig({
       limits: { maxSessions: 1 },
@@ -99,7 +99,7 @@ describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
     expect(upload.acks.filter(({ error }) => error !== undefined)).toEqual([]);
   });
 
-  it('is refused to a node that has as many sessions as are free, and accepted from another node', async () => {
+  it('is refused for a node that uses as many slots as are free, and accepted from another node', async () => {
     let nodeId = 'nHostile';
     await using rig = await createRig({
       limits: { maxSessions: 8 },
@@ -199,7 +199,7 @@ describe('live views', () => {
   });
 });
 
-it('has one far end for all requests of a connection, so that tailscaled is asked once', async () => {
+it('has one remote address for all requests of a connection, so that tailscaled is queried once', async () => {
   const asked: unknown[] = [];
   await using rig = await createRig({
     identify: async (peer) => {

@@ -31,7 +31,7 @@ async function stored(rig: Rig): Promise<string> {
 }
 
 describe('/v2/record', () => {
-  it('takes HEAD and POST over one connection, announces our upgrade and answers before any body', async () => {
+  it('accepts HEAD and POST over one connection, announces the upgrade, and responds before any body', async () => {
     await using rig = await createRig();
     const session = connect(rig.recorder.url);
     const head = session.request({ ':method': 'HEAD', ':path': '/v2/record' });
@@ -53,7 +53,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
   const open = (recorder: RunningRecorder): Upload =>
     openUpload(recorder, over === 'h2' ? {} : { 'tailcast-session': `s${(sessions += 1)}` });
 
-  it('acknowledges without any data, and goes on in silence', async () => {
+  it('sends acknowledgements without any data, and continues while the client is silent', async () => {
     await using rig = await createRig({ timing: { idleAckMs: 30 } });
     const upload = open(rig.recorder);
     await upload.ack(() => true);
@@ -66,7 +66,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     upload.close();
   });
 
-  it('acknowledges whole lines only, and within 200 ms', async () => {
+  it('acknowledges only complete lines, within 200 ms', async () => {
     await using rig = await createRig();
     const upload = open(rig.recorder);
     upload.write(HEADER);
@@ -92,7 +92,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     await upload.over;
   });
 
-  it('ends the answer with the ack of everything, when the recording is in the store', async () => {
+  it('ends the response with the last acknowledgement after the recording is stored', async () => {
     await using rig = await createRig();
     const upload = await uploadWhole(rig.recorder, HEADER + LINE);
     expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length });
@@ -100,7 +100,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'format.json', 'owner']);
   });
 
-  it('keeps an unknown key, an id beyond 2^53 and the order of the header', async () => {
+  it('keeps an unknown key, an id above 2^53 and the order of the header', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
     const header = await stored(rig);
@@ -109,7 +109,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(header.startsWith('{"version":2,"width":80')).toBe(true);
   });
 
-  it('lets no uploader choose its destination', async () => {
+  it('lets no uploader choose where the recording is stored', async () => {
     await using rig = await createRig();
     const forged = HEADER.replace('"env"', '"dstNode":"other","dst\\u004eodeID":"nOTHER","env"');
     await uploadWhole(rig.recorder, forged);
@@ -118,7 +118,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(await stored(rig)).not.toContain('other');
   });
 
-  it('splits annotations off into sidecar and notes', async () => {
+  it('writes annotations to sidecar and notes', async () => {
     await using rig = await createRig();
     const notes = [
       '{"kind":"session","id":"s1","user":"alice","tty":true,"stdin":true,"protocol":"websocket","path":"/api"}\n',
@@ -156,7 +156,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     ]);
   });
 
-  it('takes a megabyte in one line', async () => {
+  it('accepts a megabyte in one line', async () => {
     await using rig = await createRig();
     const long = `[1,"o","${'x'.repeat(1_048_576)}"]\n`;
     const upload = await uploadWhole(rig.recorder, HEADER + long);
@@ -164,7 +164,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(await stored(rig)).toBe(STORED_HEADER + long);
   });
 
-  it('takes a last event without its line feed', async () => {
+  it('accepts a last event without its line feed', async () => {
     await using rig = await createRig();
     const upload = await uploadWhole(rig.recorder, HEADER + LINE.trimEnd());
     expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length - 1 });
@@ -189,7 +189,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'format.json', 'owner']);
   });
 
-  it('keeps what was whole of an upload that ends inside of a line', async () => {
+  it('keeps the complete lines of an upload that ends inside a line', async () => {
     await using rig = await createRig();
     const upload = await uploadWhole(rig.recorder, `${HEADER}${LINE}[0.7,"o","brok`);
     expect(upload.acks.at(-1)?.error).toMatch('ends inside of a line');
@@ -201,7 +201,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(await stored(rig)).toBe(STORED_HEADER + LINE);
   });
 
-  it('keeps what was whole when the uploader resets in the middle of a line', async () => {
+  it('keeps the complete lines if the uploader resets inside a line', async () => {
     await using rig = await createRig();
     const upload = openUpload(rig.recorder);
     upload.write(`${HEADER}${LINE}[0.7,"o","brok`);
@@ -216,7 +216,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     upload.close();
   });
 
-  it('takes the end of a body for a cut when an annotating gateway has not ended its session', async () => {
+  it('treats the end of a body as an interruption if an annotating gateway has not ended its session', async () => {
     await using rig = await createRig();
     const session =
       '{"kind":"session","id":"s1","tty":true,"stdin":true,"protocol":"spdy","path":"/api/v1/x"}\n';
@@ -228,7 +228,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     });
   });
 
-  it('flags lines that are no events and keeps them', async () => {
+  it('marks lines that are not events, and keeps them', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, `${HEADER}not a line\n${LINE}{"kind":"unheard of"}\n`);
     const [recording] = await rig.list();
@@ -247,7 +247,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(upload.acks.filter(({ error }) => error !== undefined)).toHaveLength(1);
   });
 
-  it('makes a flooding uploader wait while its acks go on, in little memory', async () => {
+  it('makes a flooding uploader wait while acknowledgements continue, with little memory', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry, limits: { maxPendingBytes: 262_144 } });
     const received = async (): Promise<number> =>
@@ -280,7 +280,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(recording?.bytes).toBe(STORED_HEADER.length + chunk.length * 3000);
   });
 
-  it('does not let an uploader wait for company that says it waits', async () => {
+  it('commits immediately for an uploader that declares that it waits', async () => {
     await using rig = await createRig({ timing: { commitWindowMs: 600_000 } });
     const upload = openUpload(rig.recorder, { 'tailcast-session': 'waits', 'tailcast-waits': '1' });
     upload.write(HEADER);
@@ -291,7 +291,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(upload.acks.every(({ error }) => error === undefined)).toBe(true);
   });
 
-  it('takes many sessions at once and mixes none', async () => {
+  it('accepts many concurrent sessions and mixes none', async () => {
     await using rig = await createRig();
     const uploads = Array.from({ length: 60 }, () => open(rig.recorder));
     for (const upload of uploads) upload.write(HEADER);
@@ -317,11 +317,11 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
   });
 });
 
-describe('who may upload', () => {
+describe('the uploader', () => {
   it.each([
     ['refused', { kind: 'refused', reason: 'not a gateway' } as const, 403],
     ['without a node id', { ...UPLOADER, nodeId: '' }, 403],
-  ])('is asked of the tailnet: %s', async (_name, identity, status) => {
+  ])('is identified by the tailnet: %s', async (_name, identity, status) => {
     const asked: unknown[] = [];
     await using rig = await createRig({
       identify: async (from) => {
@@ -350,7 +350,7 @@ describe('who may upload', () => {
     expect(asked).toHaveLength(5);
   });
 
-  it('is not assumed when the tailnet cannot be asked', async () => {
+  it('is refused if the tailnet cannot be queried', async () => {
     await using rig = await createRig({
       identify: async () => {
         throw new Error('no socket');
@@ -360,7 +360,7 @@ describe('who may upload', () => {
     expect(answer.status).toBe(503);
   });
 
-  it('is told by an IPv6 address without brackets or zone', async () => {
+  it('is identified by an IPv6 address without brackets or zone', async () => {
     const asked: string[] = [];
     await using rig = await createRig({
       listen: { host: '::1', port: 0 },
@@ -376,7 +376,7 @@ describe('who may upload', () => {
 });
 
 describe('POST /record', () => {
-  it('says 100 Continue, takes the body and answers 200 when it is kept', async () => {
+  it('sends 100 Continue, reads the body, and responds with 200 when it is stored', async () => {
     await using rig = await createRig();
     const { host, port } = rig.recorder.address;
     const sent = httpRequest({
@@ -403,7 +403,7 @@ describe('POST /record', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + LINE);
   });
 
-  it('refuses before 100 Continue', async () => {
+  it('refuses a request before 100 Continue', async () => {
     await using rig = await createRig({ identify: async () => ({ kind: 'refused', reason: 'no' }) });
     const { host, port } = rig.recorder.address;
     const sent = httpRequest({
@@ -424,7 +424,7 @@ describe('POST /record', () => {
     sent.destroy();
   });
 
-  it('answers 400 to a body that is no recording', async () => {
+  it('responds with 400 to a body that is not a recording', async () => {
     await using rig = await createRig();
     const answer = await request(rig.recorder, {
       method: 'POST',
@@ -435,7 +435,7 @@ describe('POST /record', () => {
     expect(JSON.parse(answer.body).code).toBe('UPLOAD_MALFORMED');
   });
 
-  it('keeps an upload whose connection breaks as interrupted', async () => {
+  it('stores an upload whose connection breaks as interrupted', async () => {
     await using rig = await createRig();
     const { host, port } = rig.recorder.address;
     const socket = tcpConnect(port, host);
@@ -447,7 +447,7 @@ describe('POST /record', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + LINE);
   });
 
-  it('has no limit of time on a body', async () => {
+  it('has no time limit for a body', async () => {
     const { createServer } = await import('node:http');
     expect(createServer().requestTimeout).toBe(300_000);
     await using rig = await createRig({ timing: { headTimeoutMs: 100, idleTimeoutMs: 100 } });
@@ -469,7 +469,7 @@ describe('/v2/event', () => {
     '"path":"/version","body":"","queryParameters":{}},"kubernetes":{"Parts":null},"source":{"node":"laptop","nodeID":' +
     '"nA1","nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n';
 
-  it('is answered, closed, and stored in the wrapper of the reference', async () => {
+  it('responds, closes, and stores the event in the format of the reference', async () => {
     await using rig = await createRig({ eventLayout: 'reference' });
     expect((await request(rig.recorder, { method: 'HEAD', path: '/v2/event' })).status).toBe(200);
     const answer = await request(rig.recorder, {
@@ -503,13 +503,13 @@ describe('/v2/event', () => {
     expect(await rig.list()).toEqual([]);
   });
 
-  it('takes 10 MiB', async () => {
+  it('accepts 10 MiB', async () => {
     await using rig = await createRig({ eventLayout: 'reference' });
     const body = EVENT.replace('"body":""', `"body":"${'QUJD'.repeat(2_621_440)}"`);
     expect((await request(rig.recorder, { method: 'POST', path: '/v2/event', body })).status).toBe(200);
   });
 
-  it('refuses what is too long or no event, shortly', async () => {
+  it('refuses long or invalid events with a short message', async () => {
     await using rig = await createRig({ limits: { maxEventBytes: 1000 }, eventLayout: 'reference' });
     for (const [body, status] of [
       [EVENT.padEnd(1001), 413],
@@ -524,7 +524,7 @@ describe('/v2/event', () => {
     expect((await request(rig.recorder, { method: 'PUT', path: '/v2/event' })).status).toBe(405);
   });
 
-  it('takes a thousand events on connections of their own', async () => {
+  it('accepts a thousand events on separate connections', async () => {
     const registry = new Registry();
     await using rig = await createRig({ registry, eventLayout: 'reference' });
     const begun = performance.now();

@@ -41,7 +41,7 @@ it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
   ['search', ['/s?q=a&view=1', '/s?q=a&view=1'], undefined, 1],
   ['search', ['/s?q=a&view=1', '/s?q=b&view=1'], ENTRY, 2],
   ['search', ['/s?q=a&view=10', '/s?q=a&view=10'], undefined, 2],
-])('%s of %j is written down so often', async (action, paths, entry, times) => {
+])('the number of access events for %s of %j is limited', async (action, paths, entry, times) => {
   expect(await recordedOf(action, paths, entry)).toBe(times);
 });
 

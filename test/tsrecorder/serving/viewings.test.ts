@@ -16,7 +16,7 @@ function bench(max = 2) {
   };
 }
 
-it('a viewing is recorded once, until it is silent for long or has gone on for long', async () => {
+it('a viewing is recorded once, until it is silent or lasts for a long time', async () => {
   const { recorded, later, look } = bench();
   await look('a');
   later(99);
@@ -37,13 +37,13 @@ it('a viewing is recorded once, until it is silent for long or has gone on for l
   expect(recorded).toHaveLength(4);
 });
 
-it('so many are known, and the oldest is forgotten first', async () => {
+it('a limited number of viewings is known, and the oldest is forgotten first', async () => {
   const { recorded, look } = bench(2);
   for (const key of ['a', 'b', 'a', 'b', 'c', 'b', 'c', 'a']) await look(key);
   expect(recorded).toEqual(['a', 'b', 'c', 'a']);
 });
 
-it('what could not be recorded is recorded again', async () => {
+it('a viewing whose event could not be stored is recorded again', async () => {
   const { recorded, look } = bench();
   await expect(look('a', Promise.reject(new Error('full')))).rejects.toThrow('full');
   await look('a');

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PendingBytes } from '../../../src/tsrecorder/spool/pending-bytes.ts';
 
-describe('bytes that wait for the disk', () => {
-  it('come out as they went in, whatever else uses the same blocks', () => {
+describe('bytes that are not written to the disk yet', () => {
+  it('stay unchanged, whatever else uses the same blocks', () => {
     const step = fc.record({
       file: fc.nat({ max: 2 }),
       bytes: fc.integer({ min: 0, max: 40_000 }),
@@ -31,7 +31,7 @@ describe('bytes that wait for the disk', () => {
     );
   });
 
-  it('uses the blocks again, and keeps what was not released out of their way', () => {
+  it('reuses the blocks, except for the parts that were not released', () => {
     const first = new PendingBytes();
     first.append(Buffer.alloc(20_000, 1));
     const memory = first.parts().map(({ buffer }) => buffer);

@@ -27,7 +27,7 @@ const line = (meta: object): string => JSON.stringify({ meta });
 
 describe('the first line of a journal', () => {
   it.each([META, LEAST, { ...META, protocol: 'v1', neighbours: { after: [] } }] as const)(
-    'is read as it was written: %j',
+    'is parsed as it was written: %j',
     (meta) => {
       const written = encodeMeta(meta);
       expect(written).toMatch(/^[^\n]*\n$/);
@@ -35,7 +35,7 @@ describe('the first line of a journal', () => {
     },
   );
 
-  it.each(Object.keys(LEAST))('says nothing when its %s is missing or of another kind', (name) => {
+  it.each(Object.keys(LEAST))('is invalid if its %s is missing or of another type', (name) => {
     for (const value of [undefined, null, true, [], {}])
       expect(parseJournalLine(line({ ...META, [name]: value }))).toBeUndefined();
   });
@@ -50,12 +50,12 @@ describe('the first line of a journal', () => {
     ['neighbours', { after: '100.64.0.8:80' }],
     ['neighbours', { after: ['100.64.0.8:80', 5] }],
     ['neighbours', 5],
-  ])('is read without an invalid %s: %j', (name, value) => {
+  ])('is parsed without an invalid %s: %j', (name, value) => {
     const { [name as 'token']: _dropped, ...rest } = META;
     expect(parseJournalLine(line({ ...META, [name]: value }))).toEqual({ kind: 'meta', meta: rest });
   });
 
-  it('is read without an invalid address of the neighbour before', () => {
+  it('is parsed without an invalid address of the previous recorder', () => {
     const { after } = META.neighbours;
     expect(parseJournalLine(line({ ...META, neighbours: { before: 5, after } }))).toEqual({
       kind: 'meta',
@@ -65,7 +65,7 @@ describe('the first line of a journal', () => {
 });
 
 describe('another line of a journal', () => {
-  it('is a note with its place, as it was uploaded where that is JSON', () => {
+  it('is a note with its position, as it was uploaded if it is JSON', () => {
     const written = encodeNote({ at: 7, size: 11, text: '{"a":[1e2]}' }, '');
     expect(parseJournalLine(written.trimEnd())).toEqual({
       kind: 'note',
@@ -81,7 +81,7 @@ describe('another line of a journal', () => {
     });
   });
 
-  it('is the mark of a good end', () => {
+  it('is the mark of a normal end', () => {
     expect(parseJournalLine(encodeEnd(99).trimEnd())).toEqual({ kind: 'end', castBytes: 99 });
   });
 
@@ -96,7 +96,7 @@ describe('another line of a journal', () => {
     '{"end":{"castBytes":"99"}}',
     '{"meta":5}',
     '{"at":7,"size":1,"note":',
-  ])('is none of ours: %s', (text) => {
+  ])('is invalid: %s', (text) => {
     expect(parseJournalLine(text)).toBeUndefined();
   });
 });

@@ -10,7 +10,7 @@ async function createDirectory(): Promise<string> {
 }
 
 describe('the lock of a spool', () => {
-  it('is given once, and back', async () => {
+  it('is acquired once, and released', async () => {
     const directory = join(await createDirectory(), 'spool');
     const unlock = await takeSpool(directory);
     await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'ALREADY_RUNNING' });
@@ -20,7 +20,7 @@ describe('the lock of a spool', () => {
     )();
   });
 
-  it('is refused for what a newer version wrote, and nothing is left there', async () => {
+  it('is refused for a spool of a newer version, and leaves no file there', async () => {
     const directory = await createDirectory();
     await writeFile(
       join(directory, 'format.json'),

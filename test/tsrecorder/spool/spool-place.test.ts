@@ -19,14 +19,14 @@ beforeEach(async () => {
 const exists = async (path: string): Promise<boolean> =>
   (await stat(path).catch(() => undefined)) !== undefined;
 
-describe('the place of the spool', () => {
-  it('is beside the store', async () => {
+describe('the default directory of the spool', () => {
+  it('is next to the store', async () => {
     await expect(placeSpool(store, log)).resolves.toBe(`${store}.spool`);
     await expect(placeSpool(`${store}/`, log)).resolves.toBe(`${store}.spool`);
     expect(await readdir(store)).toEqual([]);
   });
 
-  it('is inside of a store that is a volume of its own, and what is there stays', async (context) => {
+  it('is inside a store that is a separate volume, and its content is kept', async (context) => {
     await mkdir(store);
     try {
       execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', store], { stdio: 'ignore' });

@@ -81,7 +81,7 @@ function textOf(bytes: number): Buffer {
 
 describe('an archive', () => {
   it.each([0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 2 * FRAME_BYTES])(
-    'of %i bytes gives them back, and any decompressor of zstd reads it',
+    'of %i bytes returns them, and every zstd decompressor can read it',
     async (bytes) => {
       const bucket = createMemoryBucket();
       const store = inMemory(bucket, 'zstd');
@@ -101,7 +101,7 @@ describe('an archive', () => {
   );
 
   it.each(['zstd', 'sealed'] as const)(
-    'reads any range (%s), and of the store no more than the frames that it takes',
+    'reads any range (%s), and from the store only the needed frames',
     async (format) => {
       const bucket = createMemoryBucket();
       const random = createRandom(7);
@@ -129,7 +129,7 @@ describe('an archive', () => {
     },
   );
 
-  it('takes a small part of the room of text and of next to nothing, and little more than random bytes', async () => {
+  it('is much smaller than text and repeated bytes, and little larger than random bytes', async () => {
     const random = createRandom(3);
     const share = async (content: Buffer): Promise<number> => {
       const bucket = createMemoryBucket();
@@ -146,7 +146,7 @@ describe('an archive', () => {
     ['zstd', 16],
     ['sealed', 0],
   ] as const)(
-    'gives no byte that was not put in when a bit has changed (%s), and is refused when its end is missing',
+    'returns no wrong byte if a bit has changed (%s), and is refused if its end is missing',
     async (format, unnoticed) => {
       const bucket = createMemoryBucket();
       const content = textOf(300);
@@ -184,7 +184,7 @@ describe('an archive', () => {
     },
   );
 
-  it('is made of notes as well, which hold the exact bytes of what is no text', async () => {
+  it('also stores notes, which contain the exact bytes of binary output', async () => {
     const bucket = createMemoryBucket();
     const { folder, ...upload } = await uploadOf(textOf(1000));
     const notes = Buffer.from(`{"exact":"${Buffer.alloc(300_000).toString('base64')}"}\n`);
@@ -200,7 +200,7 @@ describe('an archive', () => {
     expect(bucket.objects.get(NAME.replace('.cast', '.notes'))!.content.length).toBeLessThan(1000);
   });
 
-  it('that is removed while it is looked at is not there', async () => {
+  it('that is removed while it is read does not exist', async () => {
     const store = await createDiskStore(await openFolder());
     const removing: RecordingStore = {
       ...store,
@@ -211,7 +211,7 @@ describe('an archive', () => {
     expect(await createArchiveStore(removing, 'zstd').stat(KEY, 'cast')).toBeUndefined();
   });
 
-  it('that is damaged keeps nobody from listing the others', async () => {
+  it('that is damaged does not affect the list of the others', async () => {
     const bucket = createMemoryBucket();
     const store = inMemory(bucket, 'zstd');
     await store.finish(await uploadOf(textOf(300)));
@@ -223,7 +223,7 @@ describe('an archive', () => {
 });
 
 describe('a store with archives', () => {
-  it('reads what was kept plain, and finishes what another format has begun', async () => {
+  it('reads plain recordings, and completes recordings that another format has started', async () => {
     for (const [before, after] of [
       ['plain', 'zstd'],
       ['zstd', 'plain'],
@@ -246,7 +246,7 @@ describe('a store with archives', () => {
     }
   });
 
-  it('lists a recording with the size of its bytes, or none until somebody asked', async () => {
+  it('lists a recording with its uncompressed size, or without a size until it is read', async () => {
     const bucket = createMemoryBucket();
     await inMemory(bucket, 'zstd').finish(await uploadOf(textOf(10_000)));
     const store = inMemory(bucket, 'plain');
@@ -256,7 +256,7 @@ describe('a store with archives', () => {
     expect((await store.list())[0]?.stat?.bytes).toBe(10_000);
   });
 
-  it('counts the room that is taken, not the bytes that are shown, when it removes the oldest', async () => {
+  it('counts the used space, not the uncompressed bytes, when it removes the oldest', async () => {
     for (const open of [
       async () => inMemory(createMemoryBucket(), 'zstd'),
       async () => createArchiveStore(await createDiskStore(await openFolder()), 'zstd'),
@@ -282,7 +282,7 @@ describe('a sealed archive', () => {
     return bucket;
   }
 
-  it('has nothing of what it was made of, and twice the same is stored differently', async () => {
+  it('contains no plain text, and equal content is stored differently', async () => {
     const content = Buffer.from(Buffer.alloc(1000, 'a secret that repeats itself ').toString() + '\n');
     const noise = Buffer.from(createRandom(5).bytes(5000));
     const bucket = await sealed(content, noise);
@@ -298,7 +298,7 @@ describe('a sealed archive', () => {
     expect((await sealed(content)).objects.get(NAME)!.content).not.toEqual(bucket.objects.get(NAME)!.content);
   });
 
-  it('can be listed, measured and removed without its key, and not read', async () => {
+  it('can be listed, measured and removed without its key, but not read', async () => {
     const content = textOf(FRAME_BYTES + 10);
     const bucket = await sealed(content);
     for (const keys of [OTHER, undefined]) {
@@ -312,7 +312,7 @@ describe('a sealed archive', () => {
     expect(bucket.objects.has(NAME)).toBe(false);
   });
 
-  it('is opened by any key of the file, and sealed with the first', async () => {
+  it('is opened with any key of the file, and sealed with the first', async () => {
     const bucket = await sealed(textOf(100));
     const both = createSealKeys([Buffer.alloc(32, 2), Buffer.alloc(32, 1)]);
     expect((await readAll(inMemory(bucket, 'sealed', both))).equals(textOf(100))).toBe(true);
@@ -322,7 +322,7 @@ describe('a sealed archive', () => {
     expect((await readAll(inMemory(bucket, 'plain', OTHER))).equals(textOf(100))).toBe(true);
   });
 
-  it('is not read in the place of another, nor with frames of another order or fewer of them', async () => {
+  it('is not read under the key of another recording, or with reordered or missing frames', async () => {
     const content = textOf(2 * FRAME_BYTES + 10);
     const bucket = await sealed(content);
     const { content: whole } = bucket.objects.get(NAME)!;
@@ -359,7 +359,7 @@ describe('a sealed archive', () => {
     }
   });
 
-  it('is not made without keys', async () => {
+  it('cannot be created without keys', async () => {
     const store = createS3Store({ ...S3_LISTING, bucket: createMemoryBucket(), nowMs });
     expect(() => createArchiveStore(store, 'sealed')).toThrow(/--seal-keys/);
   });

@@ -69,7 +69,7 @@ describe.each(['a link', 'a pipe', 'a folder'])('%s in a store directory', (kind
     expect(refused).toEqual([`nEVIL/${TIME}.cast`]);
   });
 
-  it('is no document, and is put aside when one is written', async () => {
+  it('is no document, and is set aside when one is written', async () => {
     const { directory, outside, store, refused } = await createBench();
     for (const name of ['.alerts/put', '.alerts/claim', '.alerts/replace']) {
       await special(join(directory, name), kind, join(outside, 'secret'));
@@ -87,7 +87,7 @@ describe.each(['a link', 'a pipe', 'a folder'])('%s in a store directory', (kind
     expect(await readFile(join(outside, 'secret'), 'utf8')).toBe(SECRET);
   });
 
-  it('does not keep a recording from being stored', async () => {
+  it('does not prevent a recording from being stored', async () => {
     const { directory, outside, store, upload } = await createBench();
     for (const suffix of ['cast', 'json'])
       await special(join(directory, KEY.nodeId, `${TIME}.${suffix}`), kind, join(outside, 'secret'));

@@ -68,14 +68,14 @@ describe('listing a directory again', () => {
     return { folder, store };
   }
 
-  it('gives the same array when nothing has changed', async () => {
+  it('returns the same array if nothing has changed', async () => {
     const { store } = await quiet(3_600_000);
     const first = await store.list();
     expect(first).toHaveLength(1);
     expect(await store.list()).toBe(first);
   });
 
-  it('finds what was added and removed, in old folders, new ones and among the marks', async () => {
+  it('finds additions and removals in old and new folders and among the marks', async () => {
     const { folder, store } = await quiet(3_600_000);
     const times = async (): Promise<readonly string[]> =>
       (await store.list()).map(
@@ -98,7 +98,7 @@ describe('listing a directory again', () => {
     expect((await times()).some((told) => told.endsWith('a'.repeat(32)))).toBe(true);
   });
 
-  it('gives the same array while nothing changes', async () => {
+  it('returns the same array while nothing changes', async () => {
     const { folder, store } = await quiet(0);
     const first = await store.list();
     expect(await store.list()).toBe(first);
@@ -106,7 +106,7 @@ describe('listing a directory again', () => {
     expect(await store.list()).toEqual([{ ...first[0], hasSidecar: true }]);
   });
 
-  it('reads anew what may have changed within the time that its clock can tell, and nothing else', async () => {
+  it('reads only folders again that may have changed within the resolution of timestamps', async () => {
     for (const [aheadMs, found] of [
       [0, 2],
       [3_600_000, 1],
@@ -123,7 +123,7 @@ describe('listing a directory again', () => {
     }
   });
 
-  it('lists all of it to each of many who ask at once', async () => {
+  it('returns the complete list to many concurrent callers', async () => {
     const { folder, store } = await quiet(0);
     const writing = Array.from({ length: 8 }, async (_, second) => {
       await writeFile(join(folder, NODE, nameAt(second)), '');

@@ -40,7 +40,7 @@ const time = fc
   .map((nanoseconds) => ({ nanoseconds, text: formatTime(nanoseconds) }));
 
 describe('keys of the store', () => {
-  it('are those of the reference for its own node ids', () => {
+  it('equal those of the reference for its own node ids', () => {
     const key = { nodeId: 'nABC123CNTRL', time: '2026-07-29T11:50:50.033425744Z' };
     expect(recordingKey(key)).toBe('nABC123CNTRL/2026-07-29T11:50:50.033425744Z.cast');
     expect(eventKey(key)).toBe('nABC123CNTRL/events/2026-07-29T11:50:50.033425744Z.event');
@@ -48,7 +48,7 @@ describe('keys of the store', () => {
     expect(encodeNodeId('5')).toBe('5');
   });
 
-  it('are read back to the same node and time', () => {
+  it('are parsed to the same node and time', () => {
     fc.assert(
       fc.property(nodeId, time, (node, { text }) => {
         const key = { nodeId: node, time: text };
@@ -60,7 +60,7 @@ describe('keys of the store', () => {
     );
   });
 
-  it('stay in the folder of their node whatever its id is', () => {
+  it('stay in the folder of their node for every id', () => {
     fc.assert(
       fc.property(nodeId, time, (node, { text }) => {
         for (const key of [
@@ -95,14 +95,14 @@ describe('keys of the store', () => {
     );
   });
 
-  it('are read and written before 1970 as after it', () => {
+  it('are parsed and written before 1970 as after it', () => {
     expect(formatTime(-1n)).toBe('1969-12-31T23:59:59.999999999Z');
     expect(formatTime(-1_000_000_000n)).toBe('1969-12-31T23:59:59.000000000Z');
     for (const text of ['1969-12-31T23:59:59.900000000Z', '0026-01-02T03:04:05.000000001Z'])
       expect(formatTime(parseTime(text) ?? 0n)).toBe(text);
   });
 
-  it('are read with trimmed fractions, as the reference writes them', () => {
+  it('are parsed with trimmed fractions, as the reference writes them', () => {
     expect(parseTime('2026-07-29T11:50:50.0334257Z')).toBe(parseTime('2026-07-29T11:50:50.033425700Z'));
     expect(parseRecordingKey('n1/2026-07-29T11:50:50Z.cast')).toEqual({
       nodeId: 'n1',
@@ -127,7 +127,7 @@ describe('keys of the store', () => {
     expect(parseRecordingKey(name)).toBeUndefined();
   });
 
-  it('refuse a node id that is empty, too long or half a character', () => {
+  it('reject a node id that is empty, too long or half a character', () => {
     for (const bad of ['', 'x'.repeat(129), '\ud800']) {
       expect(() => encodeNodeId(bad)).toThrow(expect.objectContaining({ code: 'UPLOAD_REFUSED' }));
     }

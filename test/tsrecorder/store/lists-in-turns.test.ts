@@ -93,7 +93,7 @@ const isUnique = (names: readonly string[]): readonly string[] =>
   names.filter((one, at) => names.findIndex((other) => other.split('~')[0] === one.split('~')[0]) === at);
 
 describe('a store that changes', () => {
-  it('lists what is in its folder', async () => {
+  it('lists the content of its folder', async () => {
     let count = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(files, { minLength: 1, maxLength: 4 }), async (steps) => {
@@ -119,7 +119,7 @@ describe('a store that changes', () => {
     );
   });
 
-  it('lists what is in its bucket, with archives and without', async () => {
+  it('lists the content of its bucket, with and without archives', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(files, { minLength: 1, maxLength: 4 }), async (steps) => {
         const bucket = createMemoryBucket(nowMs, 3);
@@ -172,7 +172,7 @@ describe('a store of many recordings', () => {
     expect(lists[2]).toHaveLength(5001);
   });
 
-  it('lets the loop turn while its bucket is listed, and gives the same array when nothing has changed', async () => {
+  it('lets the event loop turn while its bucket is listed, and returns the same array without changes', async () => {
     const bucket = createMemoryBucket(nowMs, 100_000);
     for (let at = 0; at < 20_000; at += 1) await bucket.put(nameAt(at), new Uint8Array());
     const store = createArchiveStore(createS3Store({ ...S3_LISTING, bucket, nowMs }), 'plain');

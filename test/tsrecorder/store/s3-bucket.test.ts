@@ -80,7 +80,7 @@ const methods = (): readonly string[] =>
   asked.map(({ method, isConditional }) => `${method}${isConditional ? ' once' : ''}`);
 
 describe('a bucket', () => {
-  it('gives back what was put into it, and says what is not there', async () => {
+  it('returns stored objects, and reports missing ones', async () => {
     const content = Buffer.alloc(300_000, 'tailcast');
     await bucket.put('n/a', content);
     expect(Buffer.concat(await Array.fromAsync(bucket.get('n/a'))).equals(content)).toBe(true);
@@ -88,7 +88,7 @@ describe('a bucket', () => {
     expect(await bucket.stat('n/none')).toBeUndefined();
   });
 
-  it('is asked to take a name once, and says when it is taken', async () => {
+  it('gets one request to claim a name, and reports that the name exists', async () => {
     await bucket.put('n/a', Buffer.from('one'), { once: true });
     await expect(bucket.put('n/a', Buffer.from('two'), { once: true })).rejects.toMatchObject({
       code: 'UPLOAD_CONFLICT',
@@ -97,7 +97,7 @@ describe('a bucket', () => {
     expect(methods()).toEqual(['PUT once', 'PUT once']);
   });
 
-  it('that does not know conditions is asked first, from then on', async () => {
+  it('that does not support conditions gets a check first, from then on', async () => {
     refusal = ({ isConditional }) => (isConditional ? [501, 'NotImplemented'] : undefined);
     await bucket.put('n/a', Buffer.from('one'), { once: true });
     await bucket.put('n/b', Buffer.from('two'), { once: true });
@@ -112,7 +112,7 @@ describe('a bucket', () => {
     ]);
   });
 
-  it('that refuses is not asked a second time without the condition', async () => {
+  it('that rejects a request gets no second one without the condition', async () => {
     refusal = ({ method }) => (method === 'PUT' ? [403, 'AccessDenied'] : undefined);
     await expect(bucket.put('n/a', Buffer.from('one'), { once: true })).rejects.toMatchObject({
       code: 'STORE_FAILED',
@@ -120,7 +120,7 @@ describe('a bucket', () => {
     expect(methods()).toEqual(['PUT once']);
   });
 
-  it('that refuses a file has not taken it, though the same stood there before', async () => {
+  it('that rejects a file has not stored it, even if the same file existed before', async () => {
     const path = join(directory, 'file');
     await writeFile(path, 'content');
     await bucket.putFile('n/a', path, 7);
@@ -129,7 +129,7 @@ describe('a bucket', () => {
     await expect(bucket.putFile('n/a', path, 7)).rejects.toMatchObject({ code: 'STORE_FAILED' });
   });
 
-  it('has a file that another try of ours has brought, and no other', async () => {
+  it('contains a file that an earlier attempt has stored, and no other file', async () => {
     const path = join(directory, 'file');
     await writeFile(path, 'content');
     objects.set('n/a', Buffer.from('content'));
@@ -179,7 +179,7 @@ function endWithChecksum(prefix: Buffer, wanted: number): Buffer {
   );
 }
 
-it('stores objects while many readers wait in the middle of an object', async () => {
+it('stores objects while many readers wait inside an object', async () => {
   objects.set('long', Buffer.alloc(4 * 1024 ** 2));
   const readers = Array.from({ length: 80 }, () => bucket.get('long')[Symbol.asyncIterator]());
   for (const reader of readers) expect((await reader.next()).done).toBe(false);

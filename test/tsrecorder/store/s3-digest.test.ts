@@ -9,8 +9,8 @@ function digestOf(mode: ChecksumMode, ...parts: readonly string[]) {
   return { each, whole: digest.finish() };
 }
 
-describe('the digest of content that comes in parts', () => {
-  it('is that of the whole, and that of the parts, as S3 states them', () => {
+describe('the digest of content in parts', () => {
+  it('equals that of the complete content, and that of the parts, as S3 defines them', () => {
     // CRC-32 of "123456789" is cbf43926
     expect(digestOf('crc32', '12345', '6789').whole).toMatchObject({
       bytes: 9,
@@ -26,7 +26,7 @@ describe('the digest of content that comes in parts', () => {
     expect(digestOf('crc32', '1').each[0]?.md5).toBeUndefined();
   });
 
-  it('is compared with what a store says of it', () => {
+  it('is compared with the digest from the store', () => {
     const { whole } = digestOf('md5', 'a', 'b');
     const says = (said: { readonly crc32?: string; readonly etag?: string }): boolean | undefined =>
       compareDigest(whole, { crc32: said.crc32, etag: said.etag });
@@ -42,7 +42,7 @@ describe('the digest of content that comes in parts', () => {
     expect(says({})).toBeUndefined();
   });
 
-  it('says nothing about an ETag when no MD5 was asked for', () => {
+  it('does not compare an ETag if no MD5 was requested', () => {
     const { whole } = digestOf('crc32', 'a');
     expect(compareDigest(whole, { crc32: undefined, etag: '"x"' })).toBeUndefined();
   });

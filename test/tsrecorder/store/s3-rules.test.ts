@@ -30,8 +30,8 @@ const locked = (ObjectLockConfiguration: object): Promise<unknown> =>
 const ruled = (...Rules: readonly object[]): Promise<unknown> =>
   readBucketRules(connection({ ...NOTHING, lifecycle: { Rules } }), 'b').then(({ lifecycle }) => lifecycle);
 
-describe('what a bucket does by itself', () => {
-  it('is nothing where the store knows the question and has no such configuration', async () => {
+describe('the rules of a bucket', () => {
+  it('are empty if the store knows the request and has no such configuration', async () => {
     expect(await readBucketRules(connection(NOTHING), 'b')).toEqual({
       lock: { enabled: false, defaultDays: undefined },
       lifecycle: [],
@@ -43,14 +43,14 @@ describe('what a bucket does by itself', () => {
     { status: 404, name: 'NoSuchBucket' },
     { status: 501, name: 'ObjectLockConfigurationNotFoundError' },
     { status: 501, name: 'NoSuchLifecycleConfiguration' },
-  ])('is unknown where it says $status $name', async (answer) => {
+  ])('are unknown if the store responds with $status $name', async (answer) => {
     expect(await readBucketRules(connection({ lock: answer, lifecycle: answer }), 'b')).toEqual({
       lock: 'unknown',
       lifecycle: 'unknown',
     });
   });
 
-  it('is to lock, for days or years', async () => {
+  it('can lock objects, for days or years', async () => {
     const Enabled = { ObjectLockEnabled: 'Enabled' };
     expect(await locked(Enabled)).toEqual({ enabled: true, defaultDays: undefined });
     expect(await locked({ ...Enabled, Rule: { DefaultRetention: { Days: 7 } } })).toEqual({
@@ -64,7 +64,7 @@ describe('what a bucket does by itself', () => {
     expect(await locked({ ObjectLockEnabled: 'Off' })).toEqual({ enabled: false, defaultDays: undefined });
   });
 
-  it('is to remove, to archive and to give up, by rules that are enabled', async () => {
+  it('can remove, archive and abort uploads, if they are enabled', async () => {
     expect(
       await ruled(
         { ID: 'all', Status: 'Enabled', Expiration: { Days: 30 } },

@@ -42,7 +42,7 @@ describe('listing documents of a bucket', () => {
 });
 
 describe('listing a bucket', () => {
-  it('asks for new recordings each time and for old ones now and then', async () => {
+  it('requests new recordings each time, and old ones periodically', async () => {
     const bucket = createMemoryBucket(undefined, 2);
     let now = Date.parse('2026-07-29T12:00:00Z');
     const store = createS3Store({ bucket, nowMs: () => now, recentMs: 3_600_000, fullListMs: 60_000 });
@@ -65,7 +65,7 @@ describe('listing a bucket', () => {
     expect(await times()).toContain('2026-07-01T00:00:00.000000001Z');
   });
 
-  it.each([0, 60_000])('is not upset by a removal in between, %d ms after the first', async (laterMs) => {
+  it.each([0, 60_000])('tolerates a removal in between, %d ms after the first', async (laterMs) => {
     const bucket = createMemoryBucket();
     let now = nowMs();
     let removed = Promise.resolve();
@@ -109,7 +109,7 @@ describe('listing a bucket', () => {
     expect(prefixes).not.toContain('n1/events/');
   });
 
-  it('tries a finish again from the beginning when it failed anywhere', async () => {
+  it('repeats a finish from the beginning if it failed at any step', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-s3-'));
     const path = join(folder, 'cast');
     await writeFile(path, 'cast\n');

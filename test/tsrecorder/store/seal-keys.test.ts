@@ -39,14 +39,14 @@ describe('a file of keys', () => {
     [Buffer.alloc(33).toString('base64'), 'line 1 is no key of 32 bytes'],
     [NEW.toString('base64url'), 'line 1 is no key of 32 bytes'],
     [`${NEW.toString('base64')}\n`.repeat(1001), 'more than 1000 keys'],
-  ])('is refused by name when it cannot be used: %j', async (text, problem) => {
+  ])('is refused by name if it is invalid: %j', async (text, problem) => {
     await expect(loadSealKeys(await fileOf(text))).rejects.toMatchObject({
       code: 'CONFIG_INVALID',
       message: expect.stringMatching(new RegExp(`sealKeys: .*keys.*${problem}`)),
     });
   });
 
-  it('is refused when it is not there', async () => {
+  it('is refused if it is missing', async () => {
     await expect(loadSealKeys(join(folder, 'none'))).rejects.toThrow(
       /sealKeys: .*none cannot be read: there is no such file/,
     );

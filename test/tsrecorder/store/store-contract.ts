@@ -59,7 +59,7 @@ export function describeStore(
       expect(Math.abs(stat!.modifiedAtMs - Date.now())).toBeLessThan(60_000);
     });
 
-    it('lets finishing be repeated', async () => {
+    it('accepts a repeated finish', async () => {
       const store = await open();
       const key = { nodeId: NODE, time: '2026-07-29T11:50:51.000000000Z' };
       const upload = await finished(key, 'cast\n', { notes: 'notes\n' });
@@ -139,7 +139,7 @@ export function describeStore(
       expect(listed[1]).not.toHaveProperty('sessionMark');
     });
 
-    it('keeps nodes apart, whatever they are called, and events out of the list', async () => {
+    it('separates nodes with any name, and omits events from the list', async () => {
       const store = await open();
       const time = '2026-07-29T11:50:55.000000000Z';
       const nodes = ['nA', 'na', '../nA', 'a/b', 'a b+ä%', '.hidden'];
@@ -150,14 +150,14 @@ export function describeStore(
       for (const nodeId of nodes) expect(await text(store, { nodeId, time }, 'cast')).toBe(`${nodeId}\n`);
     });
 
-    it('says that what is not there is not there', async () => {
+    it('reports missing objects as missing', async () => {
       const store = await open();
       const key = { nodeId: NODE, time: '2026-07-29T11:50:56.000000000Z' };
       await expect(text(store, key, 'cast')).rejects.toMatchObject({ code: 'RECORDING_UNKNOWN' });
       await store.remove(key);
     });
 
-    it('removes a recording with all that belongs to it', async () => {
+    it('removes a recording with all of its objects', async () => {
       const store = await open();
       const key = { nodeId: NODE, time: '2026-07-29T11:50:57.000000000Z' };
       const sessionMark = '0123456789abcdef0123456789abcdef';
@@ -172,7 +172,7 @@ export function describeStore(
       expect((await store.list())[0]).not.toHaveProperty('sessionMark');
     });
 
-    it('keeps documents under names that are given once', async () => {
+    it('stores documents under names that can be used only once', async () => {
       const store = await open();
       expect(await store.readDocument('log/2026/1.json')).toBeUndefined();
       await store.putDocument('log/2026/1.json', Buffer.from('one'));
@@ -195,7 +195,7 @@ export function describeStore(
       expect(await store.readDocument('log/large.json', 3)).toHaveLength(3);
     });
 
-    it('gives a claim to one of those that try at once, and to the next when it is removed', async () => {
+    it('gives a claim to one of several concurrent callers, and to the next after its removal', async () => {
       const store = await open();
       for (let round = 0; round < 3; round += 1) {
         const contents = Array.from({ length: 8 }, (_, at) => `${round} ${at}`);

@@ -192,7 +192,7 @@ describe('a step of an access request', () => {
     ['a long text', { reason: 'x'.repeat(2000) }],
     ['many groups', { groups: Array.from({ length: 200 }, () => 'g') }],
     ['a wrong type', { approvers: 'bob' }],
-  ])('with %s is stored and not sent', async (_name, change) => {
+  ])('with %s is stored as evidence and not sent', async (_name, change) => {
     await using receiver = await openReceiver();
     await using rig = await createRig({ alerts: alerts(receiver.url) });
     const event = JSON.parse(encodeStep({ step: 'requested', record: RECORD, by: RECORD.requester }, 0)) as {
@@ -205,7 +205,7 @@ describe('a step of an access request', () => {
     expect(receiver.received).toHaveLength(1);
   });
 
-  it('is not found in an event of another type', async () => {
+  it('is ignored in an event of another type', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({ alerts: alerts(receiver.url) });
     const step = encodeStep({ step: 'requested', record: RECORD, by: RECORD.requester }, 0);
@@ -219,7 +219,7 @@ describe('a step of an access request', () => {
     expect((await delivered(receiver, 1)).map(({ data }) => data)).toMatchObject([{ step: 'expired' }]);
   });
 
-  it('has marks in the store that retention can date', async () => {
+  it('has marks in the store with times for retention', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({ alerts: alerts(receiver.url) });
     await send(rig, 'requested');

@@ -48,7 +48,7 @@ describe.each([
   ['a folder', inFolder],
   ['a bucket', async () => inBucket()],
 ])('recorders that share %s', (_name, open) => {
-  it('tell an alert once: one claims it, and the others know when it was told', async () => {
+  it('send an alert once: one claims it, and the others learn that it was delivered', async () => {
     const store = await open();
     const claims = ['aa', 'bb', 'cc'].map((recorder) => claimOf(store, recorder));
     const taken = await Promise.all(claims.map((claim) => claim.take()));
@@ -64,7 +64,7 @@ describe.each([
     expect(names.every(isDocumentName)).toBe(true);
   });
 
-  it('let the next one try what a webhook did not take', async () => {
+  it('try an alert that a webhook has not accepted in turns', async () => {
     const store = await open();
     const [one, two] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
     expect([await one.take(), await two.take()]).toEqual(['mine', 'claimed']);
@@ -74,7 +74,7 @@ describe.each([
     expect(await store.listDocuments('.alerts/')).toEqual([]);
   });
 
-  it('take over from one that died, after a lease in which nothing changed, and one of them', async () => {
+  it('take an alert over from a killed recorder after a lease without change, and only one does', async () => {
     const store = await open();
     expect(await claimOf(store, 'dead').take()).toBe('mine');
     const [one, two] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
@@ -93,7 +93,7 @@ describe.each([
     expect(await store.listDocuments('.alerts/')).toEqual([]);
   });
 
-  it('are not overtaken by one that was started again, which need not wait', async () => {
+  it('wait for a restarted owner of a claim, which need not wait itself', async () => {
     const store = await open();
     const watcher = claimOf(store, 'bb');
     expect(await claimOf(store, 'aa').take()).toBe('mine');
@@ -104,7 +104,7 @@ describe.each([
     expect(await watcher.take()).toBe('claimed');
   });
 
-  it('wait for each that has a claim, whatever its number', async () => {
+  it('wait for each recorder that has a claim, however many there are', async () => {
     const store = await open();
     const [one, two, watcher] = ['aa', 'bb', 'cc'].map((recorder) => claimOf(store, recorder));
     expect([await one!.take(), await watcher!.take()]).toEqual(['mine', 'claimed']);
@@ -117,7 +117,7 @@ describe.each([
     expect(await watcher!.take()).toBe('mine');
   });
 
-  it('leave the claim of another alone when they stood still for so long that it is one', async () => {
+  it("do not remove another recorder's claim after a long pause", async () => {
     const store = await open();
     const [slow, next] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
     expect([await slow.take(), await next.take()]).toEqual(['mine', 'claimed']);
@@ -128,7 +128,7 @@ describe.each([
   });
 });
 
-it('a claim that was made so slowly that it hardly stands is given back', async () => {
+it('a claim that took too long to create is released', async () => {
   const store = inBucket();
   const slow: ClaimStore = {
     ...store,
@@ -141,7 +141,7 @@ it('a claim that was made so slowly that it hardly stands is given back', async 
   expect(await claimOf(store, 'bb').take()).toBe('mine');
 });
 
-it('a claim that is given back by half hides none that comes later', async () => {
+it('a claim whose release failed in the middle does not hide later claims', async () => {
   const store = inBucket();
   expect(await claimOf(store, 'dead').take()).toBe('mine');
   let removed = 0;
@@ -159,7 +159,7 @@ it('a claim that is given back by half hides none that comes later', async () =>
   expect((await store.listDocuments('.alerts/')).map((name) => name.slice(-8))).toEqual(['.claim-0']);
 });
 
-it('a claim whose answer was lost, and that was asked for again, is the own one', async () => {
+it('a claim whose response was lost, and that was requested again, belongs to its recorder', async () => {
   const store = inBucket();
   const repeating: ClaimStore = {
     ...store,
@@ -172,7 +172,7 @@ it('a claim whose answer was lost, and that was asked for again, is the own one'
   expect(await claimOf(store, 'bb').take()).toBe('claimed');
 });
 
-it('a mark that was made between the look and the claim is seen', async () => {
+it('a mark that was written between the check and the claim is noticed', async () => {
   const store = inBucket();
   const before: ClaimStore = {
     ...store,
@@ -185,19 +185,19 @@ it('a mark that was made between the look and the claim is seen', async () => {
   expect(await store.listDocuments('.alerts/')).toHaveLength(1);
 });
 
-it('an alert at which one recorder after another died is told without a claim in the end', async () => {
+it('an alert whose recorders are killed one after another is finally sent without a claim', async () => {
   const store = inBucket();
   for (let died = 0; died < 70; died += 1) expect(await claimOf(store, 'aa').take(), `${died}`).toBe('mine');
   expect(await store.listDocuments('.alerts/')).toHaveLength(64);
 });
 
-describe('somebody with write access to the store, who has no key,', () => {
+describe('an attacker with write access to the store, who has no key,', () => {
   const nameOf = (mark: 'told' | number): string => alertMarkName(ALERT.session, ALERT.id, mark);
   const forge = (store: RecordingStore, mark: 'told' | number, text: string): Promise<void> =>
     store.replaceDocument(nameOf(mark), Buffer.from(text));
 
   it.each(['', 'aa\n', '{"recorder":"aa"}\n{}\n', 'x'.repeat(100_000)])(
-    'cannot suppress an alert with a mark of its own: %#',
+    'cannot suppress an alert with a mark of their own: %#',
     async (text) => {
       const store = inBucket();
       await forge(store, 'told', text);
@@ -209,7 +209,7 @@ describe('somebody with write access to the store, who has no key,', () => {
     },
   );
 
-  it('cannot suppress an alert with a mark that a key of its own signed', async () => {
+  it('cannot suppress an alert with a mark that their own key signed', async () => {
     const store = inBucket();
     await claimOf(store, 'zz', generateSigningKey()).markDelivered();
     expect(await claimOf(store, 'aa').take()).toBe('mine');
@@ -226,7 +226,7 @@ describe('somebody with write access to the store, who has no key,', () => {
     expect(await claimOf(store, 'aa').take()).toBe('mine');
   });
 
-  it('cannot delay an alert with claims, however many', async () => {
+  it('cannot delay an alert with any number of claims', async () => {
     const store = inBucket();
     for (const count of [1, 63, 64]) {
       for (let number = 0; number < count; number += 1) await forge(store, number, `zz ${number}\n`);
@@ -237,7 +237,7 @@ describe('somebody with write access to the store, who has no key,', () => {
     }
   });
 
-  it('cannot delay an alert with a claim in the moment before that of a recorder', async () => {
+  it('cannot delay an alert with a claim immediately before that of a recorder', async () => {
     const store = inBucket();
     const raced: ClaimStore = {
       ...store,
@@ -249,7 +249,7 @@ describe('somebody with write access to the store, who has no key,', () => {
     expect(await claimOf(raced, 'aa').take()).toBe('mine');
   });
 
-  it('cannot delay an alert with old claims of recorders that it puts back in turns', async () => {
+  it('cannot delay an alert with old claims of recorders that they restore in turns', async () => {
     const store = inBucket();
     const old: Uint8Array[] = [];
     for (let at = 0; at < 3; at += 1) {
@@ -270,7 +270,7 @@ describe('somebody with write access to the store, who has no key,', () => {
   });
 });
 
-it('a mark of a recorder takes the place of one that is not proven, and is never replaced itself', async () => {
+it('a mark of a recorder replaces an unproven mark, and is never replaced itself', async () => {
   const store = inBucket();
   const name = alertMarkName(ALERT.session, ALERT.id, 'told');
   await claimOf(store, 'aa').markDelivered();
@@ -394,7 +394,7 @@ class Site {
   }
 }
 
-it('an alert is told, and more than once only where one died that had told it, in whatever order', async () => {
+it('an alert is sent, and more than once only if a recorder was killed after sending it, in any order', async () => {
   let twice = 0;
   await fc.assert(
     fc.asyncProperty(

@@ -31,7 +31,7 @@ async function withFile(
 const HOOK = 'webhooks: {hook: {url: https://hooks.example.com, secretFile: hook.key}}\n';
 const RULE = "rules: {deletes: {query: 'cmd:delete', webhook: hook}}\n";
 
-describe('a file of alerts', () => {
+describe('a file of alert rules', () => {
   it.each([
     ['', 'rules in FILE: the list is empty'],
     [`${HOOK}${RULE}colour: red`, 'colour in FILE: no such key; there are webhooks, rules, giveUpHours'],
@@ -113,7 +113,7 @@ describe('a file of alerts', () => {
       `${HOOK}rules: {access: {accessRequests: true, query: x, webhook: hook}}`,
       'rules.access.query in FILE: does not apply to accessRequests',
     ],
-  ])('says what is wrong, where, and what to do: %#', (content, said) =>
+  ])('with an error is refused with the error, its position, and what to do: %#', (content, said) =>
     withFile(content, async (file) => {
       const { code, err } = await run('alerts', 'test', file, '--no-search');
       expect(code).toBe(2);
@@ -121,7 +121,7 @@ describe('a file of alerts', () => {
     }),
   );
 
-  it('needs no webhook for rules that only act', async () => {
+  it('needs no webhook for rules that only have actions', async () => {
     await withFile(
       "rules: {keys: {output: 'AKIA[0-9A-Z]{16}', query: 'ns:prod', action: mark}}",
       async (file) => {
@@ -137,7 +137,7 @@ describe('a file of alerts', () => {
     );
   });
 
-  it('says of a rule that it can never be true', () =>
+  it('is refused if a rule can never match', () =>
     withFile(`${HOOK}rules: {deletes: {query: 'text:rm OR cmd:rm', webhook: hook}}`, async (file) => {
       const viewers = [] as const;
       await expect(loadAlerts(file, { viewers, searchText: 'commands' })).rejects.toThrow(
@@ -147,7 +147,7 @@ describe('a file of alerts', () => {
       expect((await loadAlerts(file, { viewers, searchText: 'all' })).rules).toHaveLength(1);
     }));
 
-  it('of access requests needs a viewer of all recordings, and no key for a chat service', () => {
+  it('with access requests needs a viewer of all recordings, and no key for a chat service', () => {
     const hook = 'url: https://hooks.example.com, format: slack, player: https://gate/-/recordings/';
     const rule = 'rules: {access: {accessRequests: true, webhook: hook}}';
     const viewers = ['soc@example.com=namespace:prod', 'tag:audit'].map(parseViewRule);
@@ -162,7 +162,7 @@ describe('a file of alerts', () => {
     });
   });
 
-  it('has a viewer for each webhook where the recorder has viewers, and one that may see something', async () => {
+  it('needs for each webhook a viewer with a viewer rule, if the recorder has viewer rules', async () => {
     const viewers = ['soc@example.com=namespace:prod', 'tag:audit'].map(parseViewRule);
     const load = (viewer: string, act: (loaded: ReturnType<typeof loadAlerts>) => Promise<void>) =>
       withFile(HOOK.replace('hook.key', `hook.key${viewer}`) + RULE, (file) =>
@@ -181,8 +181,8 @@ describe('a file of alerts', () => {
   });
 });
 
-describe('a recorder with a file of alerts', () => {
-  it('starts with it, and without search says what is missing', async () => {
+describe('a recorder with a file of alert rules', () => {
+  it('starts with it, and without search reports what is missing', async () => {
     await using receiver = await openReceiver();
     const content = `webhooks: {hook: {url: '${receiver.url}', secretFile: hook.key}}\n${RULE}`;
     await withFile(content, async (file, directory) => {
@@ -257,7 +257,7 @@ describe('a recorder with a file about access requests', () => {
 });
 
 describe('tailcast alerts test', () => {
-  it('says what rules would have found, and whether their webhooks take a message', async () => {
+  it('prints what rules would have found, and whether their webhooks accept a message', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({ searchText: 'all' });
     await uploadWhole(rig.recorder, `${HEADER}[1.5,"o","a needle in it\\r\\n"]\n`);

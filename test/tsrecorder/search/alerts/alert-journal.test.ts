@@ -12,7 +12,7 @@ beforeEach(async () => {
 
 const alert = { id: 'a', rule: 'r', query: 'q', webhook: 'hook', session: 's', firedAtMs: 1, marks: [] };
 
-it('a journal of alerts takes each alert once, pending or settled', async () => {
+it('a journal of alerts accepts each alert once, pending or settled', async () => {
   const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });
   expect(await journal.add([alert])).toEqual([alert]);
   expect(await journal.add([alert])).toEqual([]);
@@ -21,7 +21,7 @@ it('a journal of alerts takes each alert once, pending or settled', async () => 
   await journal.close();
 });
 
-it('a journal of alerts that is closed takes nothing any more, and says so', async () => {
+it('a closed journal of alerts rejects all alerts with an error', async () => {
   const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });
   expect(await journal.add([alert])).toEqual([alert]);
   await journal.close();

@@ -166,7 +166,7 @@ describe('a webhook', () => {
     [429, 60],
     [500, 60],
     [503, 60],
-  ])('that answers %i is left alone for as long as it says, with all of its alerts', async (answer, wait) => {
+  ])('that responds with %i gets none of its alerts for the requested time', async (answer, wait) => {
     await using receiver = await openReceiver();
     receiver.answer = answer;
     receiver.retryAfter = String(wait);
@@ -204,7 +204,7 @@ describe('a webhook', () => {
     await alerts.close();
   });
 
-  it('that does not take one alert is told of the others', async () => {
+  it('that does not accept one alert gets the others', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 404;
     receiver.retryAfter = '60';
@@ -219,7 +219,7 @@ describe('a webhook', () => {
     await alerts.close();
   });
 
-  it('is not told of what its viewer may not see, whatever the index says', async () => {
+  it('does not get alerts that its viewer may not see, whatever the index contains', async () => {
     await using receiver = await openReceiver();
     const { alerts, match } = await openWith(alertsFor(receiver.url, 'needle', { scope: ['namespace:dev'] }));
     await match(recordingOf('hidden', 'prod'));
@@ -229,7 +229,7 @@ describe('a webhook', () => {
     await alerts.close();
   });
 
-  it('is told without a claim when the store takes none for a lease, and the mark comes when it does', async () => {
+  it('gets an alert without a claim if the store accepts none for a lease, and the mark is written later', async () => {
     await using receiver = await openReceiver();
     const { alerts, clock, sentAt, store, marks, match } = await openWith(alertsFor(receiver.url));
     store.isFull = true;

@@ -63,7 +63,7 @@ async function end({ child, over }: Recorder): Promise<void> {
 
 const STEPS = ['matched', 'recorded', 'claiming', 'sending', 'taken', 'marked', 'settled'];
 
-describe('a recorder that is killed while it makes an alert', () => {
+describe('a recorder that is killed while it creates an alert', () => {
   it.each([
     [0, 'matched', 'runs'],
     [0, 'matched', 'is over'],
@@ -74,7 +74,7 @@ describe('a recorder that is killed while it makes an alert', () => {
     [5, 'marked', 'runs'],
     [6, 'settled', 'runs'],
   ] as const)(
-    'tells it when it is started again, under one id: at step %d (%s), of a session that %s',
+    'sends it after the restart, with one id: at step %d (%s), of a session that %s',
     { timeout: 120_000 },
     async (kill, step, state) => {
       await using receiver = await openReceiver();
@@ -115,13 +115,13 @@ describe('a recorder that is killed while it makes an alert', () => {
   );
 });
 
-describe('a recorder that is killed while it tells an alert', () => {
+describe('a recorder that is killed while it sends an alert', () => {
   it.each([
     [3, 'sending', 1],
     [4, 'taken', 2],
     [5, 'marked', 1],
   ] as const)(
-    'leaves it to another of the store, under the same id: at step %d (%s)',
+    'leaves it to another recorder of the store, with the same id: at step %d (%s)',
     { timeout: 120_000 },
     async (kill, _step, delivered) => {
       await using receiver = await openReceiver();

@@ -70,8 +70,8 @@ async function createSite(receiver: Receiver, kind: string): Promise<Site> {
 
 const needle = (text: string): string => `${HEADER}[1.5,"o","${text} needle"]\n`;
 
-describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
-  it('tell an alert once, also after both were started again, and each session its own', async () => {
+describe.each(['folder', 'bucket'])('recorders that share one %s', (kind) => {
+  it('send an alert once, also after both were restarted, and one alert for each session', async () => {
     await using receiver = await openReceiver();
     const site = await createSite(receiver, kind);
     const registries = [new Registry(), new Registry(), new Registry(), new Registry()] as const;
@@ -109,7 +109,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     await other.recorder.close();
   });
 
-  it('tell what one of them cannot tell', async () => {
+  it('send alerts that another recorder cannot send', async () => {
     await using receiver = await openReceiver();
     await using broken = await openReceiver();
     broken.answer = 503;
@@ -130,7 +130,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     expect(await counted(first, 'delivered')).toBe(0);
   });
 
-  it('forget who was told with the recording', async () => {
+  it('remove the marks of an alert together with its recording', async () => {
     await using receiver = await openReceiver();
     const site = await createSite(receiver, kind);
     const registry = new Registry();

@@ -47,7 +47,7 @@ function counted(registry: Registry, outcome: string): Promise<number> {
 }
 
 describe('an alert', () => {
-  it('is told while the session runs, once, and without text', async () => {
+  it('is sent while the session runs, once, and without text', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({
       ...SEARCHING,
@@ -93,7 +93,7 @@ describe('an alert', () => {
     ]);
   });
 
-  it('tells a webhook that asks for it where the words stood, without secrets', async () => {
+  it('contains the matching text without secrets, if the webhook requests it', async () => {
     await using receiver = await openReceiver();
     await using rig = await createRig({
       ...SEARCHING,
@@ -111,7 +111,7 @@ describe('an alert', () => {
     expect(`${alert!.raw}${await journalOf(rig)}`).not.toContain('canaryword');
   });
 
-  it('is told until it is taken, under one id, by the next process too', async () => {
+  it('is sent until it is accepted, with one id, also by the next process', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 503;
     const registry = new Registry();
@@ -134,7 +134,7 @@ describe('an alert', () => {
     await last.recorder.close();
   });
 
-  it('waits for a webhook that is not there, without keeping others waiting', async () => {
+  it('waits for an unavailable webhook, without delaying other alerts', async () => {
     await using gone = await openReceiver();
     await using there = await openReceiver();
     const url = gone.url;
@@ -157,7 +157,7 @@ describe('an alert', () => {
     expect(found!.id).not.toBe(other!.id);
   });
 
-  it('is not made again when the index is, nor of what was over before there was the rule', async () => {
+  it('is not sent again after an index rebuild, and not for sessions from before the rule', async () => {
     await using receiver = await openReceiver();
     const startedAt = Date.now();
     let now = startedAt;
@@ -184,7 +184,7 @@ describe('an alert', () => {
     await current.recorder.close();
   });
 
-  it('is told of what the viewer of its webhook may see, now', async () => {
+  it('is sent only if the viewer of its webhook may see the recording at that time', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 503;
     const registry = new Registry();
@@ -207,7 +207,7 @@ describe('an alert', () => {
     await current.recorder.close();
   });
 
-  it('tells nothing of a recording that retention has removed meanwhile', async () => {
+  it('is not sent about a recording that retention has removed meanwhile', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 500;
     const startedAt = Date.now();
@@ -234,7 +234,7 @@ describe('an alert', () => {
     expect(last.data.recording).toEqual({ id: before!.data.recording['id'], isRemoved: true });
   });
 
-  it('is given up when nobody takes it for too long, when its webhook is gone, and when too many wait', async () => {
+  it('is dropped after a maximum time, if its webhook is removed, and if too many alerts are pending', async () => {
     await using receiver = await openReceiver();
     receiver.answer = 404;
     const startedAt = Date.now();
@@ -264,7 +264,7 @@ describe('an alert', () => {
     await current.recorder.close();
   });
 
-  it('goes to a webhook with a certificate of the authority that is named, and to no other', async () => {
+  it('is sent to a webhook with a certificate of the named CA, and to no other', async () => {
     const authority = await createTestAuthority();
     const { certificatePem, keyPem } = await authority.issue(['127.0.0.1']);
     await using receiver = await openReceiver({ cert: certificatePem, key: keyPem });

@@ -123,7 +123,7 @@ describe('a rule with a pattern', () => {
     await upload.over;
   });
 
-  it('reads on after a session has exhausted its share of the index', async () => {
+  it('still matches text after a session has used up its share of the index', async () => {
     await using rig = await createRig({
       searchText: 'all',
       alerts: rulesOf({ name: 'found', pattern: { in: 'output', source: 'needle' }, action: 'mark' }),
@@ -143,7 +143,7 @@ describe('a rule with a pattern', () => {
 });
 
 describe('a rule that is too slow', () => {
-  it('is switched off and reported, and the other rules go on', async () => {
+  it('is disabled and reported, and the other rules continue', async () => {
     const registry = new Registry();
     await using rig = await createRig({
       searchText: 'all',

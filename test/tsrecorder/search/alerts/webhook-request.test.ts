@@ -10,7 +10,7 @@ import { listenOn } from '../../../support/listen.ts';
 const message = { id: 'alert_1', body: '{"type":"tailcast.alert","data":{}}' };
 const never = new AbortController().signal;
 
-describe('the answer of a webhook', () => {
+describe('the response of a webhook', () => {
   it.each([
     [undefined, { status: 503 }],
     ['7', { status: 503, retryAfterSeconds: 7 }],
@@ -19,7 +19,7 @@ describe('the answer of a webhook', () => {
     ['86400', { status: 503, retryAfterSeconds: 3600 }],
     ['-1', { status: 503 }],
     ['Wed, 21 Oct 2026 07:28:00 GMT', { status: 503 }],
-  ])('with Retry-After %j is read as %j', async (retryAfter, answer) => {
+  ])('with Retry-After %j is parsed as %j', async (retryAfter, answer) => {
     await using receiver = await openReceiver();
     receiver.answer = 503;
     receiver.retryAfter = retryAfter;
@@ -35,7 +35,7 @@ describe('the answer of a webhook', () => {
     [299, true],
     [300, false],
     [404, false],
-  ])('%i means that it was taken: %j', (status, taken) => {
+  ])('%i means that the message was accepted: %j', (status, taken) => {
     expect(isDelivered({ status })).toBe(taken);
   });
 });

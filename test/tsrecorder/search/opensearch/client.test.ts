@@ -38,7 +38,7 @@ async function asking(answer: RequestListener, maxAnswer?: number): Promise<Sear
 const ROOT = { method: 'GET', path: '/' } as const;
 
 describe('the client of OpenSearch', () => {
-  it('sends JSON and lines, below the path of the URL, and gives JSON back', async () => {
+  it('sends JSON and lines, below the path of the URL, and returns JSON', async () => {
     const seen: unknown[] = [];
     const port = await listen(
       createServer((request, response) => {
@@ -64,7 +64,7 @@ describe('the client of OpenSearch', () => {
     ]);
   });
 
-  it('says that an answer was cut off, is no JSON, or is too long', async () => {
+  it('reports that a response was incomplete, invalid or too long', async () => {
     const half = await asking((_request, response) => {
       response.writeHead(200, { 'content-length': '100' });
       response.write('{"a":');
@@ -93,7 +93,7 @@ describe('the client of OpenSearch', () => {
     expect(sent).toBeLessThan(64 * 1024 ** 2);
   });
 
-  it('waits so long and no longer, for a server that says nothing, or a byte now and then', async () => {
+  it('waits a limited time for a server that sends nothing, or single bytes', async () => {
     const closed = Promise.withResolvers<void>();
     const silent = await asking((request) => void request.socket.once('close', closed.resolve));
     await expect(silent.ask({ ...ROOT, timeoutMs: 30 })).rejects.toThrow('took longer than 30 ms');
@@ -105,7 +105,7 @@ describe('the client of OpenSearch', () => {
     await expect(dripping.ask({ ...ROOT, timeoutMs: 50 })).rejects.toThrow('took longer than 50 ms');
   });
 
-  it('asks once more when a connection that was kept is gone, and not when a new one is', async () => {
+  it('repeats a request if a keep-alive connection was closed, and not if a new one was', async () => {
     let asked = 0;
     const client = await asking((request, response) => {
       asked += 1;
@@ -119,7 +119,7 @@ describe('the client of OpenSearch', () => {
     await expect(broken.ask(ROOT)).rejects.toThrow(/ECONNRESET|hang up/);
   });
 
-  it('follows nobody elsewhere', async () => {
+  it('does not follow redirects', async () => {
     let asked: IncomingMessage | undefined;
     const port = await listen(
       createServer((request, response) => {
@@ -134,7 +134,7 @@ describe('the client of OpenSearch', () => {
     expect(asked).toBe(undefined);
   });
 
-  it('repeats of a refusal its status and the names of its kinds alone', async () => {
+  it('reports of an error response only its status and the types of its errors', async () => {
     const error = {
       type: 'mapper_parsing_exception',
       reason: 'Preview: canaryword',
@@ -163,7 +163,7 @@ describe('the client of OpenSearch', () => {
     }
   });
 
-  it('trusts the authority that is named, and no other', async () => {
+  it('trusts the named CA, and no other', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-ca-'));
     const authority = await createTestAuthority();
     const { keyPem: key, certificatePem: cert } = await authority.issue(['localhost']);
@@ -179,7 +179,7 @@ describe('the client of OpenSearch', () => {
     other.close();
   });
 
-  it('reads credentials from a file, and says nothing of what is in one that has none', async () => {
+  it('reads credentials from a file, and reveals nothing of an invalid file', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'tailcast-credentials-'));
     const credentialsFile = join(folder, 'credentials');
     const read = async (content: string): Promise<string | undefined> => {

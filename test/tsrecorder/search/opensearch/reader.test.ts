@@ -30,7 +30,7 @@ async function readerOf(docs: readonly object[]): Promise<ServerIndexReader> {
 
 const found = { found: true, _source: { partial: false, version: '1' } };
 
-it('leaves out a session that is gone, and not one that cannot be read now', async () => {
+it('omits a session that was removed, and not one that is unreadable at the moment', async () => {
   const ask = (reader: ServerIndexReader) => reader.find(query('needle'), 'everything', { limit: 5 });
   expect((await ask(await readerOf([found, found]))).sessions.map(({ id }) => id)).toEqual(['n_1', 'n_2']);
   expect((await ask(await readerOf([found, { found: false }]))).sessions).toHaveLength(1);

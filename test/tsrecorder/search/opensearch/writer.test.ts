@@ -44,7 +44,7 @@ const whole = (id: string, count: number, version = '1') => ({
 });
 
 describe('the writer of an index at OpenSearch', () => {
-  it('asks again, for as long as there is no room, and leaves nothing twice and nothing out', async () => {
+  it('repeats writes while there is no space, and writes everything exactly once', async () => {
     const { double, writer } = await open();
     const index = await writer();
     let odd = false;
@@ -62,7 +62,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(double.faults).toEqual([]);
   });
 
-  it('gives up when there is no room for too long, and is not found to have written it', async () => {
+  it('fails if there is no space for too long, and does not report the documents as written', async () => {
     const { double, writer } = await open();
     const index = await writer({ patienceMs: 0 });
     double.faults.push({ status: 200, of: () => false }, { status: 429 });
@@ -72,7 +72,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(await index.version('n_1')).toBe('1');
   });
 
-  it('leaves out a document that cannot be taken, says so, and writes the others', async () => {
+  it('omits a document that is rejected, reports it, and writes the others', async () => {
     const { double, writer } = await open();
     const index = await writer();
     double.faults.push({ status: 200, of: () => false }, { status: 400, of: (id) => id === 'n_1#1' });
@@ -82,7 +82,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(double.documents.get('n_2#')?.source).toMatchObject({ version: '1', partial: false });
   });
 
-  it('says that a session itself is not taken: nothing may be thought to be there that is not', async () => {
+  it('reports that the document of a session is rejected, so that the session does not count as indexed', async () => {
     for (const before of [0, 2]) {
       const { double, writer } = await open();
       const index = await writer();
@@ -93,7 +93,7 @@ describe('the writer of an index at OpenSearch', () => {
     }
   });
 
-  it('lets of two recorders the one win that began to read later, whichever writes last', async () => {
+  it('of two recorders, the one that started to read later wins, whichever writes last', async () => {
     const { double, writer } = await open();
     let nowMs = 1000;
     const slow = await writer({ nowMs: () => nowMs });
@@ -113,7 +113,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(double.ids()).toEqual(['n_1#', 'n_1#0']);
   });
 
-  it('stops adding to a running session that somebody has put', async () => {
+  it('stops adding to a running session that another writer has replaced', async () => {
     const { double, writer } = await open();
     let nowMs = 1000;
     const index = await writer({ nowMs: () => nowMs });
@@ -131,7 +131,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(double.ids()).toEqual(['n_1#', 'n_1#0']);
   });
 
-  it('leaves nothing of a session that is removed or begun anew, wherever the process before it ended', async () => {
+  it('leaves nothing of a session that is removed or restarted, wherever the earlier process stopped', async () => {
     for (const step of ['begun', 'moments', 'finished', 'refreshed']) {
       const { double, writer } = await open();
       const first = await writer();
@@ -153,7 +153,7 @@ describe('the writer of an index at OpenSearch', () => {
     }
   });
 
-  it('writes into no index but the one that it was opened with', async () => {
+  it('writes only to the index for which it was opened', async () => {
     const { double, writer } = await open();
     const index = await writer();
     await index.check();
@@ -167,7 +167,7 @@ describe('the writer of an index at OpenSearch', () => {
     ).toBe(true);
   });
 
-  it('sends much in several requests, none of which is larger than a server takes', async () => {
+  it('splits large writes into requests within the size limit of the server', async () => {
     const { double, writer } = await open();
     const index = await writer();
     const sizes: number[] = [];
@@ -183,7 +183,7 @@ describe('the writer of an index at OpenSearch', () => {
   });
 
   it.each([403, 500])(
-    'does not take a server that refuses all (%i) for a document that cannot be taken',
+    'does not treat a server that rejects everything (%i) as a rejected document',
     async (status) => {
       const { double, writer } = await open();
       const index = await writer();
@@ -205,7 +205,7 @@ describe('the writer of an index at OpenSearch', () => {
         { status: 403, of: (id: string) => id === 'n_1#1' },
       ],
     ],
-  ])('says that what a running session adds is not taken: %s', async (_what, faults) => {
+  ])('reports that an addition to a running session is rejected: %s', async (_what, faults) => {
     const { double, writer } = await open();
     const index = await writer();
     const running = names('n_1', { state: 'running' });
@@ -213,7 +213,7 @@ describe('the writer of an index at OpenSearch', () => {
     await expect(index.append(running, moments(2), true, false)).rejects.toThrow('with status 403');
   });
 
-  it('says that a running session is partial when a moment of it cannot be taken, whatever it holds', async () => {
+  it('marks a running session as partial if a moment of it is rejected, whatever it contains', async () => {
     const { double, writer } = await open();
     const index = await writer();
     const running = names('n_1', { state: 'running' });
@@ -229,7 +229,7 @@ describe('the writer of an index at OpenSearch', () => {
     ['a moment', 'n_1#1', 0],
     ['the session', 'n_1#', 1],
   ])(
-    'says that something is not removed, and leaves nothing when it is asked again: %s',
+    'reports a failed removal, and leaves nothing after the repetition: %s',
     async (_what, refused, before) => {
       const { double, writer } = await open();
       const index = await writer();
@@ -243,7 +243,7 @@ describe('the writer of an index at OpenSearch', () => {
     },
   );
 
-  it('makes what a running session adds found, however often that is refused', async () => {
+  it('makes additions to a running session searchable, even after several failed refreshes', async () => {
     const { double, writer } = await open();
     let nowMs = 1000;
     const index = await writer({ refreshMs: 1, nowMs: () => nowMs });
@@ -272,7 +272,7 @@ describe('the writer of an index at OpenSearch', () => {
     await expect(index.check()).rejects.toMatchObject({ status: 503 });
   });
 
-  it('asks again to be found what was put, before it begins anew', async () => {
+  it('makes earlier writes searchable before it starts with others', async () => {
     const { double, writer } = await open();
     const index = await writer();
     double.unavailable.set('_refresh', 2);
@@ -281,7 +281,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(index.tidy()).toBe(false);
   });
 
-  it('takes what was removed out of the files later, when it cannot be done now', async () => {
+  it('removes text from the files later if it is not possible immediately', async () => {
     const { double, writer } = await open();
     double.unavailable.set('_forcemerge', 2);
     const index = await writer({ expungeMs: 1 });
