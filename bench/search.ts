@@ -248,7 +248,7 @@ const BUILT = z.object({
   /** Number of indexed sessions. */
   indexed: z.number(),
   castBytes: z.number(),
-  /** CPU time of the writer, for reading and writing, and for the merges of the months. */
+  /** CPU time of the writer: first for reading and writing, then for merging the index of each month. */
   cpuSeconds: z.number(),
   tidyCpuSeconds: z.number(),
   wallSeconds: z.number(),
@@ -291,7 +291,7 @@ function judgeBuild({ castBytes, cpuSeconds, tidyCpuSeconds, wallSeconds, indexB
   );
 }
 
-/** Merges the months, like an idle indexer. @returns CPU time in seconds */
+/** Merges the index of each month, as an idle indexer does. @returns CPU time in seconds */
 async function tidy(): Promise<number> {
   const [writer, pids] = await startedBy(() => startIndexClient({ ...place, mayWrite: true }));
   const before = usageOf(pids)?.cpuSeconds ?? 0;

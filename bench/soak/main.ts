@@ -32,7 +32,7 @@ import { metricOf, trendsOf, usageOf, type Sample } from './samples.ts';
 import type { ShellSent } from './upstream.ts';
 
 const SAMPLE_MS = 4000;
-/** Delay between the signal and the measurement. A collection takes about 100 ms. */
+/** Delay between the signal for a garbage collection and the measurement. A collection takes about 100 ms. */
 const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
 /** Maximum time until all sessions have finished. Maximum duration of a shell. */

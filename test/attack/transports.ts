@@ -29,7 +29,7 @@ export interface Ask {
   readonly caller?: Caller;
   readonly method?: string;
   readonly target?: string;
-  /** Replaces Host (or `:authority`) and the common headers of all clients. */
+  /** Headers that replace Host (or `:authority`) and the common headers of all clients. */
   readonly base?: readonly Field[];
   readonly fields?: readonly Field[];
   readonly placement?: Placement;

@@ -209,7 +209,7 @@ describe('the gateway’s connection through a proxy', () => {
         open: openProxyTunnel(`${scheme}://127.0.0.1:${proxy.port}`, 'proxy-url', target),
         tls: { ca: authority.caPem },
       });
-      // `connect` is what the pool uses; both kinds of connections can be read like streams
+      // the connection pool calls `connect`; connections of both methods can be read like streams
       const socket = await connector.connect(() => expect.unreachable());
       onTestFinished(() => void socket.destroy());
       expect(socket.authorized).toBe(true);

@@ -77,8 +77,8 @@ const made: fc.Arbitrary<Made> = fc.record({
   where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
 });
 /**
- * Two uploads of one session, of which the first one is damaged and hidden from restricted viewers. The first upload
- * once hid the second one in the index.
+ * Two uploads of one session, of which the first one is damaged and hidden from restricted viewers. The index must not
+ * hide the second one because of the first.
  */
 const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((state, at) => ({
   nodeId: 'nA',

@@ -211,7 +211,7 @@ describe('a hold', () => {
     await store.removeDocument(`.holds/${held}`);
     const registry = new Registry();
     const spoolDirectory = `${rig.directory}.spool2`;
-    // The second recorder restarts before retention runs, so that its log is not new then.
+    // The second recorder restarts before retention runs, so that its log already exists at that time.
     const second = await createRig({ spoolDirectory }, rig.directory);
     await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
     const again = await second.restart({ ...expiring(registry), spoolDirectory });

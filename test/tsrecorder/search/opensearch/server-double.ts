@@ -20,7 +20,7 @@ export class ServerDouble {
   readonly documents = new Map<string, KeptDocument>();
   readonly requests: string[] = [];
   readonly aliases = new Map<string, string>();
-  /** The next writes get these faults, one each. */
+  /** Faults of the next writes: each write gets one of them, in order. */
   readonly faults: Fault[] = [];
   /** Number of 503 responses for requests whose path contains the key. */
   readonly unavailable = new Map<string, number>();
