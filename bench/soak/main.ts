@@ -35,7 +35,7 @@ const SAMPLE_MS = 4000;
 /** Delay between the signal for a garbage collection and the measurement. A collection takes about 100 ms. */
 const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
-/** Maximum time until all sessions have finished. Maximum duration of a shell. */
+/** Maximum duration of a shell, and therefore the maximum time until all sessions have finished. */
 const FINISH_MS = 120_000;
 /** Maximum time until the gateway has seen the end of the last session. */
 const END_MS = 10_000;

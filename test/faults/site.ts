@@ -60,7 +60,7 @@ export interface Site extends AsyncDisposable {
   readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;
-  /** For each open session by id: the upload bytes that its signed copies contain. Empty if the store is a directory. */
+  /** For each open session by id: the upload bytes in its signed copies. Empty if the store is a directory. */
   signedBytes(): Promise<ReadonlyMap<string, number>>;
 }
 
