@@ -35,7 +35,7 @@ export interface Store {
   ): ApiObject;
   /** Removes an object and returns its last state. Throws a 404 error if the object does not exist. */
   remove(resource: Resource, namespace: string, name: string): ApiObject;
-  /** Follows changes after `fromVersion`. Throws a 410 error if the history no longer contains these changes. */
+  /** Follows changes after `query.fromVersion`. Throws a 410 error if the history no longer contains these changes. */
   watch(query: WatchQuery): Watcher;
 }
 
