@@ -251,7 +251,7 @@ describe('the drain', () => {
 });
 
 describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) => {
-  it('with unknown paths are refused after the caller is identified, and never reach the API server', async () => {
+  it('that do not exist are refused after the caller is identified, and never reach the API server', async () => {
     const rig = await rigWith(() => {});
     const stranger = await rigWith(() => {}, {
       identities: { whois: () => Promise.reject(new TailcastError('IDENTITY_UNKNOWN')) },
