@@ -19,10 +19,18 @@ export interface KubectlResult {
   readonly stderr: Buffer;
 }
 
+/**
+ * A connection through a userspace tailscaled may need 63 seconds. Its network stack chooses the local port. If the
+ * peer's stack still has a closed connection with the same port, it ignores the SYN for up to 60 seconds. TCP repeats
+ * a SYN after 1, 3, 7, 15, 31 and 63 seconds.
+ */
+const KUBECTL_TIMEOUT_MS = 90_000;
+
 export interface KubectlRun {
   readonly kubeconfig: string;
   readonly transport?: Transport;
   readonly stdin?: Buffer | string;
+  /** Default: {@link KUBECTL_TIMEOUT_MS}. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   readonly cwd?: string;
@@ -68,7 +76,7 @@ export function runKubectl(
   return new Promise((done, fail) => {
     const stdout: Buffer[] = [];
     const stderr: Buffer[] = [];
-    const timeoutMs = run.timeoutMs ?? 60_000;
+    const timeoutMs = run.timeoutMs ?? KUBECTL_TIMEOUT_MS;
     const timer = setTimeout(() => {
       child.kill('SIGKILL');
       const seen = Buffer.concat([...stdout, ...stderr])

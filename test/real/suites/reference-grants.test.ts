@@ -252,7 +252,7 @@ async function commandsOf(name: keyof Recorders): Promise<readonly string[]> {
 const at = (seen: Seen, front: Front): string => (typeof seen === 'string' ? seen : seen[front]);
 
 describe('the API server and the recorders see the same through both proxies, or a listed difference', () => {
-  it.each(GRANT_CASES)('$name', { timeout: 120_000 }, async (one) => {
+  it.each(GRANT_CASES)('$name', { timeout: 240_000 }, async (one) => {
     const { caller = 'alice', family = 4 } = one;
     await setGrants(one);
     for (const front of FRONTS) {
