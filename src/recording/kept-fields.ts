@@ -1,7 +1,7 @@
 /**
  * Allowlist of the fields of a request body whose values an API request event contains, for each kind. Events contain
  * at most the names of all other fields. For an object of an unlisted kind, events contain only its metadata and its
- * containers. The list contains the fields that show an auditor which rights were given to whom, and which program was
+ * containers. The list contains the fields that show an auditor which user got which rights, and which program was
  * started. The list never contains tokens, URLs of webhooks, or values that programs read (environment, annotations,
  * data). Pure.
  */
