@@ -1,10 +1,10 @@
 /**
  * Compares the gateway with other proxies in the same run, and writes `bench/results.md` and the picture in the README.
- * A quick run writes both to `node_modules/.cache/tailcast`.
+ * A quick run writes both files to `node_modules/.cache/tailcast`.
  *
  *   npm run bench [-- case… --quick]
  *
- * A case can be named by its prefix: `get`, `exec-cat`. Some cases use other programs:
+ * A prefix such as `get` or `exec-cat` selects every case whose name starts with it. Some cases use other programs:
  * - `recorder`: only the recorder (`recorder.ts`)
  * - `search`: the recorder's index (`search.ts`)
  * - `real`: a real API server, which `kubectl` and `exec-start` also need
@@ -12,7 +12,7 @@
  * Options:
  * - `--profile=<directory>`: writes CPU profiles
  * - `--update`: merges the named cases into the last results
- * - `--before=<checkout>`: compares with gateway and recorder of another checkout, after `npm ci` there; writes nothing
+ * - `--before=<checkout>`: also runs gateway and recorder of another checkout (needs `npm ci` there); writes no results
  * - `--peers=tailcast,go`: runs only these peers, and with `--before` also their counterparts
  * - `--gc`: prints the duration of the gateways' garbage collections
  * - `--node=<flag>`: passes a flag to the gateways' Node
@@ -195,7 +195,7 @@ function peersOf(benchmark: BenchCase): readonly PeerName[] {
   });
 }
 
-/** Replaces the cases of this run in the last results. */
+/** Returns the last results, in which the cases of this run are replaced. */
 function merged(folder: string, results: RunResults): RunResults {
   const path = join(folder, 'results.json');
   if (!existsSync(path))

@@ -130,7 +130,8 @@ async function indexed(url: string, sessions: number): Promise<void> {
 }
 
 /**
- * Waits until the last rule has marked every session. A rule that was switched off would make the result meaningless.
+ * Waits until the last rule has marked every session. If the recorder had disabled the rule, the result would be
+ * meaningless.
  */
 async function requireTags(url: string): Promise<void> {
   for (let wait = 0; wait < 10_000; wait += CHECK_MS) {

@@ -1,6 +1,6 @@
 /**
- * A generated archive: sessions of people and pipelines; the same seed gives the same archive. The archive is
- * generated on demand, so the index may use more than half of the disk.
+ * A generated archive: sessions of people and pipelines; the same seed gives the same archive. Each session is
+ * generated when it is read and is never stored, so most of the disk is available for the index.
  */
 import type { Catalog } from '../src/tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../src/tsrecorder/library/catalog-entry.ts';
@@ -128,7 +128,7 @@ export class SearchArchive {
       key: this.key(number),
       resizeOrder: 'columnsFirst',
       live: undefined,
-      // the version must equal that of the list, otherwise every session of an existing index would count as changed
+      // the version must equal the listed version, otherwise every session of an existing index would count as changed
       version: listedVersion(this.#listed(number)),
       pieces: [
         {

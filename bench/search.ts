@@ -262,7 +262,7 @@ const BUILT = z.object({
 type Built = z.infer<typeof BUILT>;
 const BUILT_FILE = join(folder, 'built.json');
 
-/** @returns undefined without a finished index @throws Error if the index belongs to another archive */
+/** @returns undefined if no finished index exists @throws Error if the index belongs to another archive */
 function readBuilt(): Built | undefined {
   if (!existsSync(BUILT_FILE)) return undefined;
   const built = BUILT.parse(JSON.parse(readFileSync(BUILT_FILE, 'utf8')));

@@ -36,8 +36,8 @@ export function replay(target: FuzzTarget, input: Uint8Array): string {
 
 /**
  * @param options.until end in milliseconds of `performance.now()`; at least one input is tried
- * @param options.maxRuns maximum number of inputs; with a seed, the run is the same on every machine that completes
- * them in time
+ * @param options.maxRuns maximum number of inputs; if all of them run before `until`, a run with the same seed is the
+ * same on every machine
  * @returns the first failure, minimised
  */
 export function fuzz(

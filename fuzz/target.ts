@@ -72,7 +72,10 @@ export interface StreamCheck<Output> {
    * cause. If the function is missing, later input can have any result.
    */
   readonly afterRefusal?: (refused: string) => string;
-  /** Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy views. */
+  /**
+   * Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy outputs that
+   * are views of the parser's buffers.
+   */
   readonly merge: (outputs: readonly Output[]) => readonly unknown[];
 }
 
@@ -97,7 +100,8 @@ export function checkStream<Output>(
   );
   const actual = feed(cutAtRandom(input, random), check);
   ensure(expected.refused === actual.refused, `refusals differ: ${expected.refused} and ${actual.refused}`);
-  // If the end of a chunk is rejected, the chunk gives no output. So after an error, output may be missing.
+  // If the end of a chunk is rejected, the chunk gives no output. Therefore, output that precedes the error may be
+  // missing.
   const comparable =
     actual.refused === undefined ? expected.merged : expected.merged.slice(0, actual.merged.length);
   const seen = actual.refused === undefined ? actual.merged : dropUnfinished(actual.merged, comparable);
@@ -163,8 +167,8 @@ export function words(...lines: readonly string[]): readonly string[] {
 }
 
 /**
- * Returns true if a name in a JSON text contains an escape. Some versions of V8 read such a name wrongly after other
- * documents (nodejs/node#63785), so these inputs prove nothing about tailcast.
+ * Returns true if a name in a JSON text contains an escape. Some versions of V8 parse such a name incorrectly after
+ * certain other texts (nodejs/node#63785), so these inputs prove nothing about tailcast.
  */
 export function hasEscapedName(text: string): boolean {
   for (const [, name = ''] of text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/gs))

@@ -15,7 +15,7 @@ export interface Prose {
   readonly text: string;
 }
 
-/** Folders with sources and pages, and a pattern of files in them that are skipped. */
+/** Folders with sources and pages. `SKIPPED` matches the files that are not checked. */
 const FOLDERS = ['bench', 'demo', 'deploy', 'docs', 'fuzz', 'scripts', 'src', 'test'];
 const SKIPPED =
   /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$|^bench\/(?:load-)?results\.md$/;

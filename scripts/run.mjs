@@ -65,7 +65,7 @@ if (command.length > 0) {
   process.exitCode = await run(program === 'node' ? join(bin, 'node') : program, args, true);
 }
 
-/** Runs `work`, unless its inputs have not changed since its last success. */
+/** Runs `work` if its inputs have changed since its last success, or if its output is missing. */
 async function step(name, title, inputs, work) {
   const stamp = join(stamps, name);
   const isDone = (digest) =>

@@ -97,7 +97,7 @@ const list = realCase(
 );
 
 const LOG_BLOCKS = 96;
-/** A log of the node. */
+/** A file on the node, which the sessions print with `cat`. */
 const logFile = onceOf((bench) => {
   const file = join(bench.rig.folder, 'log.txt');
   const block = createBlock('ascii');

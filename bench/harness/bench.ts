@@ -12,7 +12,7 @@ export interface Bench {
   readonly rig: Rig;
   readonly files: CertificateFiles;
   readonly load: LoadGenerator;
-  /** Second generator, for load during a measurement. */
+  /** Second load generator, for background load during a measurement. */
   readonly beside: LoadGenerator;
   /** Path of a kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
@@ -28,7 +28,7 @@ export interface Bench {
 export type Version = 'here' | 'before';
 
 export interface BenchOptions {
-  /** A folder for CPU profiles of gateways and recorders. Profiling makes these slightly slower. */
+  /** A folder for CPU profiles of gateways and recorders. Profiling makes these processes slightly slower. */
   readonly profiles?: string | undefined;
   /** Another checkout, with its own packages installed, to compare with. */
   readonly before?: string | undefined;

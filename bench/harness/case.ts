@@ -19,7 +19,7 @@ export interface BenchCase {
   readonly peers: readonly PeerName[];
   /** True if a quick run omits the case, unless the command line names it. */
   readonly onlyFull?: boolean;
-  /** Number of rounds; default: the number of the run. */
+  /** Number of rounds; default: the number of rounds of the run. */
   readonly rounds?: (scale: Scale) => number;
   /** True if every round needs a new process, for cases that measure memory. */
   readonly fresh?: boolean;
@@ -34,7 +34,7 @@ export interface BenchCase {
    * result of a proxy that records is discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Number of open connections, by which the memory is divided, and their name. */
+  /** Number of open connections, and their name in the report: the memory is divided by this number. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if the case needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;

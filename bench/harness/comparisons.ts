@@ -64,7 +64,7 @@ function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
   return verdict === 'unclear' ? 'cannot tell' : WORDS[figure][verdict];
 }
 
-/** Maximum width of a useful interval to each side; a wider one is inconclusive. */
+/** If the upper bound of an interval exceeds the ratio by more than this factor, the report omits the interval. */
 const WIDE = 10;
 
 /** `1.14x [1.02–1.27] faster` */

@@ -26,7 +26,7 @@ interface Sample {
   readonly loadCpu: number;
 }
 
-/** Maximum duration of one load. A slower peer is not measured. */
+/** Maximum duration of one load. A peer that needs longer is not measured. */
 const LOAD_TIMEOUT_MS = 90_000;
 const REFERENCE_TIMEOUT_MS = 8_000;
 /** Number of consecutive failures after which a peer is skipped for the rest of the case. */
@@ -59,7 +59,7 @@ export async function measureCase(
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that no peer always follows the same one
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // the reference gets only one attempt: with the benchmark's own upstream server, its failure would repeat
+      // the reference gets only one attempt: with the benchmark's own upstream server, the reference would fail again
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
@@ -127,7 +127,10 @@ async function startedAnew(peer: Peer): Promise<Peer> {
 /** Duration of the warm-up load of peers without a JIT compiler in a quick run, in milliseconds. */
 const WARM_COMPILED_MS = 200;
 
-/** Returns a warm-up load, whose results are dropped. With two processes, each gets half of the load. */
+/**
+ * Returns a load for the warm-up; its results are not used. If the peer has two processes, each process gets half of
+ * the load.
+ */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
   const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
@@ -186,7 +189,7 @@ function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Met
   const atRest = (bytes: number | undefined): number | undefined =>
     bytes === undefined || benchmark.atRest !== true ? undefined : bytes / 2 ** 20;
   return {
-    // an idle measurement has no CPU per unit
+    // CPU time per unit is undefined while the peer is idle
     cpu: benchmark.atRest === true ? undefined : used && cpuPerUnit(used, load, benchmark),
     peakRssMb: used && used.peakRssBytes / 2 ** 20,
     // in a quick run the base memory of the process dominates the result

@@ -13,7 +13,10 @@ export interface Usage {
 /** Linux reports CPU time in hundredths of a second in `/proc` (`getconf CLK_TCK`). */
 const TICKS_PER_SECOND = 100;
 
-/** Returns the sum over processes. Undefined without processes, or on an OS without `/proc`. */
+/**
+ * Returns the total resource usage of these processes. Returns undefined if the list is empty, or if the OS has no
+ * `/proc`.
+ */
 export function usageOf(pids: readonly number[]): Usage | undefined {
   const each = pids.flatMap((pid) => {
     const one = usageOfOne(pid);

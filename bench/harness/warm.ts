@@ -28,7 +28,7 @@ export function isSettled(rates: readonly number[]): boolean {
 }
 
 /**
- * Result of a warm-up: how much faster the fastest period was than the first one, and whether the speed became stable.
+ * Result of a warm-up: how much faster the fastest turn was than the first turn, and whether the speed became stable.
  */
 export interface Warmth {
   readonly seconds: number;

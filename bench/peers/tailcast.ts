@@ -36,7 +36,7 @@ const VARIANTS = {
 
 type TailcastName = keyof typeof VARIANTS;
 
-/** True if the peer is tailcast, from this checkout or the other one. */
+/** True if the peer is tailcast, from this checkout or from the checkout that `--before` names. */
 export function isTailcast(name: PeerName): name is TailcastName {
   return Object.hasOwn(VARIANTS, name);
 }
@@ -49,7 +49,7 @@ export async function startTailcast(
   bench: Bench,
   kubeconfig: string = bench.kubeconfig,
 ): Promise<Peer> {
-  // all load comes from one user, who would exceed the default limit of shells
+  // all load comes from one user, who would exceed the default limit for concurrent sessions
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
   const { recorded, plain, durableFirst, accessRules = false, clusters }: Variant = VARIANTS[name];

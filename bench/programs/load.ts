@@ -28,7 +28,7 @@ function run(target: Target, plan: LoadPlan, onSteady: () => void): Promise<Load
   }
 }
 
-/** Each plan reports its steady state once, except plans of requests without a ramp, which do not report it. */
+/** Plans of requests without a ramp do not report a steady state; all other plans report it once. */
 async function together(
   target: Target,
   plans: readonly LoadPlan[],

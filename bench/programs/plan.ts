@@ -39,13 +39,13 @@ export type LoadPlan =
       readonly transport: Transport;
       readonly work: ExecWork;
     }
-  /** Runs all of these at the same time. The state is steady when all loads that report it are steady. */
+  /** Runs all of these plans at the same time. The state is steady when all loads that report it are steady. */
   | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
 /** Kind of request and response. */
 export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post' | KnownAnswer;
 
-/** The direct response of a real API server to a request. */
+/** A request to a real API server, and the response that the API server sends to it directly. */
 export interface KnownAnswer {
   readonly path: string;
   /** File with the expected body. The start of a list may differ before its items, because it contains the time. */
@@ -75,7 +75,7 @@ export type ExecWork =
     }
   /** Shells that show a prompt and wait. */
   | { readonly kind: 'idle'; readonly sessions: number; readonly durationMs: number }
-  /** Runs each of these sequentially, a number of times. Every session is checked up to its exit code. */
+  /** Runs these works one after another, `times` times each. Every session is checked up to its exit code. */
   | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys in sequence, each after the echo of the previous one. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }

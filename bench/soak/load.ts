@@ -12,7 +12,7 @@ export interface LoadPlan {
   readonly shells: number;
   readonly watches: number;
   readonly requestsPerSecond: number;
-  /** Number of new TLS connections per second. Each one is closed after one request, or before the response. */
+  /** Number of new TLS connections per second. Each connection is closed after one request, or before the response. */
   readonly connectionsPerSecond: number;
   /** Duration over which the opening of shells and watches is spread. */
   readonly rampMs: number;
@@ -154,7 +154,7 @@ function runConnection(): void {
   });
 }
 
-/** Calls `act` at an even rate, even if the timer is late. */
+/** Calls `act` at a constant rate, also if the timer is late. */
 function atRate(perSecond: number, act: () => void): NodeJS.Timeout {
   const startedMs = performance.now();
   let done = 0;

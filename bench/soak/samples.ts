@@ -25,13 +25,13 @@ export interface Trend {
 }
 
 /**
- * The allocator of the OS needs several minutes of connections to reach a steady state. In a shorter window the
- * resident memory proves little; the heap and external memory count instead.
+ * The allocator of the OS needs several minutes of connections to reach a steady state. In a shorter window, the
+ * resident memory may grow by the share `WARMING_SHARE`.
  */
 const LEVEL_SECONDS = 240;
 const WARMING_SHARE = 0.4;
 
-/** Maximum growth in the window: a share of the level, but at least an absolute value. */
+/** Maximum growth in the window: a share of the level, or an absolute value if that is larger. */
 const ALLOWED: Readonly<Record<Quantity, { readonly share: number; readonly least: number }>> = {
   rssBytes: { share: 0.1, least: 24 * 1024 ** 2 },
   heapBytes: { share: 0.15, least: 12 * 1024 ** 2 },

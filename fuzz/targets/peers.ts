@@ -191,7 +191,7 @@ const chunked: FuzzTarget = {
       'the reading depends on where the input is cut',
     );
     if (bytewise.end === -1) return bytewise.refused ?? 'waiting';
-    // The parser must find the same end if the bytes after the body are missing.
+    // The parser must find the same end of the body if the bytes after the body are missing.
     ensureEqual(
       scanChunks([input.slice(0, bytewise.end)]).end,
       bytewise.end,

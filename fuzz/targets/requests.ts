@@ -112,7 +112,7 @@ const headers: FuzzTarget = {
     if (refused !== undefined) return refused;
     const speaking = new Map<string, string[]>();
     for (let index = 0; index < value.length; index += 2) {
-      // Compares names like a server that treats other characters as dashes.
+      // Compares names like a server that treats every character except letters and digits as a dash.
       const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
       if (SPEAKING.test(name)) speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }

@@ -22,7 +22,7 @@ import {
 } from '../target.ts';
 import { refusals } from './requests.ts';
 
-/** Calls that a session received, independent of the pieces of the input. */
+/** Summary of the calls to a session: it must not depend on how the input was cut into pieces. */
 interface Heard {
   readonly stdout: string;
   readonly stderr: string;

@@ -51,7 +51,7 @@ export function wireRefusal(error: unknown): string | undefined {
   return error instanceof WireError ? error.code : undefined;
 }
 
-/** Content of a frame: joined parts of a line, or output. */
+/** Content of a frame: output, or the joined parts of a line. */
 type FrameRead =
   | { readonly lines: Uint8Array; readonly whole: boolean }
   | { readonly seconds: number; readonly output: Uint8Array; readonly form: FrameForm };
@@ -312,7 +312,7 @@ const deflateBoundary: FuzzTarget = {
       (error) => (error instanceof Error ? 'zlib' : undefined),
     );
     if (text === undefined) return 'zlib refuses';
-    // If this is a real boundary, the parser must read the next block correctly.
+    // If the input ends at a block boundary, as tailcast reports, zlib must read the next block correctly.
     const longer = inflate(join(input, LETTER, EMPTY_STORED));
     ensureEqual(longer.toString('latin1'), `${text.toString('latin1')}A`, 'not a boundary');
     return `yes ${Math.min(text.length, 20)}`;

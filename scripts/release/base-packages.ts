@@ -166,8 +166,8 @@ function createApt(architecture: Architecture): Apt {
 }
 
 /**
- * Returns the path of the cached file with this name. If the file is missing, `make` creates it in a folder and returns
- * its path.
+ * Returns the path of the cached file with this name. If the file is missing, `make` creates the file in a temporary
+ * folder and returns the path there.
  */
 function cached(name: string, make: (folder: string) => string): string {
   const file = join(cacheFolder(), name);

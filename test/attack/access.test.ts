@@ -342,7 +342,7 @@ describe('one person', () => {
     const { elevation } = await gateway.ask('GET', PODS, ...as('sre'));
     expect(elevation?.id).not.toBe(id);
     expect(elevation?.warning).toContain('until 2026-11-27T19:09:00.000Z');
-    // further calls use the same record
+    // the same request again continues the access that is already granted
     expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(elevation?.id);
   });
 

@@ -104,8 +104,8 @@ export async function openArena(
         ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
-        // No check requests: the API server must receive only the attacks.
-        // No translation: tests compare bytes (for translation, see translated-sessions.test.ts).
+        // `same` disables translation, because tests compare bytes, and because the API server must receive only the
+        // attacks. Translation is tested in translated-sessions.test.ts.
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),

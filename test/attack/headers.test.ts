@@ -1,6 +1,6 @@
 /**
- * Attack corpus B: forbidden headers. Each test sends a header over every transport: as the first header, as the last
- * header, twice, and in mixed case.
+ * Attack corpus B: forbidden headers. Each test sends one forbidden header over every transport, in four ways: before
+ * all other headers, after them, twice, and in mixed case.
  */
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { openArena, type Arena } from './arena.ts';

@@ -154,7 +154,7 @@ const SHAPES = new Map<Verdict, Readonly<Record<string, Script>>>([
   ],
 ]);
 
-/** Other results for an upgrade over HTTP/1.1, because Node parses that response. */
+/** Results that differ for upgrades over HTTP/1.1, because Node parses the response to an upgrade. */
 const OF_UPGRADES: Readonly<Record<string, Verdict>> = {
   'a head of 100 KB': 'refused',
   'hints without end': 200,

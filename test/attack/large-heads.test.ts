@@ -1,6 +1,6 @@
 /**
- * Requests with headers of any size. Headers within the limit must arrive complete. Larger requests must be refused
- * with a Status, logged and counted.
+ * Requests with headers of any size. Headers within the limit must arrive complete. Requests with larger headers must
+ * be refused with a Status, logged and counted.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {

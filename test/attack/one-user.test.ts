@@ -52,7 +52,7 @@ const get = (target: string): string => `GET ${target} HTTP/1.1\r\n${HOST}\r\n`;
 const LIST = '/api/v1/namespaces/default/pods';
 const ask = (caller: Caller): ReturnType<typeof sendHttp1> => sendHttp1(arena, caller, get(LIST));
 
-/** Opens a watch, and returns it after the headers of its response. */
+/** Opens a watch, and returns its connection when the response headers have arrived. */
 async function watch(caller: Caller): Promise<TLSSocket> {
   const socket = await connectAs(arena, caller, 'http/1.1');
   const reader = new ByteReader(socket);

@@ -1,4 +1,4 @@
-/** Attacks on the portal: on the viewer's identity, on the reachable routes, and by web pages. */
+/** Attacks on the portal: forged identities of viewers, requests for hidden routes, and requests by web pages. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 import { ALICE, GATEWAY_HOST, openArena, sendHttp1, sendHttp2, type Arena, type Outcome } from './arena.ts';

@@ -141,7 +141,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
         break;
       }
       expect(page.recordings).toHaveLength(limit);
-      // the position of the page must not contain the value, in plain text or in base64
+      // the cursor of the next page must not contain the value, in plain text or in base64
       for (const text of [page.next, Buffer.from(page.next, 'base64url').toString('latin1')])
         expect(text).not.toMatch(/nGATE1CNTRL|20\d\d-|[TZ:]\d\d:/);
       cursor = `&cursor=${encodeURIComponent(page.next)}`;

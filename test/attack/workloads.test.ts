@@ -1,7 +1,7 @@
 /**
  * Objects with a pod template, which run commands without a session. For a caller with enforced recording, an event
- * with images, commands and arguments is stored before the request is forwarded. These rules apply to every form of a
- * body. The event never contains the value of an environment variable.
+ * with images, commands and arguments is stored before the request is forwarded. This must be true for every encoding
+ * and every kind of request body. The event never contains the value of an environment variable.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ALICE, BOB, CAROL, ERIN, openArena, type Arena, type Outcome } from './arena.ts';

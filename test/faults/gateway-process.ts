@@ -144,7 +144,7 @@ async function run(session: number): Promise<void> {
   const report = (confirmed: boolean): void => {
     const now = performance.now();
     const latest = lost === undefined ? acknowledged() : acked;
-    // progress: new bytes are acknowledged, or none are missing
+    // the upload progresses if new bytes are acknowledged, or if all bytes are acknowledged
     if (latest > acked || latest === written) {
       if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
       ackedAt = now;

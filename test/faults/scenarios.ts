@@ -156,8 +156,8 @@ const recorderGone: Scenario = async (stage) => {
 
 /**
  * The gateway and the only recorder are killed: at the same moment, or first the recorder and then the gateway. A
- * second gateway, which delivers the output of the first one, may be killed, too. After both have restarted, the
- * recordings contain every byte that a user may have seen.
+ * second gateway, which delivers the output of the first one, may be killed, too. After the recorder has restarted and
+ * another gateway has delivered the remaining output, the recordings contain every byte that a user may have seen.
  */
 const allGone: Scenario = async (stage) => {
   await using site = openSite(stage);

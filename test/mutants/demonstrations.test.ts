@@ -23,7 +23,7 @@ describe('the demonstrations', () => {
     const named = [...CHECKS.map(({ testFile, test }) => [testFile, test] as const), ...also];
     for (const [file, test] of named) {
       const text = read(file);
-      // one part of the test's name must be in the file: the parts of a name from `it.each` are in different lines
+      // the file must contain one part of the test's name: `it.each` composes a name from texts in different lines
       expect([
         file,
         test,

@@ -4,8 +4,8 @@
  *   npm run test:demonstrations                     all of them
  *   npm run test:demonstrations -- --only headers   those whose file or name contains the word
  *
- * Works on a copy in a temporary folder. Fails if a line does not match its file, if a test fails without a change, or
- * if no test detects a removed line.
+ * Works on a copy in a temporary folder. Fails if a line is not found in its file, if a test fails although no line is
+ * removed, or if no test detects a removed line.
  */
 import { spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -26,7 +26,10 @@ const COPIED = [
   'tsconfig.json',
   'vitest.config.ts',
 ];
-/** A change counts as detected only if its test also fails in this number of retries: a slow machine may fail once. */
+/**
+ * A removal counts as detected only if its test also fails in this number of retries, because a test may fail once on a
+ * slow machine.
+ */
 const RETRIES = 1;
 
 const root = join(import.meta.dirname, '../..');

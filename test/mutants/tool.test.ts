@@ -83,7 +83,7 @@ describe('the changes to a file', () => {
 });
 
 describe('a file with all of its changes', () => {
-  /** Results of `f` for 0, 1 and 2, with one change enabled. */
+  /** The tests compare the results of `f` for 0, 1 and 2, with one change enabled. */
   const code = `
     const MOST = 1;
     const NAMES = new Set([0, ...[1]]);
@@ -125,7 +125,7 @@ describe('a file with all of its changes', () => {
       const changed = code.slice(0, start) + replacement + code.slice(end);
       expect(answers(switched, keyOf(mutant)), replacement).toBe(answers(changed, undefined));
     }
-    // most changes must cause results that differ from each other
+    // the changes must cause several different results
     const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
     expect(seen.size).toBeGreaterThan(6);
   });
@@ -330,7 +330,7 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // the first two, because two test files have the same distance from the source file
+  // two test files are equally close to the source file, so the expected one may be the first or the second
   expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
     'test/recording/request-event.test.ts',
   );

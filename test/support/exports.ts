@@ -12,8 +12,8 @@ export interface Source {
 }
 
 /**
- * Returns `file name` of each export of `src` and `demo` that only tests use. Exported types that their own file uses
- * are not reported.
+ * Returns the exports of `src` and `demo` that only tests use, each as its file and its name: `src/a.ts createA`.
+ * Exported types that their own file uses are not reported.
  */
 export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
@@ -37,7 +37,7 @@ export function unusedExports(sources: readonly Source[]): string[] {
     );
 }
 
-/** Returns the exported declarations. The project has no other form of export. */
+/** Returns the exports of a file. All exports of the project are declarations with the keyword `export`. */
 export function exportsOf({ text }: Source): readonly { readonly name: string; readonly isType: boolean }[] {
   const declared =
     /^export\s+(?:abstract\s+)?(?:async\s+)?(function\*?|const|let|class|interface|type)\s+(\w+)/gm;
@@ -48,8 +48,8 @@ export function exportsOf({ text }: Source): readonly { readonly name: string; r
 }
 
 /**
- * Returns `file name` of each name that the source imports from a file of the repository; `file *` for an import of the
- * complete file.
+ * Returns the names that a source imports from files of the repository, each with its file: `src/a.ts createA`. An
+ * import of a complete file is `src/a.ts *`.
  */
 function importsOf({ file, text }: Source): string[] {
   const target = (specifier: string): string =>

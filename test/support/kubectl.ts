@@ -232,8 +232,8 @@ interface Screen {
 }
 
 /**
- * Shorter than the time limit of a test, so that the error names the missing output, but long enough for a busy
- * machine.
+ * Maximum time until the expected output. It is shorter than the time limit of a test, so that the error names the
+ * missing output, but long enough for a busy machine.
  */
 const PRINTS_WITHIN_MS = 120_000;
 

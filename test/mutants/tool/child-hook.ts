@@ -1,7 +1,7 @@
 /**
  * Preloaded into every Node process that a test starts (`NODE_OPTIONS`): replaces the source by the version with all
- * changes, and reads the active change from the environment. Without an active change, the hook records the changes
- * that run. Child processes of such a process load the hook as well, even with another environment.
+ * changes, and reads the active change from the environment. Without an active change, the hook records each change
+ * whose code is executed. Child processes of such a process load the hook as well, even with another environment.
  */
 import { ChildProcess } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** Returns the tests that may detect a change of a file, that is, the tests that import it, nearest first. */
+/** Returns the tests that may detect a change of a file, that is, the tests that import this file. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
@@ -7,8 +7,8 @@ import { parseSync } from 'vite';
 export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
 /**
- * @returns a function: for a source file, the test files that import it directly or indirectly. The test of the same
- * name comes first; the others are sorted by distance
+ * @returns a function: for a source file, the test files that import it directly or indirectly. The test with the same
+ * name as the source file comes first; the others are sorted by their number of import steps to the source file
  */
 export function createCoverage(root: string): (file: string) => readonly string[] {
   const tests = filesBelow(root, 'test').filter((file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file));

@@ -12,7 +12,7 @@ export const JOBS_VARIABLE = 'MUTANTS_JOBS';
 export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
 /** File in which such processes record each change whose code they executed, one per line. */
 export const SEEN_VARIABLE = 'MUTANTS_SEEN';
-/** Folder of the jobs: source files with all of their changes, for such processes. */
+/** Subfolder of the jobs, from which such processes load source files that contain all changes. */
 export const SWITCHED_FOLDER = 'switched';
 
 /** Marker file in the folder of the jobs, created when the time is over. Workers then start no further change. */
@@ -27,7 +27,7 @@ export interface Job {
   readonly file: string;
   /** File for notes, one per line. */
   readonly notes: string;
-  /** Change that is enabled before any file is loaded, for code that runs only during loading. */
+  /** Change that is enabled before any file is loaded, because its code runs only during loading. */
   readonly atLoad?: string;
   /** Ids of the tests that run with a change. */
   readonly mutants: readonly { readonly key: string; readonly tests: readonly string[] }[];
@@ -46,14 +46,14 @@ export interface TestCoverage {
    * run.
    */
   readonly isSuite: boolean;
-  /** Indexes in `keys` of the changes that the test runs. */
+  /** Indexes in `keys` of the changes whose code the test executes. */
   readonly seen: readonly number[];
 }
 
 export interface Coverage {
   readonly file: string;
   readonly keys: readonly string[];
-  /** Indexes in `keys` of the changes that run while files are loaded. */
+  /** Indexes in `keys` of the changes whose code is executed while files are loaded. */
   readonly load: readonly number[];
   readonly tests: readonly TestCoverage[];
   /** Tests that fail without a change. */
@@ -76,9 +76,9 @@ export type Note =
       /** True if the change was active while files were loaded. */
       readonly atLoad?: true;
     })
-  /** True if the test also fails without a change, because an earlier change left state behind. */
+  /** `dirty`: the test also fails without a change, because an earlier change left state behind. */
   | (Judged & { readonly kind: 'dirty'; readonly test: string; readonly reason: string })
-  /** True if the test failed once, and then passed with the same change. */
+  /** `flaky`: the test failed once, and then passed with the same change. */
   | (Judged & { readonly kind: 'flaky'; readonly test: string; readonly reason: string });
 
 export function jobPath(testFile: string): string {

@@ -31,16 +31,16 @@ import { shown, Trial, type Outcome } from './trial.ts';
 import { Verdicts, type State } from './verdicts.ts';
 
 /**
- * Maximum time for which a process may test one change. After this time, the tool assumes that the change blocks the
- * event loop with an endless loop.
+ * Maximum time that a process may spend on one change. After this time, the tool assumes that the change has caused an
+ * endless loop.
  */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
-/** Expected duration of a test of a known change. */
+/** Expected duration of one test in `judgeKnown`. */
 const KNOWN_TEST_MS = 1_000;
 const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
-/** Number of test files in each round: first the nearest file, then the next three, then all others. */
+/** Number of test files that each change runs with in a round: first one file, then three more, then all others. */
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
@@ -242,8 +242,8 @@ function createFingerprint(root: string): (file: string) => State {
 }
 
 /**
- * Creates a function that returns the state of a test file and of a changed file. The changed file is included because
- * a test file may start it as a program without importing it.
+ * Creates a function that returns the hashes of the files on which the result of a test file for a change depends. The
+ * hashes include the changed file, because a test file may start the changed file as a program without importing it.
  */
 function createStates(root: string, mutants: readonly Mutant[]): (key: string, file: string) => State {
   const fingerprints = new Map<string, State>();

@@ -16,9 +16,9 @@
  *   npm run test:mutants -- --list                lists the changes without judging them
  *
  * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test runs
- * once, to record the changes that it reaches. The recordings are cached in node_modules/.cache until an import of the
- * test changes. Then only the tests that reach a change run with it, the fastest first, until one fails. The change is
- * detected if this test fails again with the change and passes without it.
+ * once, to record the changes that it reaches. These lists of changes are cached in node_modules/.cache until a file
+ * that the test imports is edited. Then only the tests that reach a change run with it, the fastest first, until one
+ * fails. The change is detected if this test fails again with the change and passes without it.
  *
  * Exit code: 0 if at least 90 % of the changes were detected or are accepted (accepted.json), in total and in every
  * folder with ten or more changes; 1 if not; 2 if a change could not be judged; 130 after an interruption.

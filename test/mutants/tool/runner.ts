@@ -88,7 +88,7 @@ interface Failure {
 export default class MutantRunner extends TestRunner {
   #job: Job | undefined;
   #file: KeptSuite | undefined;
-  /** The test that vitest considers running. */
+  /** The only test of the file that vitest itself runs. */
   #host: Test | undefined;
 
   override importFile(path: string, source: 'collect' | 'setup'): unknown {

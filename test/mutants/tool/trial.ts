@@ -9,18 +9,21 @@ import type { Said, Verdicts } from './verdicts.ts';
 /** Maximum number of tests of one file that run with a change. The fastest tests are selected. */
 const MAX_TESTS = 60;
 /**
- * A test file that is one import step nearer runs first unless it takes more than this many times as long. Therefore
+ * Weight of `distance` in the order of test files: 1 less distance compensates 2^3 = 8 times the duration. Therefore,
  * tests that start processes run late.
  */
 const NEARER = 3;
-/** Like `NEARER`, for tests that need a separate process that loads all files again. */
+/** Weight of a separate process that loads all files again: it counts like 2^10 times the duration. */
 const OWN_PROCESS = 10;
 
 export interface Outcome {
   /** `open`: some tests that reach the change have not run. */
   readonly kind: 'noticed' | 'survived' | 'broken' | 'open';
   readonly text: string;
-  /** The test of the quick process that noticed the change: its file and its name. */
+  /**
+   * File and name of the test that detected the change; undefined if the change was detected in a separate process or
+   * by a time limit.
+   */
   readonly by?: { readonly file: string; readonly test: string };
 }
 
@@ -30,11 +33,11 @@ export interface TrialOptions {
   readonly covering: readonly Coverage[];
   /** Where workers write. */
   readonly notes: string;
-  /** Runs jobs, each with its test file, and returns the results. */
+  /** Runs the test file of each job, and returns the results. */
   readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
   readonly say: (line: string) => void;
   readonly signal: AbortSignal;
-  /** Earlier results. The test that noticed a change last time runs first. */
+  /** Earlier results. The test file that last detected a change runs first. */
   readonly verdicts: Verdicts;
 }
 
@@ -73,7 +76,10 @@ export class Trial {
       .map(({ mutant }) => mutant);
   }
 
-  /** Runs every change with the next files of its queue, one run per file for all of its changes. */
+  /**
+   * Runs each open change with the next `width` test files of its queue. Each test file is loaded once for all changes
+   * that need it.
+   */
   async show(width: number): Promise<void> {
     const perFile = new Map<string, { key: string; tests: readonly string[] }[]>();
     const loaded: Job[] = [];
@@ -165,7 +171,7 @@ export class Trial {
     if (own.length === 0) return [];
     const done = new Set(own.filter(({ kind }) => kind !== 'dirty').map(({ key }) => key));
     const soiled = own.find((note) => note.kind === 'dirty');
-    // the change is retried in a new process; after that, this test file counts as run
+    // the change is retried once in a new process; after that, this test file cannot judge the change
     if (soiled !== undefined && (job.mutants[0]?.key === soiled.key || this.#isKnown(soiled))) {
       this.#options.say(`cannot be judged by ${job.file}: ${soiled.test}: ${soiled.reason}`);
       const unjudged = this.#cases.get(soiled.key);
@@ -190,8 +196,8 @@ export class Trial {
 }
 
 /**
- * Returns the duration of a job in milliseconds, if the first test of each change detects the change. Fast jobs start
- * first, because the time for all jobs is limited.
+ * Returns the shortest possible duration of a job in milliseconds: the first test of each change detects it. Fast jobs
+ * start first, because the time for all jobs is limited.
  */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);
@@ -229,7 +235,7 @@ function rankOf(key: string, first: string | undefined): number {
   return key === first ? 0 : 1;
 }
 
-/** Tests of the file come first, then tests of its folder, then all others. */
+/** Returns 0 for the test of the source file, 1 for tests of its folder, and up to 4 for other tests. */
 function distance(file: string, test: string): number {
   const [folder, mirrored] = [dirname(file).replace(/^src/, 'test'), dirname(test)];
   if (mirrored === folder && basename(test).startsWith(`${basename(file, '.ts')}.`)) return 0;
@@ -255,7 +261,7 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
           (tests.length === 0 ? OWN_PROCESS : 0);
     const all = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
     const unasked = all.filter(({ file }) => verdicts.of(key, file) === undefined);
-    // the nearest test shows whether the change is still unnoticed; more tests would cost hours
+    // an accepted change runs with only one test file, which may detect it after all; more test files would take hours
     const queue =
       acceptedReason(mutant) === undefined ? unasked : unasked.slice(0, all.length > unasked.length ? 0 : 1);
     const noticed = all.map(({ file }) => verdicts.of(key, file)).find((said) => said?.noticed === true);

@@ -7,9 +7,9 @@ export interface Said {
   /** The test file. */
   readonly file: string;
   readonly noticed: boolean;
-  /** The test that detected the change; undefined if the run did not end. */
+  /** The test that detected the change; undefined if the run never finished. */
   readonly test?: string | undefined;
-  /** True if the quick test process, which keeps its files loaded, noticed the change. */
+  /** True if the change was detected without a separate process, and not by a time limit. */
   readonly isQuick?: boolean;
 }
 
@@ -42,7 +42,10 @@ export class Verdicts {
     for (const line of text.split('\n').slice(0, -1)) this.#put(JSON.parse(line) as Kept);
   }
 
-  /** @returns undefined if the file has not run, or has changed */
+  /**
+   * @returns undefined if the test file has not run with this change, or if a file on which the result depends has
+   * changed
+   */
   of(key: string, file: string): Said | undefined {
     const kept = this.#kept.get(key)?.get(file);
     if (kept === undefined) return undefined;
@@ -51,7 +54,7 @@ export class Verdicts {
     return kept.whole === whole || (ownIsEnough && kept.own === own) ? kept : undefined;
   }
 
-  /** The test that noticed a change last time, independent of later edits. */
+  /** Returns the test file that last detected the change, even if files have changed since then. */
   noticedLast(key: string): string | undefined {
     return [...(this.#kept.get(key)?.values() ?? [])].findLast(({ noticed }) => noticed)?.file;
   }
