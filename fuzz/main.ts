@@ -42,7 +42,7 @@ function main(): number {
   return failed.length === 0 ? 0 : 1;
 }
 
-/** Returns true without a failure. */
+/** Returns true if the fuzzer found no failure. */
 function run(target: FuzzTarget, seconds: number, seed: number): boolean {
   const started = performance.now();
   const corpus = readCorpus(target.name).map(({ input }) => input);

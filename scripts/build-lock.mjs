@@ -51,7 +51,8 @@ export async function takeLock(path, onWait) {
 }
 
 function tryToTake(path, name) {
-  // Only the files of exited processes are removed, so a lock that another process has taken in the meantime stays.
+  // Only the files of exited processes are removed, so this removal does not release a lock that another process has
+  // taken in the meantime.
   const held = entries(path);
   const left = held.filter((entry) => !isAlive(entry));
   if (left.length === held.length) leave(path, left);

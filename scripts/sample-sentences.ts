@@ -34,7 +34,7 @@ export function createRandom(seed: number): () => number {
   };
 }
 
-/** Returns `count` different items in random order, or all of them. */
+/** Returns `count` different items in random order, or all items if there are fewer. */
 export function sample<T>(items: readonly T[], count: number, random: () => number): readonly T[] {
   const rest = [...items];
   return Array.from({ length: Math.min(count, rest.length) }, () => {

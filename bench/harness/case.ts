@@ -9,7 +9,7 @@ export interface Scale {
 }
 
 export interface BenchCase {
-  /** Name on the command line. */
+  /** Name of the case on the command line. */
   readonly name: string;
   /** Heading of the results. */
   readonly title: string;

@@ -1,6 +1,6 @@
 /**
- * Delay of this process's event loop, compared with an idle thread. The delay of the idle thread is caused by the load
- * of the machine only.
+ * Measures the delay of this process's event loop, and the delay of the event loop of an idle thread. Only the load of
+ * the machine can delay the idle thread.
  */
 import { once } from 'node:events';
 import { monitorEventLoopDelay, type Histogram } from 'node:perf_hooks';

@@ -12,7 +12,8 @@ export const WARM_TURN_MS = 2000;
  */
 export const WARM_LIMIT_MS = 24_000;
 /**
- * Number of consecutive turns without improvement that end the warm-up. A single slow turn may have another cause.
+ * The warm-up ends after this number of consecutive turns without improvement. A single slow turn may have another
+ * cause.
  */
 const FLAT_TURNS = 2;
 const FASTER = 1.05;

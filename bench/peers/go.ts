@@ -52,7 +52,7 @@ export async function startGo(
   };
 }
 
-/** Builds into the user's cache directory, once per version of the source and of Go. */
+/** Builds the proxy in the user's cache directory, once for each version of the source and of Go. */
 function buildProxy(bench: Bench): string {
   const version = spawnSync('go', ['version'], { encoding: 'utf8' });
   if (version.status !== 0) throw new PeerMissingError('there is no `go` on this machine');

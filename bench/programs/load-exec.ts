@@ -109,7 +109,7 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-/** Counts screens, and measures the time from sending to receiving each. */
+/** Counts screens, and measures for each screen the time between sending and receiving it. */
 async function redraw(
   target: Target,
   transport: Transport,

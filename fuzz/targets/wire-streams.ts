@@ -224,7 +224,7 @@ function mergedFrames(merged: readonly unknown[]): readonly MergedFrame[] {
   return merged as readonly MergedFrame[];
 }
 
-/** Blocks with a length of one byte, followed by that many bytes. */
+/** Blocks: one byte with the length of the block, followed by that many bytes. */
 function blocksOf(input: Uint8Array): readonly Uint8Array[] {
   const blocks: Uint8Array[] = [];
   for (let at = 0; at < input.length;) {

@@ -1,7 +1,7 @@
 /**
  * If the API server refuses the gateway's own account with 403, the client gets 503. A 403 for the caller stays a 403.
- * Pods and aggregated APIs can also send a 403, so the gateway relies only on the API server's response to a request of
- * its own.
+ * Pods and aggregated APIs can also send a 403, so the gateway relies only on the API server's response to the
+ * gateway's own request.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openArena, type Arena, type Outcome } from './arena.ts';

@@ -218,7 +218,7 @@ describe('an approver of one cluster', () => {
       };
       expect(await send('&cluster=a', 'gateway.test')).toBe('a');
       expect(await send('', 'a.test')).toBe('a');
-      // the caller has no rule for c, and at the host of b only the rules for b count
+      // the caller has no rule for cluster c, and at the hostname of cluster b only the rules for b apply
       for (const [name, host] of [
         ['c', 'gateway.test'],
         ['c', 'a.test'],

@@ -1,7 +1,7 @@
 /**
  * Events about API requests that a recorder receives. Events contain the caller and the resource, but no password.
- * Request events are required for every caller of this file. Each request contains `MARK` in the place of a secret, and
- * the test searches everything that the recorder got for `MARK`.
+ * All callers in this file have a rule that requires request events. Each request contains `MARK` in the place of a
+ * secret, and the test searches everything that the recorder got for `MARK`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { introduce, openArena, type Arena, type Caller } from './arena.ts';

@@ -162,7 +162,7 @@ describe('HTTP/1.1 messages', () => {
   });
 
   it('C3 behind an upgrade that was refused go nowhere', async () => {
-    // the headers are like those of API Priority and Fairness; after a 403 without them, the gateway would send its own
+    // the 403 has a header of API Priority and Fairness, because after a 403 without it the gateway would send its own
     // request
     const late = 'X-Kubernetes-PF-FlowSchema-UID: f\r\n';
     arena.apiServer.script = () =>

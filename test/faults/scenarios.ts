@@ -23,7 +23,7 @@ import {
 import { spoolTampered } from './tampered-spools.ts';
 import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
 
-/** Every session has one recording, in one of `states`, with every acknowledged byte. */
+/** Checks that every session has one recording, in one of `states`, with every acknowledged byte. */
 async function expectAll(
   recorder: RecorderProcess,
   reports: readonly SessionReport[],
@@ -64,7 +64,7 @@ async function judgeStoredNotes(
   return judgeNotes(notes, cast, report);
 }
 
-/** Every session is finished, complete and in the store. */
+/** Checks that every session is finished, complete and in the store. */
 async function expectStored(recorder: RecorderProcess, reports: readonly SessionReport[]): Promise<void> {
   await expectAll(recorder, reports, ['completed']);
   await within('the spool is empty', VISIBLE_MS, async () => {

@@ -11,7 +11,7 @@ import { startGateway, within, type RecorderProcess } from './processes.ts';
 import { openSite, SESSIONS, somewhere, VISIBLE_MS, type Scenario } from './site.ts';
 import { judgeCast } from './workload.ts';
 
-/** Ways to change the spool of a stopped recorder. Each one returns the sessions that lose output. */
+/** Ways to change the spool of a stopped recorder. Each function returns the sessions that lose output. */
 const TAMPERINGS = {
   /** The files of one session are removed. */
   remove({ spool }, [one = '']) {

@@ -87,7 +87,8 @@ export function judgeCast(cast: string, report: SessionReport): string | undefin
 }
 
 /**
- * Compares the stored notes of a finished session with its object lines and their positions in `cast`.
+ * Compares the stored notes of a finished session with the annotations that the session sent, and with their positions
+ * in `cast`.
  * @returns the problem, or undefined
  */
 export function judgeNotes(notes: string, cast: string, report: SessionReport): string | undefined {

@@ -181,7 +181,7 @@ describe('a rig', () => {
 
   it('has frozen a program when pausing returns', async () => {
     const rig = createRig();
-    // Sends each response immediately, from four threads.
+    // This program sends each response immediately, from four threads.
     const source = `
       const { Worker, isMainThread } = require('node:worker_threads');
       const server = require('node:http').createServer((_, answer) => answer.end('here'));

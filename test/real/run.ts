@@ -80,8 +80,8 @@ function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
 }
 
 /**
- * Fetches the programs and the release that the suites need, and returns how to start a process in a network namespace.
- * A missing release is built in `folder`.
+ * Fetches the programs and the release that the suites need, and returns the command that starts a process in a network
+ * namespace. A missing release is built in `folder`.
  */
 function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();

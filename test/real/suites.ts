@@ -16,7 +16,7 @@ const CLUSTER: readonly PeerName[] = ['kubernetes-1.36', 'kubelet-double'];
 const TWO_VERSIONS: readonly PeerName[] = [...CLUSTER, 'kubernetes-1.34'];
 const TAILNET_CLUSTER: readonly PeerName[] = [...CLUSTER, 'tailnet'];
 const STORED_TAILNET: readonly PeerName[] = [...TAILNET_CLUSTER, 'versitygw'];
-/** Peers of pods with tailscaled in kernel mode. */
+/** Peers of suites whose pods run tailscaled in kernel mode. */
 const KERNEL_PODS: readonly PeerName[] = [
   ...TAILNET_CLUSTER,
   'kernel-tailscaled',

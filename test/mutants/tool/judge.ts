@@ -57,7 +57,7 @@ export async function createJudge(options: {
   readonly root: string;
   readonly signal: AbortSignal;
   readonly say: (line: string) => void;
-  /** Test files that may run. */
+  /** True if this test file may run. */
   readonly isAsked: (file: string) => boolean;
   /**
    * True if the recorded coverage of a test is reused while the test file is unchanged, even if other files have

@@ -91,7 +91,7 @@ export interface Verdict {
   readonly noticed: boolean;
   /** True if one test has detected the change, or all tests that reach it have run. */
   readonly isJudged: boolean;
-  /** Reason why the change may be undetected. */
+  /** Reason why the tests need not detect the change. */
   readonly accepted: string | undefined;
 }
 

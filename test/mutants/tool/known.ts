@@ -68,7 +68,7 @@ export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>)
   writeFileSync(PATH, `${JSON.stringify(entries, undefined, 2)}\n`);
 }
 
-/** Selects changes of different test files first, before it selects a second change of the same file. */
+/** Returns the changes in a new order: first one change for each test file, and then all other changes. */
 function differentTests(known: readonly KnownMutant[]): readonly KnownMutant[] {
   const firsts = [...Map.groupBy(known, ({ by }) => by.file).values()].flatMap((some) => some.slice(0, 1));
   return [...firsts, ...known.filter((each) => !firsts.includes(each))];

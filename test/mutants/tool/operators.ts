@@ -166,7 +166,10 @@ function changeLogic(node: Node, code: string, add: Add): void {
   changeOperator(node, operator === '&&' ? '||' : '&&', 'logic', code, add);
 }
 
-/** Both sides get parentheses, because `||` and `&&` have different precedence and `??` allows neither without them. */
+/**
+ * Both sides get parentheses, because `||` and `&&` have different precedence, and because `??` cannot be combined with
+ * either operator without parentheses.
+ */
 function changeOperator(node: Node, other: string, operator: Operator, code: string, add: Add): void {
   const [left, right] = [node['left'] as Node, node['right'] as Node];
   const text = (side: Node): string => code.slice(side.start, side.end);
@@ -214,7 +217,7 @@ function dropEntries(table: Node, add: Add): void {
     add('entry', start, end, table.type === 'ArrayExpression' ? '...[]' : '...{}');
 }
 
-/** Returns every node that runs, without types. */
+/** Calls `seen` for every node whose code is executed, but not for types. */
 function visit(node: Node, seen: (node: Node) => void): void {
   seen(node);
   for (const value of Object.values(node)) {

@@ -31,7 +31,7 @@ export interface TrialOptions {
   readonly mutants: readonly Mutant[];
   /** Changes that each test reaches. */
   readonly covering: readonly Coverage[];
-  /** Where workers write. */
+  /** File to which workers append notes. */
   readonly notes: string;
   /** Runs the test file of each job, and returns the results. */
   readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
@@ -165,7 +165,7 @@ export class Trial {
     this.#options.say(`${this.open.length} left; ${shown(found.mutant)} ${found.outcome.text}`);
   }
 
-  /** The rest of a job whose process exited early. */
+  /** Returns the unfinished part of a job whose process exited early. */
   #rest(job: Job, found: readonly JudgedNote[]): readonly Job[] {
     const own = found.filter(({ file }) => file === job.file);
     if (own.length === 0) return [];
@@ -272,7 +272,7 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
   return cases;
 }
 
-/** A test file with the changes that it can notice. */
+/** A test file that may detect a change, with the tests to run. */
 interface Show {
   readonly file: string;
   /** Ids of the tests that reach the change. */

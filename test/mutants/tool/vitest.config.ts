@@ -8,7 +8,7 @@ import { withSwitches } from './schemata.ts';
 
 const root = join(import.meta.dirname, '../../..');
 
-/** Results in the order of the jobs. */
+/** Runs test files in the order of the jobs. */
 class InOrder extends BaseSequencer {
   override async sort<T>(files: T[]): Promise<T[]> {
     return files;

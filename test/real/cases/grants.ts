@@ -18,7 +18,7 @@ export const REASONS = {
   status: 'kubectl shows the reason',
 } as const;
 
-/** The equal result of both proxies, or an intended difference with its reason. */
+/** The result of both proxies if they agree; otherwise both results, and the reason of the intended difference. */
 export type Seen =
   | string
   | {

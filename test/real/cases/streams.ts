@@ -138,7 +138,7 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
   const body = randomBytes(1_000_003);
   writeFileSync(join(source, 'data.bin'), body);
   writeFileSync(join(source, 'näme with space.txt'), 'text');
-  // With the kubelet double a path in the pod is a path of this machine.
+  // With the kubelet double, each path in a pod is a path of this machine.
   const inPod = join(context.folder, 'pod');
   mkdirSync(inPod);
   const up = await observe(context, ['cp', source, `${context.pod}:${inPod}`]);

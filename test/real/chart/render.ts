@@ -1,5 +1,5 @@
 /**
- * The chart as helm renders it, and the kustomize bases, which are rendered from the chart.
+ * Renders the chart with helm, and writes the kustomize bases from the rendered chart.
  *
  *   node test/real/chart/render.ts      writes deploy/kustomize/
  */
@@ -15,7 +15,7 @@ export const CHART = join(ROOT, 'deploy', 'chart', 'tailcast');
 export const NAMESPACE = 'tailcast';
 const EXAMPLES = join(CHART, 'examples');
 
-/** The chart example of each kustomize base. */
+/** Kustomize bases, each rendered from the chart's example with the same name. */
 export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder', 'operator'];
 
 export const CRDS: readonly string[] = [
@@ -88,7 +88,7 @@ export function exampleFile(name: string): string {
   return join(EXAMPLES, `${name}.yaml`);
 }
 
-/** Runs a program to its end. */
+/** Runs a program until it exits. */
 export function run(program: string, args: readonly string[], input?: string, cwd?: string): Outcome {
   const { status, stdout, stderr, error } = spawnSync(program, args, {
     cwd,

@@ -1,10 +1,12 @@
-/** Cells of the load suite. A cell is a client, a path to the API server, a load and a content. */
+/**
+ * Cells of the load suite. Each cell is one combination of a client, a path to the API server, a load and a content.
+ */
 import { type Kubectl, type Transport, speaks } from '../rig/kubectl.ts';
 
 export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'same-upstream'] as const;
 /**
- * Path of a session. `window-0`: recorded with `--recorder-window 0`. `same-upstream`: recorded; the gateway uses
- * WebSocket to the API server, and SPDY on all other paths.
+ * Path of a session. `window-0`: recorded with `--recorder-window 0`. `same-upstream`: recorded, with WebSocket between
+ * gateway and API server; the other recorded paths use SPDY there.
  */
 export type Way = (typeof WAYS)[number];
 
@@ -100,7 +102,7 @@ export function sampleCells(choice: CellChoice): readonly Cell[] {
   );
 }
 
-/** Returns true if the terminal reads slowly. */
+/** Returns true if the test reads kubectl's output slowly. */
 export function isSlow(condition: Condition): boolean {
   return condition === 'slow-reader' || condition === 'beyond';
 }

@@ -23,8 +23,8 @@ export interface Script {
 }
 
 /**
- * Returns a function that creates each file once. Pods can read the file, because they use the file system of this
- * machine.
+ * Creates a function that returns the command for a cell. The file that the command prints is created only once. Pods
+ * can read the file, because they use the file system of this machine.
  */
 export function createContents(folder: string): (cell: Cell) => Promise<Script> {
   const known = new Map<string, Promise<Script>>();

@@ -11,7 +11,9 @@ const SLOW_BYTES_PER_SECOND = 1_500_000;
 const PAUSE_MS = 3_000;
 /** Share of the output after which the recorder is paused. */
 const PAUSE_AT = 0.9;
-/** A session that prints nothing for this time counts as hanging. Slow sessions print something. */
+/**
+ * A session that prints nothing for this time counts as hanging. Even a slow session prints something within this time.
+ */
 const SILENCE_MS = 120_000;
 
 /**

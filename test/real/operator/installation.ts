@@ -182,7 +182,7 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
   };
 }
 
-/** Returns the command for tailcast's image only. */
+/** Returns commands like the function above, but only for tailcast's image. */
 export function ownImage(rig: Rig): Readonly<Record<string, readonly string[]>> {
   return ownCommand(linkRepository(rig));
 }

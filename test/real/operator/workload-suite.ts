@@ -33,7 +33,7 @@ export interface Resource {
   };
 }
 
-/** Maximum time of a change in the cluster. */
+/** Maximum time until a change in the cluster takes effect. */
 const PATIENT = { timeoutMs: 150_000 } as const;
 
 export interface SiteTools {

@@ -66,7 +66,7 @@ export function minorNumber(kubectl: Kubectl): number {
   return Number(kubectl.minor.split('.')[1]);
 }
 
-/** Runs kubectl to its end. */
+/** Runs kubectl until it exits. */
 export function runKubectl(
   kubectl: Kubectl,
   args: readonly string[],

@@ -22,7 +22,7 @@ import { listenOn } from '../../support/listen.ts';
 const LOOT = '/api/v1/secrets';
 const GO = `fetch('${LOOT}')`;
 const PROGRAM = '/api/v1/namespaces/n/services/web/proxy/';
-/** Path of an API group that another server provides; the path looks like one of the API server. */
+/** Path of an API group that another server provides; the path looks like a path of the API server itself. */
 const OTHER_API = '/apis/pages.example/v1/pages/';
 
 interface EvilPage {

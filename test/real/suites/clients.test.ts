@@ -1,6 +1,6 @@
 /**
- * Clients other than kubectl: client libraries and the protocol of a dashboard's frontend. Each runs the same calls
- * directly and through a recording gateway, and must get the same results.
+ * Clients other than kubectl: client libraries and the protocol of a dashboard's frontend. Each client runs the same
+ * calls directly and through a recording gateway, and must get the same results.
  */
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';

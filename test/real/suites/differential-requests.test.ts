@@ -89,8 +89,8 @@ function sameMarks<Answer>(text: string): Answer {
 }
 
 /**
- * Returns the query as sorted pairs. Several names that are not valid UTF-8 in Go become one name as text, so groups of
- * values cannot be compared.
+ * Returns the query as sorted pairs. The values are not grouped by name, because different names that are not valid
+ * UTF-8 become the same name as text.
  */
 function pairsOf({ query }: GoRequest): readonly string[] {
   return query.flatMap(([name, values]) => values.map((value) => JSON.stringify([name, value]))).toSorted();

@@ -229,7 +229,7 @@ function sameGrants(ours: OurGrants, go: GoGrants): boolean {
   );
 }
 
-/** Counts an error by the pattern above that matches it, and returns true if none does. */
+/** Counts an error under the first pattern of `STRICTER` that matches it. Returns true if no pattern matches. */
 function unlistedRefusal(ours: TailcastError, stricter: ReturnType<typeof createTally>): boolean {
   const known = STRICTER.find(([, pattern]) => pattern.test(`${ours.code} ${ours.message}`));
   stricter.add(known?.[0] ?? 'UNKNOWN');

@@ -1,7 +1,7 @@
 /**
  * Gateways with `--exec-upstream spdy` in front of two API servers, with the oldest kubectl over SPDY and the newest
- * over WebSocket. kubectl must show the same as without a gateway. The audit log must contain one entry for each
- * request of kubectl, with the verb of that request.
+ * over WebSocket. The output of kubectl must be the same as without a gateway. The audit log must contain one entry for
+ * each request of kubectl, with the verb of that request.
  */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

@@ -34,13 +34,16 @@ let rig: Rig;
 let cluster: Kubernetes;
 let archive: Archive;
 let kubeconfig: string;
-/** Kubeconfigs of two gateways that ask for a reason: `asking` has no moderation rule, `both` has one. */
+/**
+ * Kubeconfigs of two gateways that ask for a reason: `asking` has no moderation rule, and `both` also has a moderation
+ * rule.
+ */
 let asking: string;
 let both: string;
 let pod: string;
 let counter = 0;
 let terminal: Terminal | undefined;
-/** Timers of simulated viewers that repeat their order. */
+/** Timers with which simulated viewers repeat their orders. */
 const repeating = new Set<NodeJS.Timeout>();
 
 beforeAll(async () => {

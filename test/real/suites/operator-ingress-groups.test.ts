@@ -19,7 +19,7 @@ const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
 const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
-/** Concurrent connections of a load, and the timeout of each. */
+/** Number of concurrent connections of a load, and the timeout of each connection in milliseconds. */
 const AT_A_TIME = 4;
 const LIMIT_MS = 1500;
 /**

@@ -83,7 +83,7 @@ describe('over a row of the list', () => {
     expect(await viewings()).toBe(1);
     await page.keyboard.press('Escape');
     await expect.poll(() => preview.count()).toBe(0);
-    // keyboard focus opens the preview, too, and closes it
+    // the preview also opens when the row gets the keyboard focus, and closes when the row loses the focus
     await page.mouse.move(5, 5);
     await row.locator('a').focus();
     await expect.poll(shown, { timeout: 60_000 }).toContain('second screen');

@@ -354,8 +354,8 @@ function runClient(args: readonly string[], stdin: string): Promise<string> {
 }
 
 /**
- * Returns the value of a decoded line as the Go types wrote it, as text, because some numbers exceed JavaScript's
- * range.
+ * Returns the JSON text of a value that the Go types have decoded and encoded again. The text is not parsed, because
+ * some numbers exceed JavaScript's range.
  */
 function goText(line: string | undefined): string {
   const match = /^\{"value":(.*)\}$/s.exec(line ?? '');

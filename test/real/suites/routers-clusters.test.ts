@@ -121,7 +121,7 @@ describe('two gateways for several clusters behind haproxy', () => {
 
   afterAll(() => rig?.stop());
 
-  /** Alice has a rule for every cluster, and Bob for the older one. */
+  /** Alice has a rule for every cluster, and Bob has a rule for the older cluster only. */
   function policy(): object {
     const grant = (src: string, clusters: readonly string[], groups: readonly string[]): object => ({
       src: [src],

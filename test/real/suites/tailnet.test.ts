@@ -588,7 +588,7 @@ async function serve(port: number, version: number, host = '127.0.0.1'): Promise
   cleanups.push(() => proxy.cli('serve', 'reset'));
 }
 
-/** Returns whether a node can forge its identity by connecting to the listener's own port without serve. */
+/** Returns true if a node can reach the listener's own port without `serve`, and could therefore forge its identity. */
 async function arrivesAround(listener: TailnetListener, from: string): Promise<boolean> {
   const outcome = Promise.withResolvers<boolean>();
   listener.onConnection((socket) => {

@@ -15,7 +15,10 @@ export interface StoredRecording {
   readonly source: { readonly user?: string };
 }
 
-/** One recording's output. The bytes are exact, because the notes contain those of lines that are not valid UTF-8. */
+/**
+ * One recording's output. The bytes are exact, because the notes contain the original bytes of lines that are not valid
+ * UTF-8.
+ */
 export interface RecordedOutput {
   readonly header: Readonly<Record<string, unknown>>;
   /** Returns the complete output of the cast, both streams in order, as text. */

@@ -19,7 +19,10 @@ export interface Client {
 }
 
 export interface MatrixCase extends KubectlCase {
-  /** Checks the response of a gateway in auth mode if it must differ from the API server's. Returns the problems. */
+  /**
+   * Checks the response of a gateway in auth mode. Set this function only if that response must differ from the API
+   * server's response. Returns the problems.
+   */
   readonly inAuthMode?: (control: Observation, seen: Observation) => readonly string[];
 }
 
