@@ -32,7 +32,7 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   }),
 }));
 
-/** Measures the gate for callers with and without rules for access on request. */
+/** Measures GET requests of callers with and without rules for access on request. */
 const accessGets: BenchCase = {
   name: 'get-access',
   title: 'GET of 2 KB, 32 connections, without and with rules of access on request',

@@ -45,7 +45,7 @@ export interface IngressRig {
   /** Handles a request or a stream at the hostile Service. */
   script: (socket: Socket, streamId: number) => void;
   connect(protocol: 'h1' | 'h2'): Promise<Socket>;
-  /** A request of another user that stays open until the witness is closed. */
+  /** Opens a request of another user, the witness, which stays open until the test closes it. */
   witness(): Promise<Witness>;
   close(): Promise<void>;
 }

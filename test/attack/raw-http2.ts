@@ -84,7 +84,7 @@ function text(value: string): Buffer {
 
 export type Http2Outcome =
   | { readonly kind: 'response'; readonly status: number; readonly body: string }
-  /** The peer sent no response: it sent RST_STREAM or GOAWAY, or closed the connection. */
+  /** The peer sent RST_STREAM or GOAWAY, or closed the connection, instead of sending a response. */
   | { readonly kind: 'closed' };
 
 /** Sends bytes, and returns the response on stream 1. */

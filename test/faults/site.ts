@@ -45,7 +45,7 @@ export const TIMING: Partial<RecorderTiming> = {
   leaseMs: 4000,
   closeGraceMs: 100,
 };
-/** Maximum time until everything is visible after a restart. */
+/** Maximum time until all recordings are visible after a restart. */
 export const VISIBLE_MS = 60_000;
 
 /** Minimum part size of an upload to S3. */

@@ -42,7 +42,7 @@ export interface LocalApiDouble {
   readonly changes: string[];
   /** Delays every response until this promise resolves. */
   hold: Promise<void> | undefined;
-  /** Response to all requests instead of the normal ones. */
+  /** Response that replaces the normal responses to all requests. */
   failure: { readonly status: number; readonly body: string } | undefined;
   /** Highest number of concurrent requests. */
   readonly peak: number;

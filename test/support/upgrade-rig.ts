@@ -294,7 +294,7 @@ export async function askUpgrade(
     readonly target?: string;
     readonly version?: string;
     readonly headers: readonly string[];
-    /** Sent in the same write as the head. */
+    /** Bytes that are sent in the same write as the head. */
     readonly early?: Uint8Array;
   },
 ): Promise<UpgradeClient> {

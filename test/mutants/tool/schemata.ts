@@ -1,6 +1,6 @@
 /**
- * Compiles all changes into a file at once. Each change calls `$mutant` to check whether it is active, so one process
- * can test many changes without reloading the file. Pure.
+ * Compiles a source file once with all of its changes. Each change calls `$mutant` to check whether it is active, so
+ * one process can test many changes without reloading the file. Pure.
  */
 import { createHash } from 'node:crypto';
 import type { Mutant } from './operators.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { scores, type Score, type Verdict } from './judging.ts';
 import { shown } from './trial.ts';
 
-/** Replaces the scores of the previous sample with the same seed. */
+/** Writes the scores of a sample into the page, in place of the scores of the last sample with the same seed. */
 export function writeScores(root: string, seed: number, verdicts: readonly Verdict[]): void {
   const path = join(root, 'test/mutants/scores.md');
   writeFileSync(path, withScores(readFileSync(path, 'utf8'), seed, verdicts, stateOf(root)));

@@ -102,7 +102,7 @@ export interface WorkloadSite {
   address(pod: string, address: string): Promise<void>;
   /** Returns names and capabilities of the processes of a pod, in the format of the kernel. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
-  /** Opens connections from a pod until `end` is called, but at least a minimum number. */
+  /** Opens connections from a pod until `end` is called, and at least `least` connections. */
   load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
   /** Queries a nameserver from a pod. Returns the addresses, or the error of the query. */

@@ -3,7 +3,7 @@ import xterm from '@xterm/headless';
 import { type Terminal, openTerminal } from './terminal.ts';
 
 export interface Screen {
-  /** Output of the program, byte for byte, and its exit. */
+  /** The terminal, with the exact output of the program and its exit code. */
   readonly terminal: Terminal;
   /** Current rows of the screen without trailing blanks. */
   rows(): readonly string[];

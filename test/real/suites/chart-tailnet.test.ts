@@ -141,7 +141,7 @@ async function startPod(
   );
 }
 
-/** Folders of the pod's user, as with fsGroup. */
+/** Creates folders that belong to the pod's user, like volumes with `fsGroup`. */
 function volumes(names: readonly string[]): Record<string, string> {
   mkdirSync(folder, { mode: 0o755 });
   return Object.fromEntries(
@@ -174,7 +174,9 @@ function variablesOf(container: Container, directories: Record<string, string>):
   return Object.fromEntries(values);
 }
 
-/** Runs as the pod's user if the tests may change users, without the environment of this process. */
+/**
+ * Runs a command without the environment of this process. If the tests run as root, the command runs as the pod's user.
+ */
 function launch(name: string, command: readonly string[], environment: Record<string, string>): Program {
   const user = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : [];
   const settings = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
