@@ -1,6 +1,6 @@
 /**
- * Creates the header line of a recording, and the session annotation with the data for which asciicast has no
- * field.
+ * Creates the header line of a recording, and the session annotation. The annotation contains data for which asciicast
+ * has no field.
  */
 import type { ExecOptions } from '../kube/exec-options.ts';
 import type { RequestInfo } from '../kube/request-info.ts';

@@ -2,9 +2,9 @@
  * Input of a tap: recognises heartbeats, terminal sizes, and responses to pings of the gateway.
  *
  * If one more byte of the client arrives after the API server has closed its connection, the kernel of the API server
- * discards unread output. The relay therefore delays a chunk that contains only heartbeats and terminal sizes, and
- * answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a possible
- * heartbeat or resize message are kept until the frame is complete.
+ * discards output that the client has not read. The relay therefore delays a chunk that contains only heartbeats and
+ * terminal sizes, and answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes
+ * of a possible heartbeat or resize message are kept until the frame is complete.
  *
  * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore
  * show how much output the client has read, which the OS does not report.
@@ -46,7 +46,7 @@ export class ProbeLedger {
   }
 }
 
-/** State of the frame parser that reports frames to {@link ClientHeartbeats}. */
+/** State of the parser that calls the methods of {@link ClientHeartbeats} for each frame. */
 interface FrameParser {
   readonly atBoundary: boolean;
   /** Number of bytes after the last complete frame. */
@@ -54,9 +54,9 @@ interface FrameParser {
 }
 
 export interface ClientHeartbeats {
-  /** True if the client sent its closing frame. */
+  /** True if the client has sent its closing frame. */
   readonly hasLeft: boolean;
-  /** Reports a complete heartbeat. `response` is the heartbeat that the server would send. */
+  /** Reports a complete heartbeat. `response` is the response that the server would send. */
   heartbeat(response: Uint8Array): void;
   /** Reports a frame that is not a heartbeat. The gateway then cannot answer this chunk itself. */
   otherFrame(): void;
@@ -86,7 +86,7 @@ export function createClientHeartbeats(
   let hasProbe = false;
   /** Number of kept bytes that may be the start of a heartbeat or resize message. */
   let begunBytes = 0;
-  /** Returns the number of last bytes that may be the start of a heartbeat or a resize message. */
+  /** Returns the number of bytes at the end of `bytes` that may be the start of a heartbeat or a resize message. */
   const countBegun = (bytes: Uint8Array, chunkBytes: number): number => {
     const { partialBytes } = parser;
     if (partialBytes === 0 || partialBytes >= maxBytes) return 0;

@@ -19,14 +19,13 @@ export class Conclusion {
   }
 
   /**
-   * Marks the frame with this payload as the start of the conclusion. The frame header has `headerBytes`
-   * bytes.
+   * Marks the frame that contains `payload` as the start of the conclusion. The frame header has `headerBytes` bytes.
    */
   begins(payload: Uint8Array, headerBytes: number): void {
     this.#from ??= payload.byteOffset - this.#chunk.byteOffset - headerBytes;
   }
 
-  /** Reports that the chunk of `reading` was parsed completely. */
+  /** Reports that the chunk that was passed to `reading` is parsed completely. */
   read(): void {
     const { length } = this.#chunk;
     this.#chunk = new Uint8Array(0);

@@ -211,7 +211,7 @@ export class DeliveryWindow {
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal, retained } = this.#options;
     const bytes = retained.end - offset;
-    // With `window0`, only the upload writes to the journal, when the recorder is lost.
+    // With `window0`, the window writes nothing to the journal. The upload writes to it after the recorder is lost.
     if (this.policy === 'window0') void this.#joinBurst(bytes);
     if (this.policy !== 'window') return;
     if (!this.#isBurst) this.#burstStart = offset;

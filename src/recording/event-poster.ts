@@ -97,7 +97,7 @@ export function createEventPoster(deps: {
   };
 }
 
-/** Node's connection pool. `DialRecorder` opens its connections. */
+/** Node's connection pool, with connections that `DialRecorder` opens. */
 class DialAgent extends Agent {
   readonly #dial: DialRecorder;
   readonly #dialTimeoutMs: number;
@@ -154,7 +154,7 @@ async function exchange(
       agent,
       method,
       path: '/v2/event',
-      // This host name is never resolved. The agent uses the name to find pooled connections, and `createConnection`
+      // Node never resolves this host name. The agent uses the name to find pooled connections, and `createConnection`
       // connects to the address in the name.
       host: address,
       headers: {

@@ -1,9 +1,9 @@
 /**
- * Allowlist of the fields of a request body whose values an API request event contains, for each kind. Events contain
- * at most the names of all other fields. For an object of an unlisted kind, events contain only its metadata and its
- * containers. The list contains the fields that show an auditor which user got which rights, and which program was
- * started. The list never contains tokens, URLs of webhooks, or values that programs read (environment, annotations,
- * data). Pure.
+ * Allowlist for the bodies in API request events: for each kind of object, the fields whose values an event contains.
+ * Of all other fields, an event contains at most the names. For an object of an unlisted kind, events contain only its
+ * metadata and its containers. The list contains the fields that show an auditor which user got which rights, and which
+ * program was started. The list never contains tokens, URLs of webhooks, or values that programs read (environment,
+ * annotations, data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
@@ -222,8 +222,8 @@ export function keptOfBody(info: Asked): Shape | undefined {
 }
 
 /**
- * Returns the query parameters whose values events contain. These are parameters that Kubernetes itself
- * reads, because parameters of other programs may be secret.
+ * Returns the query parameters whose values events contain. Only parameters that Kubernetes itself reads are included,
+ * because parameters of other programs may be secret.
  */
 export function keptParameters(info: Asked): ReadonlySet<string> | 'all' | undefined {
   const { isResourceRequest, apiPrefix, resource, subresource, parts } = info;

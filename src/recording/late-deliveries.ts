@@ -101,7 +101,7 @@ export class LateDeliveries {
   readonly #limits: LateLimits;
   readonly #lines = new Map<string, Line>();
   readonly #closing = new AbortController();
-  /** Aborted by `hurry`. After that, all pauses are short. */
+  /** Aborted by `hurry`. After the abort, all pauses are short. */
   readonly #hurry = new AbortController();
   #sessions = 0;
   #heldBytes = 0;

@@ -81,7 +81,7 @@ function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: 
   return end;
 }
 
-/** Returns the number of bytes at the end that belong to an incomplete character: 0 to 3. */
+/** Returns the number of bytes at the end of `bytes` that belong to an incomplete character: 0 to 3. */
 function incompleteTail(bytes: Uint8Array): number {
   const longest = Math.min(3, bytes.length);
   for (let back = 1; back <= longest; back += 1) {

@@ -81,7 +81,9 @@ export interface RecorderClientDeps {
 export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
-  /** Recorders of the grants. A later process may use them for the journal. Default: `recorders`, without tags. */
+  /**
+   * Recorders that the grants name. The journal contains them for a later process. Default: `recorders`, without tags.
+   */
   readonly named?: NamedRecorders;
   /**
    * Returns the current addresses of the named recorders, because an address may belong to another node later. Called
@@ -198,7 +200,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
 interface Context extends OpenContext {
   readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
-  /** Signal that aborts all searches for another recorder when the client closes. */
+  /** Signal that aborts all searches for another recorder when this recorder client is closed. */
   readonly closing: AbortSignal;
 }
 
@@ -263,7 +265,7 @@ function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: R
 async function moveSession(
   context: Context,
   session: Pick<OpenRequest, 'sessionId' | 'recorders'> & {
-    /** Returns the addresses of the recorders now. */
+    /** Returns the current addresses of the recorders. */
     readonly find: (signal: AbortSignal) => Promise<readonly string[]>;
   },
   moved: MoveIntent,

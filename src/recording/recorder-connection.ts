@@ -43,7 +43,7 @@ export interface RecorderConnection {
    * memory.
    */
   readonly unwritten: number;
-  /** Ends the upload. No bytes may follow. */
+  /** Ends the upload. The caller must send no more bytes. */
   finish(): void;
   /** Resets the connection. No callback follows. */
   destroy(): void;
@@ -72,7 +72,7 @@ export interface UploadIntent {
 export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
   /** Addresses of all recorders of the session, in order of preference. */
   readonly recorders: readonly string[];
-  /** Address of the recorder that had the session before. */
+  /** Address of the previous recorder of the session. */
   readonly before?: string;
 }
 

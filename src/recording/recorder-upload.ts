@@ -56,7 +56,7 @@ export interface RecorderUpload {
    */
   write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
   /**
-   * Returns a promise like the last `write`, but writes nothing.
+   * Writes nothing. Returns a promise if the client must not see the output of the last `write` yet.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   whenShown(): void | Promise<void>;

@@ -9,7 +9,7 @@
  * ```
  *
  * The header is the first line and contains the terminal size. In state `awaitingSize`, events are therefore held back
- * until the client sends its size, up to a limit of time and bytes. In state `failed`, `output` only counts the missing
+ * until the client sends the size, up to a limit of time and bytes. In state `failed`, `output` only counts the missing
  * bytes, and `flush` throws if recording is enforced. `abandon` ends a recording whose sink is lost.
  *
  * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if the client
@@ -36,7 +36,10 @@ export type SessionEnd = EndAnnotation['outcome'];
 
 /** Options of a recorded session. */
 export interface SessionOptions {
-  /** True for a terminal. The header then contains the first terminal size, and events contain later sizes. */
+  /**
+   * True for a session with a terminal. The header then contains the first terminal size, and events contain later
+   * sizes.
+   */
   readonly tty: boolean;
   /**
    * True if recording is enforced: `flush` throws after the recorder was lost. If false, the session only counts the
@@ -409,7 +412,8 @@ function exitAnnotation(status: ExitStatus): Annotation {
 }
 
 /**
- * Flushes pending output. Call it before reporting a violation, because the memory of the output is not valid later.
+ * Flushes pending output. Must be called before a violation is reported, because the memory of the output is not valid
+ * later.
  */
 export function handOver(session: Pick<RecordingSession, 'flush'>): void {
   try {

@@ -80,7 +80,8 @@ export function recordableHeaders(
       offered,
     };
   }
-  // Credentials occur only in `noauth` mode. The API server removes them before it chooses a subprotocol.
+  // In `noauth` mode, the list may contain a bearer token, which the API server removes before it chooses a
+  // subprotocol.
   const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
   const line =
     offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];

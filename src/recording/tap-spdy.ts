@@ -125,7 +125,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
 }
 
 /**
- * Maximum payload of an incomplete resize message that is kept. The message of kubectl has about 25 bytes;
+ * Maximum payload of an incomplete resize message that is kept, in bytes. The message of kubectl has about 25 bytes;
  * the payload of a ping has 4.
  */
 const MAX_SIZE_BYTES = 128;

@@ -10,7 +10,7 @@ import type { RecordingSession } from './session.ts';
 export interface Tap {
   /**
    * Parses output of the server.
-   * @param more true if another chunk follows immediately. Both are then recorded and delivered together
+   * @param more true if another chunk follows immediately. Both chunks are then recorded and delivered together
    * @returns a promise if the client must not see the output yet. When it resolves, the client may see this
    * and all earlier output
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection. The chunk must then not

@@ -47,7 +47,7 @@ interface RulePatterns {
 }
 
 /**
- * Returns a function that creates the watch of a session. All sessions share the compiled patterns.
+ * Returns a function that creates the {@link RuleWatch} of a session. All sessions share the compiled patterns.
  * @param cpuMs CPU time of this thread, in milliseconds
  */
 export function createWatches(rules: readonly WatchedRule[], cpuMs: () => number): () => RuleWatch {

@@ -44,7 +44,7 @@ export interface MomentOptions {
   readonly text: IndexedText;
   readonly limits?: Partial<MomentLimits>;
   readonly onMoment: (moment: Moment) => void;
-  /** Called immediately with a moment that `onMoment` gets only at the end of the session, or never. */
+  /** Called immediately with each moment that `onMoment` gets late (at the end of the session) or never. */
   readonly onLate?: (moment: Moment) => void;
 }
 

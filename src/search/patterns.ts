@@ -1,8 +1,8 @@
 /**
  * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. Each session
- * has a CPU budget for each set of patterns. A session that exceeds the budget of a set uses the two halves of the set
- * from then on. A session that exceeds the budget of a single pattern no longer uses this pattern. Other sessions do
- * not change, so that the output of one user never switches off a rule for other users.
+ * has a CPU budget for each group of patterns. A session that exceeds the budget of a group uses the two halves of the
+ * group from then on. A session that exceeds the budget of a single pattern no longer uses this pattern. Other sessions
+ * do not change, so that the output of one user never switches off a rule for other users.
  */
 import { RE2JS, RE2Set } from 're2js';
 
@@ -34,14 +34,15 @@ const MAX_STATE_BYTES = 4 * 1024 ** 2;
 const MIN_STATE_BYTES = 64 * 1024;
 
 /**
- * CPU budget of a session for a set of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a log.
+ * CPU budget of a session for a group of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a
+ * log.
  */
 const PATTERN_LIMITS = {
   /** Maximum unused CPU time that a session can accumulate for a single pattern, in milliseconds. */
   reserveMs: 200,
   /**
-   * Maximum unused CPU time for a set of several patterns, in milliseconds. A smaller limit is enough, because a
-   * session that exceeds it still uses all patterns of the set.
+   * Maximum unused CPU time for a group of several patterns, in milliseconds. A smaller limit is enough, because a
+   * session that exceeds this limit still uses all patterns of the group.
    */
   sharedReserveMs: 50,
   nsPerCharacter: 100,
@@ -71,11 +72,11 @@ export interface NamedPattern {
   readonly source: string;
 }
 
-/** Compiled patterns. */
+/** A group of patterns that are compiled together. */
 interface Group {
   readonly patterns: readonly NamedPattern[];
   readonly set: RE2Set;
-  /** The two halves of the patterns. They are compiled on first use. */
+  /** The two halves of the group, which are compiled on first use. */
   halves?: readonly Group[];
 }
 

@@ -100,7 +100,7 @@ export class QueryError extends Error {
   override readonly name = 'QueryError';
   /** Position in the query, in UTF-16 code units. */
   readonly offset: number;
-  /** The unknown key, and a similar known one. */
+  /** The unknown key, and a similar known key. */
   readonly instead: { readonly written: string; readonly meant: string } | undefined;
 
   constructor(message: string, offset: number, instead?: QueryError['instead']) {
@@ -184,7 +184,9 @@ export function isReviewTerm({ field, value }: Term): boolean {
   return field === 'reviewed' || (field === 'tag' && !value.startsWith('tag:'));
 }
 
-/** Returns true if the term excludes recordings that the index lists under the term's value. */
+/**
+ * Returns true if the term excludes recordings. `reviewed:no` excludes reviewed recordings, and `NOT` reverses a term.
+ */
 export function isExcluded({ field, value, isNot }: Term): boolean {
   return field === 'reviewed' && value === 'no' ? !isNot : isNot;
 }

@@ -82,13 +82,16 @@ export interface SessionListing {
   readonly version: string;
   /** Description as JSON. */
   readonly recording: string;
-  /** Lower-case text in which the `text` filter of lists searches. */
+  /** Lower-case text that the `text` filter of lists searches. */
   readonly searched: string;
   /** Size of the cast, in bytes. */
   readonly bytes: number;
 }
 
-/** Sort orders. Newer sessions come first among equals. Sessions without a known length come last. */
+/**
+ * Sort orders. Of two sessions with the same duration or size, the newer session comes first. Sessions without a known
+ * length come last.
+ */
 export const LIST_SORTS = ['newest', 'oldest', 'longest', 'largest'] as const;
 export type ListSort = (typeof LIST_SORTS)[number];
 

@@ -17,7 +17,8 @@ interface SeenRow {
  */
 export function createSeenRows(): (at: number, text: string) => boolean {
   // NOTE: rows are keyed by a hash, because a map with texts as keys makes reading a cast a sixth slower. If two texts
-  // have the same hash, the older one is forgotten. It then counts as new when it appears again, so no text is lost.
+  // have the same hash, the older text is forgotten. The older text then counts as new when it appears again, so no
+  // text is lost.
   const seen = new Map<number, SeenRow>();
   let seenText = 0;
   const forget = (hash: number, { text }: SeenRow): void => {

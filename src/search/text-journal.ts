@@ -25,7 +25,7 @@ export interface RowJournalOptions {
    * written line.
    */
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Work budget. Later output is not rendered after the budget is exhausted. Default: a new budget. */
+  /** Work budget. After the budget is exhausted, output is not rendered any more. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
 

@@ -121,12 +121,12 @@ export class WrittenText {
   readonly #known = new Set<string>();
   /** Titles that may be visible in the current line, and control strings after them. */
   #titles: Title[] = [];
-  /** The last short control string, and the last one before the current line. */
+  /** The last short control string, and the last short control string before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** True if {@link #fragmentBefore} repeats the short string before it. */
+  /** True if {@link #fragmentBefore} equals the short control string before it. */
   #wasRepeated = false;
-  /** The last longer control string that was not visible, and the last one before the current line. */
+  /** The last longer control string that was not visible, and the last such string before the current line. */
   #string = '';
   #stringBefore = '';
   /**

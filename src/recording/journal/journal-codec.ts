@@ -14,8 +14,8 @@
  * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in the file.
  * The authenticated data contains the length of the record and, in files of frames, the format (the first bytes of the
  * prefix). A reader therefore detects records that were changed, moved, omitted or copied from another file. It cannot
- * detect that the last records of a file are missing, as after a crash. The first record is the head. The second is
- * `part`, without content.
+ * detect that the last records of a file are missing, as after a crash. The first record is the head. The second record
+ * is a `part` record without content.
  *
  * A file may be written over the content of an older file. The old content was sealed with another key, so it
  * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
@@ -64,7 +64,7 @@ export interface JournalFormat {
   readonly frames: boolean;
 }
 
-/** Data of a session that another process needs to deliver the recording. That process finds the recorders again. */
+/** Data of a session that another process needs to deliver the recording. That process looks up the recorders again. */
 export interface JournalHead extends NamedRecorders {
   readonly sessionId: string;
   /** Log fields of the session. */

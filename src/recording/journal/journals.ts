@@ -122,7 +122,7 @@ export class Journals {
   leave(journal: SessionJournal, events: LateEvents): EndJournal {
     const { bytes } = journal;
     const paths = journal.leave();
-    // `journal.leave` released these bytes, but the files still exist, so they are counted again
+    // `journal.leave` subtracted these bytes, but the files still exist, so the bytes are added again
     this.#bytes += bytes;
     return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
   }
@@ -232,7 +232,7 @@ export class Journals {
     });
   }
 
-  /** Does not rename these files, so that a process of a newer version can read them. */
+  /** Keeps the names of files in a newer format, so that a process of a newer version can read the files. */
   #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
     this.#unreadable += paths.length;
     for (const path of paths)

@@ -358,7 +358,7 @@ export class SessionJournal {
     segment.bytes += bytes;
     // The position does not include the end mark, so that the next record overwrites the mark.
     const mark = END_MARK.subarray(0, segment.size - segment.bytes);
-    // The sealed pieces are garbage after the write, which the early garbage collection must count.
+    // The sealed pieces become garbage after the write, so the early garbage collection must count their bytes.
     passedThrough(bytes);
     try {
       const all = mark.length === 0 ? pieces : [...pieces, mark];

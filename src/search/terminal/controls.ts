@@ -109,8 +109,8 @@ function keepCursor(terminal: Controlled, save: boolean): void {
 const MAX_COPIED = 128;
 
 /**
- * DECCRA copies a rectangle of the screen; no view executes it. Programs copy large rectangles to scroll. Small
- * rectangles may spell a text, so they are read as text.
+ * DECCRA copies a rectangle of the screen; neither the player nor the transcript executes DECCRA. Programs copy large
+ * rectangles to scroll. Small rectangles may spell a text, so they are read as text.
  */
 const copyRectangle: Sequence = ({ screen, written }, parameters) => {
   const last = (index: number, most: number): number => Math.min(parameters[index] ?? most, most) || most;
@@ -123,7 +123,7 @@ const copyRectangle: Sequence = ({ screen, written }, parameters) => {
     written.draw(screen.seconds, parameter(parameters, 5) + y - top, screen.row(y - 1).text(left - 1, right));
 };
 
-/** Sequences by private prefix, intermediates and final byte. */
+/** Control sequences, keyed by private prefix, intermediates and final byte. */
 export const CONTROL_SEQUENCES: ReadonlyMap<string, Sequence> = new Map<string, Sequence>([
   ['@', count((screen, cells) => screen.insertCells(cells))],
   [' @', count((screen, cells) => screen.shiftColumns(0, cells, 'delete'))],
@@ -222,13 +222,13 @@ for (const [level, names] of ['(', ')-', '*.', '+'].entries()) {
   for (const name of names) {
     ESCAPE_LIST.push([`${name}0`, (terminal) => terminal.designate(level, LINE_DRAWING)]);
     ESCAPE_LIST.push([`${name}A`, (terminal) => terminal.designate(level, BRITISH)]);
-    // Undefined for other charsets, whose characters are read as ASCII.
+    // Characters of all other charsets are read as ASCII.
     for (const final of 'B1245679<=>CEHKQRYZf`')
       ESCAPE_LIST.push([name + final, (terminal) => terminal.designate(level, undefined)]);
   }
 }
 
-/** Escapes by intermediates and final byte. */
+/** Escapes, keyed by intermediates and final byte. */
 export const ESCAPES: ReadonlyMap<string, (terminal: Controlled) => void> = new Map(ESCAPE_LIST);
 
 const OTHER_SEQUENCES =

@@ -44,7 +44,7 @@ export interface EvidenceLogOptions {
   readonly log: Logger;
   /** Maximum time until an entry is published if the store is available, in milliseconds. */
   readonly publishMs: number;
-  /** Minimum interval between copies of the unpublished entries in the store, in milliseconds. */
+  /** Minimum interval at which the unpublished entries are copied to the store, in milliseconds. */
   readonly tailMs: number;
   /** Interval between reads of the heads of other logs, in milliseconds. */
   readonly witnessMs: number;
@@ -94,7 +94,7 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of segments of other logs that no trusted key signed. */
+  /** Names of segments without a trusted signature, in the logs of other recorders. */
   readonly #unsigned = new Set<string>();
   /** Number of the first entry of a segment that has the name of this log, but not the signature of this recorder. */
   #forged: number | undefined;
@@ -485,7 +485,7 @@ function signedHead(
   return keys.get(key)?.verifies(headMessage(head), ed25519) === true ? head : undefined;
 }
 
-/** Reads a segment or tail. @returns undefined if the object is missing, or larger than recorders write */
+/** Reads a segment or tail. @returns undefined if the object is missing, or larger than any segment of a recorder */
 async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
   const content = await readLimited(store, name, MAX_SEGMENT_BYTES);
   return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();

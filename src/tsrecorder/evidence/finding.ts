@@ -28,7 +28,7 @@ export type FindingCode =
   | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
-  /** A recorder took the session over, and the log of the first recorder does not contain it. */
+  /** A recorder took the session over, and the log of the first recorder does not contain the session. */
   | 'adoption-unproven'
   | 'removal-untrusted'
   /** A recorder removed a held recording. */
@@ -41,7 +41,7 @@ export type FindingCode =
   | 'hold-missing'
   /** Notice: the document of a hold has no trusted signature. Retention keeps the recording. */
   | 'hold-unproven'
-  /** A document was not read, because it is larger than recorders write. */
+  /** A document was not read, because it is larger than any document that a recorder writes. */
   | 'document-oversized'
   /**
    * None of the stores has the part of the session that precedes this part. Severity: a notice if a single store was
@@ -79,11 +79,11 @@ export interface Finding {
   /** Name of the log, and number of the entry. */
   readonly log?: string;
   readonly entry?: number;
-  /** Name in the store. */
+  /** Name of the object in the store. */
   readonly object?: string;
-  /** Offsets in that object: `start` is inclusive, `end` is exclusive. */
+  /** Offsets of the affected bytes in the object: `start` is inclusive, `end` is exclusive. */
   readonly bytes?: { readonly start: number; readonly end: number };
-  /** Line numbers of these bytes, starting with 1. Both `first` and `last` are inclusive. */
+  /** Line numbers of the affected bytes, starting with 1. Both `first` and `last` are inclusive. */
   readonly lines?: { readonly first: number; readonly last: number };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Legal holds: retention keeps these recordings regardless of the policy.
+ * Legal holds: retention keeps a recording with a hold, regardless of the retention policy.
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
  * statement. Each change is first written to a new signed log, so that a restored earlier statement is detected. Each

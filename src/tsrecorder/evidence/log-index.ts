@@ -17,7 +17,7 @@ interface Course {
   seen: string;
   /** Id of the stored recording; undefined while the session is open. */
   end?: string;
-  /** True if the log contains the last entry about the session. */
+  /** True if the log contains an entry that ends the session. */
   closed: boolean;
 }
 

@@ -153,8 +153,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
 
 /**
  * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
- * others can still write. The marks of rules are not part of the limit of a recording, because their number is limited
- * by the number of rules.
+ * other authors can still write. The marks of rules are not part of the limit of a recording, because their number is
+ * limited by the number of rules.
  *
  * @throws TailcastError `USAGE`
  */

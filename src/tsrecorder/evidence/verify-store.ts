@@ -36,8 +36,8 @@ export interface VerifyOptions {
 }
 
 /**
- * Default of `unfinishedMs`: one day, in milliseconds. A recorder logs each open session once per hour, and the rest
- * allows for an outage.
+ * Default of `unfinishedMs`: one day, in milliseconds. A recorder logs each open session once per hour, and the longer
+ * default allows for an outage.
  */
 export const UNFINISHED_MS = 86_400_000;
 

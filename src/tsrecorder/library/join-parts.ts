@@ -16,7 +16,7 @@ export interface DescribedPart {
   readonly part: SessionPart;
   /** Mark of the session; undefined if no recorder has computed it. */
   readonly mark?: string;
-  /** True if a trusted key signed the place of the part in its session. The content may still be unverified. */
+  /** True if a trusted key signed the position of the part in its session. The content may still be unverified. */
   readonly isPlaceProven?: boolean;
   readonly files: PartFiles;
   /** Offset in the session where the part ends, in bytes. */

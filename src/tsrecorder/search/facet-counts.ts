@@ -9,8 +9,8 @@ const MAX_FACETS = 10;
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
 /**
- * Counts matching sessions, newest first. Stops after one session more than the maximum, and marks the counts as
- * incomplete.
+ * Counts the facet values of sessions, which must be sorted newest first. Stops at the first session above the maximum,
+ * and marks the counts as incomplete.
  */
 export function countFacets(sessions: Iterable<Faceted>): Facets {
   const counts = new Map<string, Map<string, number>>();

@@ -5,7 +5,10 @@ import type { IndexClient } from './index-client.ts';
 import type { Followed } from './live-waits.ts';
 import type { WorkDone } from './messages.ts';
 
-/** Size of a piece, in bytes. Larger pieces are sent faster, but a costly piece would delay other sessions. */
+/**
+ * Size of a piece, in bytes. Larger pieces would make sending faster, but reading a large piece can delay other
+ * sessions.
+ */
 const FEED_BYTES = 65_536;
 
 /** Sends bytes `[start, end)` of a cast, as fast as the process reads them. */

@@ -24,7 +24,7 @@ export class LiveWaits {
   /**
    * Updates the waiting times.
    *
-   * @param running ids of the running sessions to follow
+   * @param running ids of the sessions that run now
    */
   note(running: ReadonlySet<string>, followed: ReadonlyMap<string, Followed>, now: number): void {
     for (const id of this.#unread.keys()) if (!running.has(id)) this.#unread.delete(id);

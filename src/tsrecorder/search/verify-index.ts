@@ -77,8 +77,8 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
       if (counts.checked % REPORT_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
-      // Do not report a session in the catalogue, which is running or was stored after the listing. Do not report a
-      // session that has left the index either.
+      // Do not report a session that is in the catalogue: it is running, or it was stored after the listing. Do not
+      // report a session that was removed from the index in the meantime.
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
       counts.faults += 1;

@@ -20,7 +20,7 @@ const LINE = z.union([
   z.object({ recorder: z.string().regex(/^[0-9a-f]{16}$/) }),
   z.object({ rule: z.string(), sinceMs: z.number() }),
   z.object({ alert: ALERT }),
-  /** `session`: id of the session that the alert is about. */
+  /** A settled alert. `session` is the id of the session that the alert is about. */
   z.object({ settled: z.string(), session: z.string() }),
 ]);
 type Line = z.infer<typeof LINE>;
@@ -44,7 +44,7 @@ export class AlertJournal {
   readonly #inTurn = createSequence();
   readonly #since = new Map<string, number>();
   readonly #pending = new Map<string, Alert>();
-  /** Maps alerts to sessions, oldest first. */
+  /** Session of each settled alert, oldest alert first. */
   readonly #settled = new Map<string, string>();
   #recorder = randomBytes(8).toString('hex');
   #file: AppendFile | undefined;

@@ -49,7 +49,7 @@ interface WaitingAlert {
   alert: Alert;
   readonly claim: AlertClaim;
   readonly backoff: Backoff;
-  /** Delays between checks of another recorder's claim. */
+  /** Delays between two checks of the claim of another recorder. */
   readonly claimChecks: Backoff;
   /** Time of the next attempt, by the monotonic clock, in milliseconds. */
   dueAt: number;

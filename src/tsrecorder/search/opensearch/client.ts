@@ -12,7 +12,7 @@ import { readBounded } from '../../../async/read-bounded.ts';
 
 export interface ServerAccess {
   readonly url: string;
-  /** CA certificates (PEM). No other CA is trusted. */
+  /** Trusted CA certificates in PEM. If set, no other CA is trusted. */
   readonly ca?: string;
   /** Value of the Authorization header. */
   readonly authorization?: string;

@@ -1,8 +1,8 @@
 /**
  * Documents of the index: one per session and one per moment of a session. Moments also contain the names of their
  * session, so that viewer rules and filters are part of the query and need no join. All documents of a session are in
- * one shard. As for all engines, `search/tokens` splits texts into words. Words are only indexed. Results come from the
- * stored field `content`.
+ * one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not stored. Results
+ * come from the stored field `content`.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -100,7 +100,7 @@ export interface SessionState {
   readonly reach: number;
   readonly partial: boolean;
   readonly stopped?: number;
-  /** Recorder that follows the running session, and time of its last write. */
+  /** Recorder that indexes the session while it runs, and time of the last write of this recorder. */
   readonly owner?: string;
   readonly touched?: number;
 }

@@ -7,7 +7,8 @@ import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
 /**
- * Time after the last write during which a running session belongs to the recorder that follows it, in milliseconds.
+ * Time after the last write to a running session during which only the recorder that wrote it handles the session, in
+ * milliseconds.
  */
 const FOLLOWED_MS = 86_400_000;
 const IDS = z.object({
@@ -18,7 +19,7 @@ const IDS = z.object({
   }),
 });
 
-/** Lists ids in ascending order. Omits sessions that another recorder follows. */
+/** Lists ids in ascending order. Omits running sessions that another recorder indexes. */
 export async function listIds(
   server: SearchServer,
   index: Pick<ServerIndex, 'name' | 'which' | 'owner'>,

@@ -99,7 +99,7 @@ export class ServerIndexWriter implements WritingEngine {
   readonly #pending = new Map<string, Known>();
   readonly #added: CompleteSession[] = [];
   readonly #running = new Map<string, Running>();
-  /** Error of the failing refreshes, and time of the first one. */
+  /** Error of the failing refreshes, and time of the first failure. */
   #unfound: { readonly error: unknown; readonly sinceMs: number } | undefined;
   #isClosed = false;
   #refreshing: NodeJS.Timeout | undefined;

@@ -160,7 +160,7 @@ function afterPosition(column: string, value: number | undefined, order: string)
   };
 }
 
-/** Returns the conditions on sessions that the lookup does not check. */
+/** Returns the conditions of a list query that the lookup of sessions does not check. */
 function conditionsOf({ text = '', from = '', before = '' }: ListAsk, compiled: CompiledQuery): Condition {
   return {
     sql: [
