@@ -43,7 +43,7 @@ export class Conclusion {
 
   /**
    * Reports that all bytes except the last `unsent` were delivered.
-   * @param bytes value of `bytes` at the time of the last push
+   * @param bytes value of `bytes` when the output mark was created
    * @returns false if the conclusion is still undelivered
    */
   delivered(unsent: number, bytes: number): boolean {

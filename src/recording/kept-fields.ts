@@ -112,7 +112,7 @@ const WEBHOOKS = object({
 const POLICY = object(all('spec'));
 const DATA = object({ ...all('type', 'immutable'), data: 'names', stringData: 'names', binaryData: 'names' });
 
-/** Shapes by `<API group>/<resource>[/<subresource>]`. The core group is empty. */
+/** Shapes by `<API group>/<resource>[/<subresource>]`. The name of the core group is empty. */
 const KINDS: ReadonlyMap<string, Shape> = new Map([
   ['/pods', POD],
   ['/pods/ephemeralcontainers', POD],

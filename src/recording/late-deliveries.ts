@@ -12,8 +12,8 @@
  * ```
  *
  * Tails for the same recorders form one queue. The other tails of the queue are not offered until a recorder accepts
- * the first tail. The recorder that has the beginning continues the recording after the last acknowledged byte. Another
- * recorder stores the tail as a new part of the session.
+ * the first tail. The recorder that has stored the beginning continues the recording after the last acknowledged byte.
+ * Another recorder stores the tail as a new part of the session.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';

@@ -86,7 +86,7 @@ function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
 
 interface UpgradeAnswer {
   readonly response: IncomingMessage;
-  /** Bytes that arrived together with the response head, after it. */
+  /** Bytes that follow the response head and arrived together with it. */
   readonly head: Buffer;
 }
 
@@ -174,8 +174,8 @@ interface RecordWriter {
 }
 
 /**
- * Joins the writes of one turn of the event loop into one message, or into several if they exceed its maximum
- * length. Copies nothing.
+ * Joins the writes of one turn of the event loop into one message, or into several messages if the writes exceed the
+ * maximum length of a message. Copies nothing.
  */
 function createRecordWriter(socket: Duplex): RecordWriter {
   let unwritten = 0;

@@ -63,11 +63,11 @@ export interface RecordingLimits {
   /** Maximum bytes of output in one asciicast event. */
   readonly maxLineBytes: number;
   /**
-   * Number of bytes of binary output that is stored with its text, in sessions without a terminal. Later
-   * binary output is stored without text.
+   * Number of bytes of binary output that are stored with their text, in sessions without a terminal. Later binary
+   * output is stored without text.
    */
   readonly bulkAfterBytes: number;
-  /** Number of bytes of binary output that is always stored with its text after a pause or input. */
+  /** Number of bytes of binary output after a pause or input that are always stored with their text. */
   readonly bulkRunBytes: number;
   /** Pause after which a new run of binary output begins, in milliseconds. */
   readonly bulkPauseMs: number;

@@ -15,8 +15,8 @@ const GOING_AWAY = 1001;
 const POLICY_VIOLATION = 1008;
 const SERVICE_UNAVAILABLE = 503;
 /**
- * Maximum reason of a close frame, in bytes: a control frame has at most 125 bytes, and the code needs two
- * (RFC 6455 §5.5).
+ * Maximum length of the reason in a close frame, in bytes: a control frame has at most 125 bytes, and the code needs
+ * two bytes (RFC 6455 §5.5).
  */
 const MAX_REASON_BYTES = 123;
 

@@ -18,7 +18,7 @@ export interface CastTextOptions {
   readonly onCommand?: (command: JournalCommand) => void;
   readonly onCommandEnd?: (end: CommandEnd) => void;
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Called with the number of output characters read. */
+  /** Called with the number of characters of each output event. */
   readonly onOutput?: (characters: number) => void;
   /** Work budget. Default: a new budget. */
   readonly budget?: WorkBudget;

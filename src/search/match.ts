@@ -110,7 +110,7 @@ export class RuleWatch {
     this.#count(line);
   }
 
-  /** Compares the collected lines with the patterns when they exceed the limit for memory. */
+  /** Compares the collected lines with the patterns if the lines exceed the memory limit. */
   #count({ text }: PatternLine): void {
     this.#waiting += text.length + 1;
     if (this.#waiting > BATCH_CHARACTERS) this.#matchLines();

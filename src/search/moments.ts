@@ -26,7 +26,10 @@ export interface MomentRow {
 export type IndexedText = 'off' | 'commands' | 'all';
 
 export interface MomentLimits {
-  /** Maximum characters of all moments. The first moments get three quarters of them, the last moments one quarter. */
+  /**
+   * Maximum characters of all moments. The first moments get three quarters of these characters, and the last moments
+   * get one quarter.
+   */
   readonly maxText: number;
   readonly maxMoments: number;
   readonly maxCommands: number;
@@ -101,7 +104,7 @@ export class Moments {
     if (this.#options.text === 'all') this.#addRow(at, text, this.#writtenFilter);
   }
 
-  /** @returns false if an equal row was added within the last minutes */
+  /** @returns false if an equal row was added within the last ten minutes */
   #addRow(at: number, text: string, filter: (text: string) => string): boolean {
     // The filter must read every row, because a repeated row can be the first line of another PEM key.
     const shown = filter(text);

@@ -70,7 +70,7 @@ export interface SessionDoc {
   readonly text: IndexedText;
   /** Listing of a finished session; undefined for a running session. */
   readonly listing?: SessionListing;
-  /** Second at which reading stopped because the session costs too much to render. */
+  /** Second of the session at which reading stopped, because rendering the session costs too much. */
   readonly stoppedAt?: number;
 }
 
@@ -158,7 +158,7 @@ export interface FoundSession {
   readonly more: boolean;
   /** True if only a part of the session's text is in the index. */
   readonly partial: boolean;
-  /** Second at which reading stopped because the session costs too much to render. */
+  /** Second of the session at which reading stopped, because rendering the session costs too much. */
   readonly stoppedAt?: number;
 }
 

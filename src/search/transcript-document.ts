@@ -18,7 +18,7 @@ export interface TranscriptDocument {
     /** True if lines are missing, because the list has its maximum size. */
     readonly isPartial?: boolean;
   };
-  /** Second at which reading stopped because the recording costs too much to render. */
+  /** Second of the recording at which reading stopped, because rendering the recording costs too much. */
   readonly stoppedAt?: number;
 }
 

@@ -78,7 +78,10 @@ const MIN_STRING = 4;
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
 /** Prefix of an OSC string, before its text. */
 const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
-/** Maximum length of a control string that is compared with the end of the visible line, and of that end. */
+/**
+ * Maximum length of a control string that is compared with the end of the visible line, and maximum length of the
+ * compared end.
+ */
 const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of window titles in the current line. */
 const MAX_TITLES = 16;
@@ -160,7 +163,7 @@ export class WrittenText {
   #spaced = '';
   readonly #budget: WorkBudget | undefined;
 
-  /** @param budget budget of the screen; undefined if other code reads each line */
+  /** @param budget budget of the screen; undefined if the session has no terminal */
   constructor(onRow: ((row: WrittenRow) => void) | undefined, budget: WorkBudget | undefined) {
     this.#onRow = onRow;
     this.#budget = budget;

@@ -106,7 +106,7 @@ export class JournalError extends Error {
 
 export interface JournalSealer {
   readonly prefix: Uint8Array;
-  /** Returns the next record of the file, as a list of at least as many pieces as `content` has. */
+  /** Returns the next record of the file as a list of pieces. The list has at least as many pieces as `content`. */
   seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 

@@ -199,7 +199,7 @@ async function flatten(folder: string, target: string, depth: number): Promise<r
     if (entry.isDirectory() && depth < MAX_DEPTH) {
       moved.push(...(await flatten(path, target, depth + 1)));
       await unlink(join(path, OWNER)).catch(() => undefined);
-      // fails if the folder contains other files
+      // `rmdir` fails if the folder contains other files
       await rmdir(path).catch(() => undefined);
     } else if (folder !== target && isKept(entry.name)) {
       const place = join(target, entry.name);

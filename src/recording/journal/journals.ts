@@ -1,5 +1,5 @@
 /**
- * All journals of one process: those of running sessions, and those with an undelivered *tail*. A tail is the
+ * All journals of one process: those of running sessions, and those with an undelivered *tail*. A tail consists of the
  * unacknowledged last bytes of a recording whose session has ended, in this process or in a stopped process.
  *
  * ```
@@ -103,7 +103,7 @@ export class Journals {
     return this.#left.size;
   }
 
-  /** Number of unreadable files, including folders with other keys. */
+  /** Number of unreadable files, including folders that are sealed with another key. */
   get unreadable(): number {
     return this.#unreadable + this.#foreign;
   }

@@ -169,7 +169,7 @@ export class SessionJournal {
     this.#acknowledgedLines = lineBytes;
     this.#acknowledged = offset;
     const isDone = (): boolean => this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset;
-    // The remaining segments must record at which byte of the lines they start.
+    // The remaining segments must record at which byte of the asciicast lines they start.
     if (isDone() && this.#frames && !this.#note()) return;
     while (isDone()) {
       const done = this.#segments.shift();

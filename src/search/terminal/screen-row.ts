@@ -35,7 +35,7 @@ export class ScreenRow {
   readonly columns: number;
   /** Code points, or indexes of clusters; 0 for an empty cell. */
   readonly #characters: Uint32Array;
-  /** 2 for the first half of a wide character, 0 for the second half. */
+  /** Width of each cell: 2 for the first half of a wide character, 0 for its second half, and 1 otherwise. */
   readonly #widths: Uint8Array;
   #clusters: string[] = [];
   /**

@@ -73,8 +73,8 @@ const MAX_WITNESSED_SEGMENTS = 20;
 /** Maximum number of segments of other logs that are read in one pass. Publishing starts after this pass. */
 const MAX_WITNESS_READS = 500;
 /**
- * Minimum interval between two announcements, in milliseconds. Sessions that start within this interval share a
- * segment.
+ * Minimum interval between two segments with new sessions, in milliseconds. Sessions that start within this interval
+ * share a segment.
  */
 const ANNOUNCE_PAUSE_MS = 100;
 

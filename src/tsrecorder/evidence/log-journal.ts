@@ -1,7 +1,7 @@
 /**
  * The journal: a file with the unpublished part of a recorder's log. New entries are appended. After the publication of
  * entries, a shorter file without these entries replaces the file. An entry becomes valid when it is durable in this
- * file. The first line contains the number and the hash at which the published part ends.
+ * file. The first line contains the number of the first unpublished entry and the hash of the last published entry.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -39,7 +39,7 @@ const hash = z.string().regex(/^[0-9a-f]{64}$/);
 const baseSchema = z.strictObject({
   base: z.strictObject({
     log: z.string().regex(/^[0-9a-f]{32}$/),
-    /** Number of the next entry, and hash of the previous one. */
+    /** Number of the next entry, and hash of the previous entry. */
     n: number,
     hash,
     /** Open sessions: number of the start entry, recording, hash of the header line, and number of durable bytes. */

@@ -181,8 +181,8 @@ function checkSpace(
 }
 
 /**
- * Returns the author that a document counts for. Marks of alert rules count for the owner of the marked recording. Thus
- * the recordings of one user cannot use up the marks for recordings of other users.
+ * Returns the author whose limit counts a document. For a mark of an alert rule, this is the owner of the marked
+ * recording. Thus the recordings of one user cannot use up the marks for recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

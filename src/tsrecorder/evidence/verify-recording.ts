@@ -285,7 +285,10 @@ class RecordingCheck {
     else this.#fault('notes-missing', 'the notes are missing', 'notes');
   }
 
-  /** Checks that the log contains the start, and that its end entry, if any, matches the sidecar. */
+  /**
+   * Checks that the log contains the start entry, and that the end entry in the log, if there is one, matches the
+   * sidecar.
+   */
   async #checkLog(evidence: SidecarEvidence): Promise<void> {
     const log = this.#index.logs.get(evidence.log);
     const start = log?.entries.get(evidence.start);

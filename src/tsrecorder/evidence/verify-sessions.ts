@@ -1,5 +1,5 @@
 /**
- * Checks sessions with several parts. Reports a part if none of the stores has its previous or next part. Pure
+ * Checks sessions with several parts. Reports a part whose previous or next part is in none of the stores. Pure
  * functions.
  */
 import { fault, notice, type Finding } from './finding.ts';

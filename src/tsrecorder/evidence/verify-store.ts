@@ -36,8 +36,8 @@ export interface VerifyOptions {
 }
 
 /**
- * Default of `unfinishedMs`: one day, in milliseconds. A recorder logs each open session once per hour, and the longer
- * default allows for an outage.
+ * Default of `unfinishedMs`: one day, in milliseconds. A recorder logs each open session once per hour; one day also
+ * covers an outage.
  */
 export const UNFINISHED_MS = 86_400_000;
 
@@ -283,8 +283,8 @@ function checkCourses(
     const found = bodies.get(where.recording);
     const isShort = found !== undefined && found < course.durable;
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
-    // Report missing bytes only if the session was closed or is late. Until then, the recorder may still store these
-    // bytes.
+    // Report missing bytes only if the session has ended, or if its last log entry is too old. Until then, the recorder
+    // may still store these bytes.
     if (isShort && !isKnown && (course.closed || isLate)) {
       const message = `the recorder acknowledged ${course.durable} bytes of it, and the recording has ${found}`;
       findings.push(fault('lost', message, where));

@@ -160,7 +160,7 @@ async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<
  * Returns the current recording of an index result. Returns undefined if the recording is:
  * - no longer in the store
  * - a later part of a session
- * - one of the sessions that are not in the index
+ * - an upload of a session whose current version is not in the index
  * - outside the scope
  */
 async function recordingOf(

@@ -31,8 +31,8 @@ export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly 
     ...(cluster === undefined ? [] : [`cluster:${cluster}`]),
     ...ruledNamespaces({ cluster, namespace: kubernetes?.namespace }).map((name) => `namespace:${name}`),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
-    // Uploaders write the header. Accept only tags with the prefix, so that a forged tag does not look like another
-    // mark.
+    // Uploaders write the header. Accept only tags with the prefix `tag:`, so that a forged tag does not look like
+    // another mark.
     ...(source.tags ?? []).filter((tag) => tag.startsWith('tag:')),
   ];
 }
@@ -122,7 +122,7 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
     }
   const sorted = await sortInTurns(all, newestMarked, turns);
   const found: T[] = [];
-  /** Recordings with the same time as the current one. Duplicates are not always adjacent. */
+  /** Recordings with the same time as the current recording. Duplicates are not always adjacent. */
   const moment = new Set<T>();
   let order = '';
   for (const recording of sorted) {

@@ -26,7 +26,7 @@ export interface SessionPart {
   readonly headerEnd: number;
   /** Address of the previous recorder of the session, as reported by the uploader. */
   readonly before?: string;
-  /** Addresses where the uploader would continue an interrupted part, in order. */
+  /** Addresses of the recorders to which the uploader would send the rest of an interrupted part, in order. */
   readonly after?: readonly string[];
 }
 

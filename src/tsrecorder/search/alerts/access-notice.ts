@@ -9,7 +9,7 @@ import { recordingId } from '../../store/key.ts';
 
 const text = z.string().max(1024);
 const texts = z.array(text).max(100).readonly();
-/** Maximum time of an event after the current time, in seconds. */
+/** Maximum number of seconds by which the time of an event may be in the future. */
 const MAX_AHEAD_SECONDS = 86_400;
 
 /** Schema of a notice in the journal. */

@@ -361,7 +361,8 @@ export class ServerIndexWriter implements WritingEngine {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
     const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
-        // In this response, only the document is missing. For a missing index, OpenSearch also returns an error type.
+        // A response without an error type means that only the document is missing. For a missing index, OpenSearch
+        // also returns an error type.
         if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
         throw error;
       }),

@@ -11,7 +11,7 @@ export interface FileEngine {
   readonly close: () => void;
 }
 
-/** Opens the engine. @throws Error with a sentence if this Node or the files are unusable */
+/** Opens the engine. @throws Error with a sentence if this build of Node.js or the files are unusable */
 export function openFileEngine(directory: string, mayWrite: boolean): FileEngine {
   probeSqlite();
   if (mayWrite) {

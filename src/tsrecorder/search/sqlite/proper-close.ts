@@ -24,7 +24,7 @@ export function markProperClose(directory: string, databases: readonly string[])
   writeFileSync(join(directory, MARK), stateOf(directory, databases), { mode: 0o600 });
 }
 
-/** Returns true if the files are unchanged since the mark, and removes the mark. */
+/** Returns true if the files are unchanged since they were marked, and removes the mark. */
 export function takeProperClose(directory: string, databases: readonly string[]): boolean {
   const path = join(directory, MARK);
   try {
