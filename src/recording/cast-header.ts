@@ -18,8 +18,8 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 /** Properties of a session that the gateway knows before the first byte of the session. */
 export interface SessionBeginning {
   /**
-   * Id of the session. It also becomes `connectionID` of the header; the reference leaves that field empty
-   * for Kubernetes sessions.
+   * Id of the session. The id also becomes the field `connectionID` of the header; the reference leaves that field
+   * empty for Kubernetes sessions.
    */
   readonly sessionId: string;
   readonly identity: Identity;

@@ -1,7 +1,6 @@
 /**
- * Tracks the *conclusion*: the bytes with which a server reports how the process exited. The relay holds them
- * back until the end of the stream is proved, because truncated output must not end with a successful exit
- * status.
+ * Tracks the *conclusion*: the bytes with which a server reports how the process exited. The relay holds these bytes
+ * back until the end of the stream is proved, because truncated output must not end with a successful exit status.
  */
 export class Conclusion {
   #chunk: Uint8Array = new Uint8Array(0);

@@ -122,7 +122,7 @@ export class DeliveryWindow {
   /**
    * Adds bytes that the upload has just retained.
    * @param pieces the bytes that start at `offset`
-   * @returns a promise if the client must not see the bytes yet. It rejects with the reason of `lost`
+   * @returns a promise if the client must not see the bytes yet. The promise rejects with the reason of `lost`
    */
   admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
     this.#save(offset, pieces);
@@ -143,7 +143,7 @@ export class DeliveryWindow {
   }
 
   /**
-   * Reports that the recorder acknowledged the bytes before `offset`. The upload has already released them.
+   * Reports that the recorder acknowledged the bytes before `offset`. The upload has already released these bytes.
    */
   acknowledged(offset: number, lineBytes: number): void {
     const { retained, journal } = this.#options;

@@ -31,7 +31,7 @@ export interface LateLimits {
   readonly maxSessions: number;
   /** Maximum age of a queued tail. */
   readonly maxAgeMs: number;
-  /** Pause before the first attempt and after a success. It doubles with each failure, up to `maxRetryMs`. */
+  /** Pause before the first attempt and after a success. The pause doubles with each failure, up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   /** Maximum pause between attempts after `hurry` was called. */

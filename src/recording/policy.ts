@@ -17,8 +17,8 @@ export type RecordingPolicy =
   | { readonly mode: 'off' }
   | {
       /**
-       * `failClosed`: sessions without a recorder are refused. `failOpen`: they run unrecorded, with a
-       * warning.
+       * `failClosed`: sessions without a recorder are refused. `failOpen`: sessions without a recorder run unrecorded,
+       * with a warning.
        */
       readonly mode: 'failOpen' | 'failClosed';
       /** Addresses (`ip:port`) in the order of the rules, without duplicates. */

@@ -1,6 +1,6 @@
 /**
- * Preamble of a recording: the header and the annotations before the first event. The gateway keeps it until the
- * session ends. A recorder needs the preamble to continue a session whose beginning is at another recorder.
+ * Preamble of a recording: the header and the annotations before the first event. The gateway keeps the preamble until
+ * the session ends. A recorder needs the preamble to continue a session whose beginning is at another recorder.
  */
 import { FrameReader } from '../wire/recorder-api/upload-frame.ts';
 

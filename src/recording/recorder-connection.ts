@@ -39,8 +39,8 @@ export interface RecorderConnection {
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
   /**
-   * Number of bytes passed to `send` that have not left this process. The caller must not change their
-   * memory.
+   * Number of bytes passed to `send` that have not left this process. The caller must not change the memory of these
+   * bytes.
    */
   readonly unwritten: number;
   /** Ends the upload. The caller must send no more bytes. */

@@ -1,7 +1,7 @@
 /**
  * Upload of one recording to a recorder, and to another recorder if the first is lost. The upload retains
- * unacknowledged bytes, so that it can send them again. `delivery-window.ts` decides when the client may see
- * them.
+ * unacknowledged bytes, so that it can send them again. `delivery-window.ts` decides when the client may see the
+ * output.
  *
  * ```
  *            ┌─── released by acknowledgements ───┐┌── retained, ≤ window + one write ──┐
@@ -35,7 +35,7 @@ export interface RecorderUpload {
   readonly protocol: 'v2' | 'v1';
   /** Creates an empty batch of frames or of asciicast lines. */
   createBatch(): EventBatch;
-  /** Number of unacknowledged bytes. The upload keeps them in memory. */
+  /** Number of unacknowledged bytes. The upload keeps these bytes in memory. */
   readonly pendingBytes: number;
   /** Policy that decides when the client may see output. Never changes. */
   readonly policy: DeliveryPolicy;

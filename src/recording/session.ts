@@ -12,8 +12,8 @@
  * until the client sends the size, up to a limit of time and bytes. In state `failed`, `output` only counts the missing
  * bytes, and `flush` throws if recording is enforced. `abandon` ends a recording whose sink is lost.
  *
- * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. It returns a promise if the client
- * must not see the output yet. Output in state `awaitingSize` must also wait, unless the policy of the sink is
+ * Calls add events to a batch. `flush` passes the batch to the sink once per chunk. `flush` returns a promise if the
+ * client must not see the output yet. Output in state `awaitingSize` must also wait, unless the policy of the sink is
  * `bestEffort`.
  */
 import { isUtf8 } from 'node:buffer';

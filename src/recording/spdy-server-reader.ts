@@ -3,7 +3,7 @@
  * the output is complete. Used by the SPDY tap, and by the gateway when the gateway itself is the SPDY
  * client.
  *
- * A Kubernetes server never ends the error stream. Before it closes the connection, it resets all streams,
+ * A Kubernetes server never ends the error stream. Before the server closes the connection, it resets all streams,
  * after all other frames. A stream therefore counts as finished if it was ended or reset.
  */
 import { createHeaderInflater, EXEC_HEADER_LIMITS } from '../wire/spdy/headers.ts';

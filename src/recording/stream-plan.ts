@@ -30,7 +30,7 @@ export function recordableSubprotocols(
 /**
  * Creates the tap for a connection with the negotiated subprotocol `chosen`.
  * @param streams registry to which the tap adds the streams of a SPDY connection
- * @throws TailcastError `SESSION_VIOLATED` if it cannot be recorded
+ * @throws TailcastError `SESSION_VIOLATED` if the subprotocol cannot be recorded
  */
 export function createTap(
   session: TappedSession,
@@ -61,7 +61,7 @@ export const SUBPROTOCOL_HEADER = {
 } as const;
 
 /**
- * Returns the request headers of a recorded upgrade. They offer only subprotocols that the taps can parse.
+ * Returns the request headers of a recorded upgrade. The headers offer only subprotocols that the taps can parse.
  */
 export function recordableHeaders(
   protocol: StreamProtocol,

@@ -1,10 +1,10 @@
 /**
  * Taps of a SPDY/3.1 connection that carries one exec or attach session.
  *
- * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role. To record
- * all output, the tap must know the role of each stream. It therefore ends the session if a role or an id is
- * assigned twice, if a role is unknown, or if output arrives on an unknown id. One inflater decodes all
- * header blocks of a direction, because they share a compression history.
+ * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role. To record all output,
+ * the tap must know the role of each stream. The tap therefore ends the session if a role or an id is assigned twice,
+ * if a role is unknown, or if output arrives on an unknown id. One inflater decodes all header blocks of a direction,
+ * because they share a compression history.
  *
  * The payload of stdin is counted and skipped without a copy.
  *

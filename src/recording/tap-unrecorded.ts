@@ -1,7 +1,6 @@
 /**
- * Taps of unrecorded connections. They parse frames for two reasons: to find a frame boundary at which a
- * farewell message can be inserted, and to reject input on connections on which the client may only receive
- * data.
+ * Taps of unrecorded connections. These taps parse frames for two reasons: to find a frame boundary at which a farewell
+ * message can be inserted, and to reject input on connections on which the client may only receive data.
  *
  * Only `createReceiveOnlyInput` refuses frames. The other taps stop parsing at an unreadable frame. Their
  * connection then ends without a farewell message.

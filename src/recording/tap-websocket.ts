@@ -89,7 +89,7 @@ function createClientSide(
     if (piece.opcode === OPCODE.close) heartbeats.closingFrame();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
-    // The payload of stdin is not unmasked, because that would copy it.
+    // The payload of stdin is not unmasked, because unmasking would copy the payload.
     const taken = piece.first && piece.length > 0 ? message.open(unmaskedFirst(piece), false) : 0;
     if (message.channel !== CHANNEL.resize) heartbeats.urgentFrame();
     const { length } = piece.bytesFrom(taken);
@@ -375,8 +375,8 @@ function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): 
 }
 
 /**
- * Returns a decoder for base64 that arrives in pieces. It decodes complete groups of four characters and
- * keeps the rest for the next piece.
+ * Returns a decoder for base64 that arrives in pieces. The decoder decodes complete groups of four characters, and
+ * keeps the other characters for the next piece.
  */
 function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array {
   let rest: Uint8Array = EMPTY;

@@ -293,7 +293,7 @@ class StoreIndexer implements Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // The recording `id` is a later part. It was stored before the first part of its session.
+    // The recording `id` is a later part. This part was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });

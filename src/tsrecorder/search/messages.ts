@@ -21,7 +21,7 @@ export type IndexPlace = { readonly directory: string } | { readonly server: Ser
 
 /**
  * Work limit of a recording. `quick` is enough for nearly all recordings. Reading stops at this limit, so that a costly
- * recording does not delay others. `full` is the limit that also applies to transcripts.
+ * recording does not delay other recordings. `full` is the limit that also applies to transcripts.
  */
 export type Effort = 'quick' | 'full';
 

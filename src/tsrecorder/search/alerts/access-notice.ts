@@ -73,7 +73,8 @@ export function parseAccessNotice(stored: string, nowMs: number): NamedNotice | 
   const { access, source, destination, timestamp } = event;
   if (access.step === 'approved' && access.approvalsMissing === 0) return undefined;
   const by = source.nodeUser ?? source.node;
-  // An event with a forged time in the far future would have marks that never expire. Use the receive time then.
+  // An event with a forged time in the far future would have marks that never expire. Use the receive time of such an
+  // event instead.
   const nowSeconds = nowMs / 1000;
   const seconds = timestamp > nowSeconds + MAX_AHEAD_SECONDS ? nowSeconds : timestamp;
   const time = `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;

@@ -23,7 +23,7 @@ const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
 
 /**
  * Size of the words that FTS5 collects before it writes a segment, in bytes. NOTE: 16 MiB would cost 20 % more CPU,
- * because they do not fit into the cache of a core.
+ * because 16 MiB do not fit into the cache of a core.
  */
 const COLLECTED = 2 * 1024 ** 2;
 /**

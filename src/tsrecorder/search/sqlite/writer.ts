@@ -38,7 +38,7 @@ const MAX_OPEN_MONTHS = 4;
 const UNTIDY = 16;
 /** Number of FTS5 pages of 4 KB that one merge step writes. */
 const TIDIED_PAGES = 1000;
-/** Called before each step. Tests use it to simulate a kill. */
+/** Called before each step. Tests use this callback to simulate a kill. */
 export type OnStep = (step: string) => void;
 
 interface Month {
