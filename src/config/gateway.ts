@@ -53,7 +53,7 @@ export const GATEWAY_SETTINGS = {
     'off',
   ),
   tls: setting<TlsKind | undefined>(
-    'source of the certificate; none: a proxy in front terminates TLS; default: tailscale with identity=tailscale, ' +
+    'source of the certificate; none: a proxy in front terminates TLS; default: tailscale if identity=tailscale, ' +
       'otherwise self-signed',
     oneOf(...TLS_KINDS),
     undefined,
@@ -73,11 +73,11 @@ export const GATEWAY_SETTINGS = {
     false,
   ),
   claimableGroups: listSetting(
-    'groups that callers can get from grants, which then cannot name users; a name may end with *; default: all',
+    'groups that grants may assign; if set, grants cannot name users; a name may end with *; default: all',
     '<groups>',
   ),
   hostNames: listSetting(
-    'host names of the gateway for clients; default: all, or with identity=static localhost and tlsNames',
+    'host names that clients may use; default: all, but with identity=static only localhost and tlsNames',
     '<names>',
   ),
   dashboardOrigins: setting(
@@ -144,7 +144,7 @@ export const GATEWAY_SETTINGS = {
     1024 ** 3,
   ),
   lateDirectory: textSetting(
-    'directory for encrypted output without an acknowledgement; gateways may share it; off: memory only; ' +
+    'directory for unacknowledged output, encrypted; gateways may share it; off: memory only; ' +
       'default: late in the state directory',
     '<directory|off>',
   ),

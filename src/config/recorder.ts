@@ -104,7 +104,7 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'rules, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review or =end; ' +
+    'rules for viewers, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review or =end; ' +
       'default: no restrictions',
     '<rules>',
   ),
