@@ -209,7 +209,8 @@ function staticIdentityFile(): string {
   });
   return [
     '### The file of `--static-identity`\n',
-    'A JSON file with one identity, which all callers get. The gateway then accepts only connections from this machine.\n',
+    'A JSON file with one identity, which all callers get. ' +
+      'The gateway then accepts only connections from this machine.\n',
     list(rows),
   ].join('\n');
 }

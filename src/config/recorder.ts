@@ -104,8 +104,8 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'rules for viewers, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review or =end; ' +
-      'default: no restrictions',
+    'rules for viewers, each a login, a tag or *, optionally with =cluster:…, =namespace:…, =user:…, =tag:…, =review ' +
+      'or =end; default: no restrictions',
     '<rules>',
   ),
   trustedGateways: listSetting(
