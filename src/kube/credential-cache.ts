@@ -22,7 +22,7 @@ export interface CredentialSource {
   forget(): void;
 }
 
-/** Time before the expiry at which a credential is replaced. */
+/** A credential is replaced this long before its expiry. */
 const EXPIRY_MARGIN_MS = 5_000;
 
 /**

@@ -33,7 +33,7 @@ export interface RecorderConnection {
   /** True if the upload consists of frames, false if it consists of asciicast lines. */
   readonly frames: boolean;
   /**
-   * Sets the callbacks. Sets the callbacks. Must be called once, directly after opening. If the connection is
+   * Sets the callbacks. Must be called once, directly after opening. If the connection is
    * already lost, calls `lost` immediately.
    */
   attach(events: ConnectionEvents): void;

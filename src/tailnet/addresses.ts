@@ -27,8 +27,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Splits `ip:port` or `[ipv6]:port` like Go's `netip.ParseAddrPort`, but without zones, port 0 or leading zeros.
- * `undefined` for other text, including hostnames.
+ * Splits `ip:port` or `[ipv6]:port` like Go's `netip.ParseAddrPort`, but rejects zones, port 0 and leading zeros.
+ * Returns `undefined` for rejected and other text, including hostnames.
  */
 export function parseAddressPort(
   text: string,

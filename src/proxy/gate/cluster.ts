@@ -96,7 +96,10 @@ export function createSnapshot<Entry extends GatewayCluster>(
  */
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;
-  /** Name in the path, or name of the listener if its cluster does not exist. Otherwise undefined. */
+  /**
+   * Name that the request gives for its cluster: the name in the path, or the name of a listener for a cluster that no
+   * longer exists. Otherwise undefined.
+   */
   readonly named: string | undefined;
   /** The request target for the API server, without `/clusters/<name>`. */
   readonly target: string;

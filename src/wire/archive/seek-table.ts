@@ -181,7 +181,7 @@ export function seekTableBytes(footer: Uint8Array, sealed = false): number {
 }
 
 /**
- * Parses guard and table.
+ * Parses the guard and the table.
  * @param bytes the last {@link seekTableBytes} of the archive; `archiveBytes` is the size of the archive
  * @throws ArchiveFormatError for any damage
  */
