@@ -4,6 +4,8 @@
  * The viewer is usually the peer of the connection. Only a trusted gateway may name another viewer: the user of its
  * portal. If any other peer sends headers that name a viewer, the recorder ignores these headers.
  */
+import { createHash } from 'node:crypto';
+import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
@@ -97,8 +99,8 @@ export interface ViewerAccess {
    */
   watch(request: ViewerRequest, recording: CatalogEntry, onLost: () => void): () => void;
   /**
-   * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`. After an error, the
-   * caller must not send data
+   * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY` if
+   * the viewer causes too many events. After an error, the caller must not send data
    */
   saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
 }
@@ -115,11 +117,23 @@ const MAX_IDENTITY_AGE_MS = 10_000;
  */
 const MAX_REQUESTS = 512;
 
+/** Maximum length of the path in an access event, in characters. The rest of a longer path is omitted. */
+const MAX_PATH = 1024;
+/**
+ * Maximum size of the access events that one viewer can cause at once, in bytes, and the bytes that are added to this
+ * allowance every second. A usual event has about 500 bytes.
+ */
+const MAX_EVENT_BYTES = 2 * 1024 ** 2;
+const EVENT_BYTES_PER_SECOND = 1024;
+/** Maximum number of viewers with a counted allowance. */
+const MAX_VIEWERS = 10_000;
+
 /** Creates the access control of a recorder. */
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const { rules, nowMs, monotonicMs = () => performance.now() } = options;
   const viewings = createViewings(nowMs);
   const running = createKeyedCounter();
+  const spend = createAllowance(monotonicMs);
   /** Identities by connection. */
   const known = new WeakMap<ViewerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
   async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
@@ -174,11 +188,28 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       return () => clearInterval(timer);
     },
     saw(viewer, action, path, entry) {
-      const record = (): Promise<void> =>
-        options.record(describeAccess(viewer, action, path, entry, nowMs()));
+      const record = async (): Promise<void> => {
+        const event = describeAccess(viewer, action, path, entry, nowMs());
+        spend(ownerOf(viewer), event.length);
+        await options.record(event);
+      };
       const key = viewingOf(viewer, action, path, entry);
       return key === undefined ? record() : viewings.once(key, record);
     },
+  };
+}
+
+/** Returns a function that takes bytes from a viewer's allowance. @throws TailcastError `RECORDER_BUSY` */
+function createAllowance(monotonicMs: () => number): (owner: string, bytes: number) => void {
+  const spent = new BoundedMap<{ readonly bytes: number; readonly atMs: number }>(MAX_VIEWERS);
+  return (owner, bytes) => {
+    const atMs = monotonicMs();
+    const last = spent.get(owner);
+    const regained = ((atMs - (last?.atMs ?? atMs)) / 1000) * EVENT_BYTES_PER_SECOND;
+    const sum = Math.max(0, (last?.bytes ?? 0) - regained) + bytes;
+    if (sum > MAX_EVENT_BYTES)
+      throw new TailcastError('RECORDER_BUSY', 'you cause too many access events; try again in a moment');
+    spent.set(owner, { bytes: sum, atMs });
   };
 }
 
@@ -198,7 +229,7 @@ function viewingOf(
   // A page that watches a session repeats its `order-watch` request, so these requests are one viewing.
   if (isChange(action) && action !== 'order-watch') return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
-  return JSON.stringify([
+  const key = JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
     // Requests for further pages of a list belong to the same viewing. Each search query is a separate viewing, even
@@ -207,6 +238,8 @@ function viewingOf(
       ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
       : entry.recording.id,
   ]);
+  // a path may be long, and the keys stay in memory
+  return createHash('sha256').update(key).digest('base64');
 }
 
 function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer): Viewer {
@@ -234,7 +267,10 @@ function describeAccess(
     timestamp: Math.floor(nowMs / 1000),
     action,
     ...(entry === undefined ? {} : { recording: entry.recording.id }),
-    request: { method: isChange(action) ? 'POST' : 'GET', path },
+    request: {
+      method: isChange(action) ? 'POST' : 'GET',
+      path: path.length > MAX_PATH ? `${path.slice(0, MAX_PATH)}…` : path,
+    },
     source,
     ...(gateway === undefined
       ? {}

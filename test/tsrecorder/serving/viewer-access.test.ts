@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createViewerAccess, type AccessAction } from '../../../src/tsrecorder/serving/viewer-access.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
@@ -102,4 +102,56 @@ it.each(['group:sre', 'group:sre=namespace:shop', 'autogroup:member'])(
 
 it('a rule may name a user of Headscale, whose login can lack an @', () => {
   expect(parseViewRule('carol').viewer).toBe('carol');
+});
+
+describe('access events of one viewer', () => {
+  const mallory = { node: 'm', nodeId: 'nM', user: 'mallory@example.com' };
+
+  function open() {
+    let nowMs = 0;
+    const events: string[] = [];
+    const access = createViewerAccess({
+      identify: async () => undefined,
+      rules: [],
+      trustedGateways: [],
+      record: async (event) => void events.push(event),
+      nowMs: () => 1_000_000,
+      monotonicMs: () => nowMs,
+      timeoutMs: 1_000,
+      recheckMs: 15_000,
+    });
+    return { access, events, later: (ms: number) => void (nowMs += ms) };
+  }
+
+  it('have a bounded size', async () => {
+    const { access, events } = open();
+    const path = `/api/v1/search?q=${'x'.repeat(15_000)}`;
+    await access.saw(mallory, 'search', path);
+    expect(JSON.parse(events[0]!)).toMatchObject({ event: { request: { path: `${path.slice(0, 1024)}…` } } });
+    // views of different long paths are different views
+    await access.saw(mallory, 'list', `${path}1`);
+    await access.saw(mallory, 'list', `${path}2`);
+    expect(events).toHaveLength(3);
+  });
+
+  it('are limited, and a view without an event is refused', async () => {
+    const { access, events, later } = open();
+    const view = (viewer: Viewer, id: number): Promise<void> => access.saw(viewer, 'list', `/x?user=${id}`);
+    let count = 0;
+    const flood = async (): Promise<unknown> => {
+      for (;;) await view(mallory, (count += 1));
+    };
+    await expect(flood()).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
+    expect(events.join('').length).toBeLessThanOrEqual(2 * 1024 ** 2);
+    // the same user on another device
+    await expect(view({ ...mallory, nodeId: 'nN' }, 0)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
+    // a recorded view continues
+    await view(mallory, 1);
+    const refused = events.length;
+    await view({ node: 'c', nodeId: 'nC', user: 'carol@example.com' }, 1);
+    later(1_000);
+    // the refused view was not recorded, so it is recorded now
+    await view(mallory, count);
+    expect(events).toHaveLength(refused + 2);
+  });
 });
