@@ -15,8 +15,8 @@ import type { RequestInfo } from './request-info.ts';
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway. The
  *   objects are Secrets (Kubernetes adds a token to Secrets of type `service-account-token`), tokens, certificates,
- *   RBAC, webhooks, admission policies, custom resource definitions (which configure conversion webhooks), and API
- *   services
+ *   RBAC, webhooks, admission policies, custom resource definitions (which configure conversion webhooks), API
+ *   services, and ConfigMaps of `kube-system` that grant access, such as `aws-auth`
  * - `workload`: a create, update or patch of a Kubernetes object with a pod template, which contains commands
  * - `customResource`: a create, update or patch of an object (or its subresource) in an API group that is not part of
  *   Kubernetes; the controller of the object may start programs
@@ -115,10 +115,22 @@ const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'rbac.authorization.k8s.io',
 ]);
 
+/**
+ * ConfigMaps in `kube-system` that grant access: the users and roles of EKS, the settings of AWS IAM Authenticator, and
+ * the CAs that extension API servers trust. A request without a name may write any of them.
+ */
+const ACCESS_CONFIG_MAPS: ReadonlySet<string> = new Set([
+  '',
+  'aws-auth',
+  'aws-iam-authenticator',
+  'extension-apiserver-authentication',
+]);
+
 function isAboutAccess(info: RequestInfo): boolean {
-  const { apiPrefix, apiGroup, subresource } = info;
+  const { apiPrefix, apiGroup, namespace, name, subresource } = info;
   if (apiPrefix === 'apis') return ACCESS_GROUPS.has(apiGroup);
   const resource = resourceName(info);
+  if (resource === 'configmaps') return namespace === 'kube-system' && ACCESS_CONFIG_MAPS.has(name);
   return resource === 'secrets' || (resource === 'serviceaccounts' && subresource === 'token');
 }
 

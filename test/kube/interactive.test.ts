@@ -11,6 +11,7 @@ function classOf(method: string, target: string, upgrade: boolean): RequestClass
 }
 
 const POD = '/api/v1/namespaces/n/pods/p';
+const CONFIG_MAPS = '/api/v1/namespaces/kube-system/configmaps';
 const CRD = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions/c';
 const FLOWS = '/apis/argoproj.io/v1/namespaces/n/workflows';
 const JOBSET = '/apis/jobset.x-k8s.io/v1/namespaces/n/jobsets/j';
@@ -110,6 +111,17 @@ describe('classifyRequest', () => {
     E9 a secret made | POST | /api/v1/namespaces/n/secrets | accessChange | opaqueUpgrade
     E9 secrets of another group | POST | /apis/x/v1/namespaces/n/secrets | customResource | opaqueUpgrade
     E9 an API registered | POST | /apis/apiregistration.k8s.io/v1/apiservices | accessChange | opaqueUpgrade
+    E9 users of EKS | PUT | ${CONFIG_MAPS}/aws-auth | accessChange | opaqueUpgrade
+    E9 users of EKS patched | PATCH | ${CONFIG_MAPS}/aws-auth | accessChange | opaqueUpgrade
+    E9 users of EKS deleted | DELETE | ${CONFIG_MAPS}/aws-auth | accessChange | opaqueUpgrade
+    E9 a ConfigMap that may be for users of EKS | POST | ${CONFIG_MAPS} | accessChange | opaqueUpgrade
+    E9 all ConfigMaps deleted | DELETE | ${CONFIG_MAPS} | accessChange | opaqueUpgrade
+    E9 users of IAM Authenticator | PATCH | ${CONFIG_MAPS}/aws-iam-authenticator | accessChange | opaqueUpgrade
+    E9 CAs of API extensions | PUT | ${CONFIG_MAPS}/extension-apiserver-authentication | accessChange | opaqueUpgrade
+    E9 users of EKS in kcp | PUT | /clusters/c${CONFIG_MAPS}:0a1b/aws-auth | accessChange | opaqueUpgrade
+    E9 users of EKS read | GET | ${CONFIG_MAPS}/aws-auth | plain | opaqueUpgrade
+    E9 another ConfigMap | PUT | ${CONFIG_MAPS}/coredns | plain | opaqueUpgrade
+    E9 a ConfigMap elsewhere | PUT | /api/v1/namespaces/n/configmaps/aws-auth | plain | opaqueUpgrade
     E12 custom resource definition | PATCH | ${CRD} | accessChange | opaqueUpgrade
     E10 list | GET | /api/v1/pods | plain | opaqueUpgrade
     E10 get | GET | ${POD} | plain | opaqueUpgrade

@@ -24,7 +24,7 @@ import type { ProgramPages } from './browser-pages.ts';
  *   `proxy` at a later position of the path
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`; it may contain a command
  * - `accessChange`: a write to RBAC, admission rules, API services, custom resource definitions, certificate
- *   requests, Secrets or tokens of service accounts
+ *   requests, Secrets, tokens of service accounts, or ConfigMaps of `kube-system` that grant access
  * - `workload`: a create, update or patch of pods, pod templates and built-in workloads; it contains
  *   commands
  * - `customResource`: a create, update or patch of an object or subresource in an API group that is not
