@@ -3,7 +3,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { join, parse } from 'node:path';
 import { z } from 'zod';
 import { forEachConcurrent } from '../async/for-each-concurrent.ts';
-import { createApiClient, type ApiAnswer } from '../doctor/api-client.ts';
+import { AnswerTooLargeError, createApiClient, type ApiAnswer } from '../doctor/api-client.ts';
 import { asTailcastError, TailcastError } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { describeCluster, FORMAT_LABELS, type ClusterFormat } from '../kube/cluster-objects.ts';
@@ -55,11 +55,23 @@ export interface ClusterSource {
 /** Interval at which API objects are listed again, in milliseconds. */
 const LIST_EVERY_MS = 15_000;
 const MAX_FOUND = 1000;
+/** Placeholder for the name of a cluster in `hosts` and `service`. */
+const NAME = '{name}';
+/** Maximum number of objects in a page, if the list is too large for one response. */
+const PAGE = 50;
+/** Maximum size of an object, and of all objects, in a list that is read in pages. */
+const MAX_OBJECT_BYTES = 512 * 1024;
+const MAX_TOTAL_BYTES = 32 * 1024 ** 2;
 
 /** Opens one source for the entries in `clusters`, and one for each item of `discover`. */
 export function openSources(
   file: ClusterFile,
-  parts: { readonly apiServer: () => Promise<ApiServer>; readonly now: () => number },
+  parts: {
+    readonly apiServer: () => Promise<ApiServer>;
+    /** Returns the host names of the gateway, in lower case. */
+    readonly ownHosts: () => Promise<ReadonlySet<string>>;
+    readonly now: () => number;
+  },
 ): readonly ClusterSource[] {
   return [
     followFiles({
@@ -68,10 +80,38 @@ export function openSources(
       read: async () => new Map(file.clusters.map((entry) => [entry.name, attempt(() => fromEntry(entry))])),
     }),
     ...file.discover.map((discovery) => {
-      if ('kubeconfig' in discovery) return contextsOf(discovery);
-      return 'directory' in discovery ? filesOf(discovery) : objectsOf(discovery, parts);
+      if ('kubeconfig' in discovery) return reserveHosts(contextsOf(discovery), discovery, parts);
+      const source = 'directory' in discovery ? filesOf(discovery) : objectsOf(discovery, parts);
+      return reserveHosts(source, discovery, parts);
     }),
   ];
+}
+
+/** Refuses discovered clusters whose name makes a host name of the gateway out of the template. */
+function reserveHosts(
+  source: ClusterSource,
+  { hosts }: Discovery,
+  { ownHosts }: Parameters<typeof openSources>[1],
+): ClusterSource {
+  const templates = hosts.filter((host) => host.includes(NAME));
+  if (templates.length === 0) return source;
+  return {
+    name: source.name,
+    async read(signal) {
+      const own = await ownHosts();
+      const found = new Map(await source.read(signal));
+      for (const [key, spec] of found) {
+        if (spec instanceof TailcastError) continue;
+        const host = templates.map((one) => one.replaceAll(NAME, spec.name)).find((one) => own.has(one));
+        if (host === undefined) continue;
+        const problem =
+          `the host name ${host} of the cluster ${spec.name} is reserved for the gateway; ` +
+          'use another name';
+        found.set(key, new TailcastError('CONFIG_INVALID', problem));
+      }
+      return found;
+    },
+  };
 }
 
 function fromEntry(entry: ClusterEntry): ClusterSpec {
@@ -165,7 +205,16 @@ const METADATA = z.looseObject({
   // every stored object has a creation time; an object without one is sorted last
   creationTimestamp: z.string().default('9999'),
 });
-const LIST = z.looseObject({ items: z.array(z.looseObject({ metadata: METADATA })) });
+const LIST = z.looseObject({
+  metadata: z.looseObject({ continue: z.string().default('') }).default({ continue: '' }),
+  items: z.array(z.looseObject({ metadata: METADATA })),
+});
+type Listed = z.infer<typeof LIST>['items'];
+interface SizedObject {
+  readonly object: Listed[number];
+  /** Size as JSON; 0 without content. */
+  readonly bytes: number;
+}
 const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: string]>> = {
   capi: ['/api/v1', 'secrets'],
   argocd: ['/api/v1', 'secrets'],
@@ -237,22 +286,64 @@ async function readObjects(
     });
     return objects;
   }
-  const { status, body } = await get(`?resourceVersion=0&labelSelector=${encodeURIComponent(label)}`);
-  const list = LIST.safeParse(body);
-  if (status !== 200 || !list.success) {
+  const list = async (query: string): Promise<z.infer<typeof LIST>> => {
+    const { status, body } = await get(`?${query}labelSelector=${encodeURIComponent(label)}`);
+    const found = LIST.safeParse(body);
+    if (status === 200 && found.success) return found.data;
     throw new TailcastError('UPSTREAM_BROKEN', `the list of ${PATHS[format][1]} returned ${status}`);
-  }
-  if (list.data.items.length > MAX_FOUND) {
-    throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${PATHS[format][1]}`);
-  }
+  };
+  const found = await list('resourceVersion=0&').then(
+    ({ items }) => items,
+    (error: unknown) => (error instanceof AnswerTooLargeError ? readPages(list) : Promise.reject(error)),
+  );
   // If several clusters have the same name, the first cluster keeps the name. The oldest object comes first, so that a
   // user of another namespace cannot take the name.
-  for (const object of list.data.items.toSorted(olderFirst)) {
-    objects.set(`${object.metadata.namespace}/${object.metadata.name}`, object);
+  for (const object of found.toSorted(olderFirst)) {
+    if (objects.size >= MAX_FOUND) {
+      const problem = `there are more than ${MAX_FOUND} ${PATHS[format][1]}; the newest are left out`;
+      objects.set('', new TailcastError('CONFIG_INVALID', problem));
+      break;
+    }
+    const key = `${object.metadata.namespace}/${object.metadata.name}`;
+    objects.set(key, object['problem'] ?? object);
   }
   return objects;
 }
 
+/**
+ * Reads a list that is too large for one response, page by page. Objects that are too large have a `problem` instead of
+ * their content. If the objects are too large in total, the newest are without their content.
+ */
+async function readPages(list: (query: string) => Promise<z.infer<typeof LIST>>): Promise<Listed> {
+  let items: SizedObject[] = [];
+  let size = PAGE;
+  for (let next: string | undefined = ''; next !== undefined;) {
+    const page: z.infer<typeof LIST> | undefined = await list(`limit=${size}&${next}`).catch(
+      (error: unknown) =>
+        error instanceof AnswerTooLargeError && size > 1 ? undefined : Promise.reject(error),
+    );
+    size = page === undefined ? Math.ceil(size / 4) : Math.min(PAGE, size * 2);
+    if (page === undefined) continue;
+    for (const object of page.items) items.push({ object, bytes: JSON.stringify(object).length });
+    items = dropContent(items);
+    const token: string = page.metadata.continue;
+    next = token === '' ? undefined : `continue=${encodeURIComponent(token)}&`;
+  }
+  return items.map(({ object }) => object);
+}
+/** Removes the content of large objects, and of the newest objects if all of them are too large in total. */
+function dropContent(items: readonly SizedObject[]): SizedObject[] {
+  let sum = 0;
+  return items
+    .toSorted((one, other) => olderFirst(one.object, other.object))
+    .map((item) => {
+      if (item.bytes <= MAX_OBJECT_BYTES && (sum += item.bytes) <= MAX_TOTAL_BYTES) return item;
+      const { name, namespace, creationTimestamp } = item.object.metadata;
+      const detail = `${namespace}/${name} is left out: it is larger than 512 KiB, or the list than 32 MiB`;
+      const problem = new TailcastError('CONFIG_INVALID', detail);
+      return { object: { metadata: { name, namespace, creationTimestamp }, problem }, bytes: 0 };
+    });
+}
 function discovered(
   name: string,
   context: KubeconfigContext,
@@ -273,7 +364,7 @@ function common(
   name: string,
   { hosts, service, kcp }: Pick<ClusterEntry, 'hosts' | 'service' | 'kcp'>,
 ): Pick<ClusterSpec, 'name' | 'hosts' | 'service' | 'kcp'> {
-  const filled = (text: string): string => text.replaceAll('{name}', name);
+  const filled = (text: string): string => text.replaceAll(NAME, name);
   return {
     name,
     hosts: hosts.map(filled),

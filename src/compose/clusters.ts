@@ -50,6 +50,8 @@ export interface ClustersOptions {
   readonly metrics: Pick<Metrics, 'clusterGauges'>;
   /** Returns the API server with the objects that describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
+  /** Returns the host names of the gateway, in lower case. A discovered cluster must not take one of them. */
+  readonly ownHosts: () => Promise<readonly string[]>;
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
   /** Maximum number of in-flight requests to one cluster. */
   readonly maxRequests: number;
@@ -212,14 +214,20 @@ class ClusterManager implements Clusters {
   }
 
   #openSources(): readonly ClusterSource[] {
-    const { managementServer } = this.#options;
+    const { managementServer, ownHosts } = this.#options;
     let server: Promise<ApiServer> | undefined;
+    let own: Promise<ReadonlySet<string>> | undefined;
     return openSources(this.file, {
       now: () => performance.now(),
       apiServer: () => {
         server ??= managementServer();
         server.catch(() => (server = undefined));
         return server;
+      },
+      ownHosts: () => {
+        own ??= ownHosts().then((names) => new Set(names));
+        own.catch(() => (own = undefined));
+        return own;
       },
     });
   }

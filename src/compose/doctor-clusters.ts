@@ -16,6 +16,8 @@ export interface ClusterDoctorParts extends DoctorOptions {
   readonly path: string;
   /** Returns a function that reads the grants of all callers for one cluster. */
   readonly grantsOf: (scope: GrantScope) => (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
+  /** Returns the host names of the gateway, in lower case. */
+  readonly ownHosts: (signal: AbortSignal) => Promise<readonly string[]>;
   /** Throws if tailscaled cannot return grants for Tailscale Services. */
   readonly assertServices: (signal: AbortSignal) => Promise<void>;
   /** Ids of checks that must pass before grants are read. */
@@ -60,12 +62,13 @@ export async function clusterChecks(parts: ClusterDoctorParts): Promise<{
 
 async function readSpecs(
   file: Awaited<ReturnType<typeof readClusterFile>>,
-  { config, environment, signal }: ClusterDoctorParts,
+  { config, environment, signal, ownHosts }: ClusterDoctorParts,
 ): Promise<FoundSpecs> {
   const specs = new Map<string, ClusterSpec>();
   const problems: string[] = [];
   const sources = openSources(file, {
     apiServer: () => openApiServer(config, environment),
+    ownHosts: async () => new Set(await ownHosts(signal)),
     now: () => performance.now(),
   });
   for (const source of sources) {

@@ -23,7 +23,7 @@ import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts
 import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { clusterChecks, type ClusterDoctorParts } from './doctor-clusters.ts';
-import { openApiServer } from './gateway-upstream.ts';
+import { openApiServer, ownHosts } from './gateway-upstream.ts';
 import { journalPlace } from './journals.ts';
 import { k3sKubeconfig } from './k3s.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -116,6 +116,8 @@ async function severalClusters(
     ...options,
     config,
     path: config.clusters,
+    // another check reports that tailscaled does not respond
+    ownHosts: (signal) => ownHosts(config, localApi, signal).catch(() => ownHosts(config, undefined, signal)),
     async assertServices(signal) {
       const status = await localApi?.status(signal, { peers: false });
       if (status === undefined)

@@ -13,7 +13,7 @@ import type { Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { createUpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
-import { assertServiceWhois } from '../tailnet/local-api.ts';
+import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
 import { openAccountRefusals } from './account-refusals.ts';
 import { openClusters, type Clusters } from './clusters.ts';
 import { openGate } from './gateway-gate.ts';
@@ -94,6 +94,7 @@ async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayU
     maxRequests,
     signal,
     managementServer: () => openApiServer(config, environment),
+    ownHosts: () => ownHosts(config, tailnet.localApi, signal),
     openGate: (apiServer, cluster) => openGate({ ...parts, apiServer, cluster }),
   });
   await assertServices(clusters, tailnet, signal);
@@ -111,6 +112,17 @@ async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayU
     clusters,
     describe: () => [...clusters.current().byName.keys()].join(', '),
   };
+}
+
+/** Returns the host names of the gateway itself, in lower case: from the settings, and of its node in the tailnet. */
+export async function ownHosts(
+  { hostNames, listen: { host } }: GatewayConfig,
+  localApi: LocalApi | undefined,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const node = (await localApi?.status(signal, { peers: false }))?.self?.name ?? '';
+  const [label = ''] = node.split('.', 1);
+  return ['localhost', host, node, label, ...hostNames].map((name) => name.toLowerCase());
 }
 
 /** @throws TailcastError `CONFIG_INVALID` if tailscaled returns no grants of Services */

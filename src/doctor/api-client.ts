@@ -31,6 +31,11 @@ export interface ApiClient {
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
+/** Error for a response above the maximum size. */
+export class AnswerTooLargeError extends Error {
+  override readonly name = 'AnswerTooLargeError';
+}
+
 /**
  * Creates a client. `unixMs` returns the local time, for comparisons with the header `Date`.
  * @param prefix prefix of every path, for example the path of a kcp workspace
@@ -76,7 +81,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number, prefix 
     const text = await readBounded(
       response,
       MAX_ANSWER_BYTES,
-      () => new Error('the API server’s answer is too large'),
+      () => new AnswerTooLargeError('the API server’s answer is too large'),
     );
     const dateMs = Date.parse(response.headers.date ?? '');
     return {

@@ -13,6 +13,8 @@ const NAMED = { objects: 'capi', namespace: 'tailcast', names: ['dev', 'gone', '
 const signal = new AbortController().signal;
 /** Responses of the API server by path. */
 const responses = new Map<string, object>();
+/** Labelled Secrets, which the API server returns in pages. */
+let labelled: readonly object[];
 let asked: string[];
 let server: Server;
 let ca: string;
@@ -21,10 +23,11 @@ beforeEach(async () => {
   const { ca: authority, pair } = await createServerCa();
   ca = authority;
   asked = [];
+  labelled = [];
   server = createServer({ key: pair.keyPem, cert: pair.certificatePem }, ({ url = '' }, response) => {
     asked.push(url);
     const name = url.split('/').at(-1) ?? '';
-    const body = responses.get(name);
+    const body = responses.get(name) ?? pageOf(url);
     response.statusCode = body === undefined ? (name === 'secret' ? 403 : 404) : 200;
     response.end(JSON.stringify(body ?? {}));
   });
@@ -39,13 +42,28 @@ afterEach(async () => {
   await once(server, 'close');
 });
 
-function open(discovery: object, now: () => number): ClusterSource {
+function open(discovery: object, now: () => number, ownHosts: readonly string[] = []): ClusterSource {
   const { port } = server.address() as AddressInfo;
   const double = { name: 'management', port, ca } as Parameters<typeof kubeconfigOf>[0];
   const resolved = parseKubeconfigContext(kubeconfigOf(double), 'management');
   const clock = { now: () => performance.now(), wallClock: Date.now };
   const file = parseClusterFile(JSON.stringify({ discover: [discovery] }), 'clusters.yaml');
-  return openSources(file, { apiServer: () => createApiServer({ resolved, ...clock }), now }).at(-1)!;
+  return openSources(file, {
+    apiServer: () => createApiServer({ resolved, ...clock }),
+    ownHosts: async () => new Set(ownHosts),
+    now,
+  }).at(-1)!;
+}
+
+/** Returns a page of the labelled Secrets as an API server does: `resourceVersion=0` makes it ignore the limit. */
+function pageOf(url: string): object | undefined {
+  const { searchParams } = new URL(url, 'https://localhost');
+  if (labelled.length === 0 || !searchParams.has('labelSelector')) return undefined;
+  const start = Number(searchParams.get('continue') ?? 0);
+  const size = searchParams.has('resourceVersion') ? Infinity : Number(searchParams.get('limit') ?? Infinity);
+  const end = Math.min(start + size, labelled.length);
+  const rest = end < labelled.length ? { continue: String(end) } : {};
+  return { metadata: rest, items: labelled.slice(start, end) };
 }
 
 const secret = (name: string): object => ({
@@ -76,6 +94,64 @@ it('a source with all labelled Secrets names the oldest first, whatever its name
   });
   const found = await open({ objects: 'capi' }, () => 0).read(signal);
   expect([...found.keys()]).toEqual(['capi-clusters/prod', 'app-team/mine', 'app-team/unknown']);
+});
+
+describe('a source with large Secrets', () => {
+  const sized = (name: string, bytes: number, day: number, namespace = 'capi'): object => ({
+    ...secret(name),
+    metadata: {
+      name,
+      namespace,
+      creationTimestamp: `2026-01-${String(day).padStart(2, '0')}T00:00:00Z`,
+      labels: { 'cluster.x-k8s.io/cluster-name': name },
+      annotations: { padding: 'x'.repeat(bytes) },
+    },
+  });
+
+  it('leaves out the large ones, and names them', async () => {
+    const large = Array.from({ length: 5 }, (_, at) => sized(`large-${at}`, 1024 ** 2, 1, 'app-team'));
+    labelled = [...large, sized('prod', 10, 2), sized('dev', 10, 3)];
+    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    expect(found.get('capi/prod')).toMatchObject({ name: 'prod' });
+    expect(found.get('capi/dev')).toMatchObject({ name: 'dev' });
+    expect(found.get('app-team/large-0')).toMatchObject({
+      code: 'CONFIG_INVALID',
+      detail: 'app-team/large-0 is left out: it is larger than 512 KiB, or the list than 32 MiB',
+    });
+    expect(found.size).toBe(7);
+  });
+
+  it('leaves out the newest ones if all of them are too large together', async () => {
+    const many = Array.from({ length: 80 }, (_, at) => sized(`many-${at}`, 500_000, 9, 'app-team'));
+    labelled = [...many, sized('prod', 10, 2)];
+    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    expect(found.get('capi/prod')).toMatchObject({ name: 'prod' });
+    const kept = [...found.values()].filter((spec) => 'name' in spec && 'hosts' in spec);
+    expect(kept.length).toBeLessThan(68);
+    expect(kept.length).toBeGreaterThan(60);
+  });
+
+  it('leaves out the newest ones if there are too many', async () => {
+    labelled = Array.from({ length: 1001 }, (_, at) => sized(`c-${at}`, 0, at === 1000 ? 1 : 2));
+    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    expect(found.get('capi/c-1000')).toMatchObject({ name: 'c-1000' });
+    expect(found.get('')).toMatchObject({
+      detail: 'there are more than 1000 secrets; the newest are left out',
+    });
+    expect(found.size).toBe(1001);
+  });
+});
+
+it('a discovered cluster cannot take a host name of the gateway', async () => {
+  labelled = [secret('gateway'), secret('dev')];
+  const own = ['gateway.example.org', 'dev'];
+  const found = await open({ objects: 'capi', hosts: ['{name}.example.org'] }, () => 0, own).read(signal);
+  expect(found.get('tailcast/dev')).toMatchObject({ hosts: ['dev.example.org'] });
+  expect(found.get('tailcast/gateway')).toMatchObject({
+    code: 'CONFIG_INVALID',
+    detail:
+      'the host name gateway.example.org of the cluster gateway is reserved for the gateway; use another name',
+  });
 });
 
 describe('a source with named Secrets', () => {
