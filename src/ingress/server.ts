@@ -13,6 +13,7 @@ import { createDeadline } from '../async/deadline.ts';
 import { errorText } from '../errors.ts';
 import { joinSmallChunks } from '../memory/join-chunks.ts';
 import type { Logger } from '../observe/logger.ts';
+import { acceptHttp2 } from '../async/idle-http2.ts';
 import { createKeyedCounter } from '../keyed-counter.ts';
 import { callerName, type Identity, type IdentitySource, type Peer } from '../tailnet/identity.ts';
 import { peerOf, type ConnectionHandler } from '../tailnet/listener.ts';
@@ -61,6 +62,8 @@ export interface IngressServerOptions {
   readonly maxConnections?: number;
   /** Time for a client to read an error response or a redirect, in milliseconds. The server then closes the request. */
   readonly refusalMs?: number;
+  /** Maximum time of an HTTP/2 connection without a request, in milliseconds. */
+  readonly sessionIdleMs?: number;
 }
 
 export interface IngressServer {
@@ -137,7 +140,9 @@ class Serving implements IngressServer {
         this.#sockets.delete(socket);
       });
       const door = this.#doors.get(secure);
-      (alpn === 'h2' ? door?.http2 : door?.plain)?.emit('connection', socket);
+      if (door === undefined) return;
+      if (alpn === 'h2') acceptHttp2(door.http2, socket, this.#options.sessionIdleMs ?? SESSION_IDLE_MS);
+      else door.plain.emit('connection', socket);
     };
   }
 
@@ -182,10 +187,7 @@ class Serving implements IngressServer {
       streamResetRate: 100,
     });
     http2.on('request', guarded);
-    http2.on('session', (session) => {
-      session.on('error', () => session.destroy());
-      session.setTimeout(SESSION_IDLE_MS, () => session.close());
-    });
+    http2.on('session', (session) => session.on('error', () => session.destroy()));
     return { plain, http2 };
   }
 

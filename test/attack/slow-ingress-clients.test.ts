@@ -6,6 +6,7 @@ import { connect } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { ALICE, HONEST, openIngressRig, type IngressRig } from './ingress-rig.ts';
+import { encodeFrame, FRAME, PREFACE } from './raw-http2.ts';
 
 let rig: IngressRig;
 const ends: (() => void)[] = [];
@@ -103,4 +104,17 @@ it('leaves connections for other addresses', async () => {
   }
   await expect.poll(() => closed.length).toBe(4);
   expect(await askFrom('127.0.0.2')).toBe(200);
+});
+
+it('closes an idle HTTP/2 connection whose client sends pings and never closes its side', async () => {
+  rig = await openIngressRig({ sessionIdleMs: 300 });
+  const socket = await rig.connect('h2');
+  socket.allowHalfOpen = true;
+  socket.resume();
+  socket.write(Buffer.concat([PREFACE, encodeFrame(FRAME.settings, 0, 0, new Uint8Array(0))]));
+  const timer = setInterval(() => socket.write(encodeFrame(FRAME.ping, 0, 0, new Uint8Array(8))), 50);
+  ends.push(() => clearInterval(timer));
+  // the write of a ping may fail first
+  await new Promise((resolve) => socket.once('close', resolve));
+  expect(socket.destroyed).toBe(true);
 });

@@ -16,6 +16,7 @@ import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
 import { limitBody } from '../../stale-connections.ts';
 import { listenOn } from '../../listen.ts';
+import { acceptHttp2 } from '../../async/idle-http2.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { SECURITY_HEADERS } from './api.ts';
@@ -89,7 +90,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
     // Handles errors that occur before one of the servers has the socket, for example a connection reset.
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
-      if (protocol === 'h2') http2.emit('connection', socket);
+      // some uploaders leave their connections open after an upload
+      if (protocol === 'h2') acceptHttp2(http2, socket, options.idleTimeoutMs);
       else app.server.emit('connection', socket);
     });
   });
@@ -221,26 +223,9 @@ function createHttp2(options: ServerOptions, sessions: Set<ServerHttp2Session>):
     session.on('stream', (stream, headers) => {
       if (!options.uploads.stream(stream, headers)) answerUnserved(stream);
     });
-    closeWhenIdle(session, options.idleTimeoutMs);
   });
   server.on('sessionError', (error) =>
     options.log.debug({ error: error.message }, 'HTTP/2 connection failed'),
   );
   return server;
-}
-
-/** Closes idle connections, because some uploaders leave them open after an upload. */
-function closeWhenIdle(session: ServerHttp2Session, timeoutMs: number): void {
-  let streams = 0;
-  const timer = setTimeout(() => {
-    if (streams === 0) session.close();
-  }, timeoutMs);
-  session.on('stream', (stream) => {
-    streams += 1;
-    stream.once('close', () => {
-      streams -= 1;
-      timer.refresh();
-    });
-  });
-  session.once('close', () => clearTimeout(timer));
 }

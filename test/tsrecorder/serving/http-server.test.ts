@@ -138,6 +138,21 @@ describe('one port', () => {
     await once(session, 'close');
   });
 
+  it('closes an idle HTTP/2 connection whose client never closes its side', async () => {
+    await using rig = await createRig({ timing: { idleTimeoutMs: 300 } });
+    const socket = await dial(rig);
+    socket.on('error', () => {});
+    socket.allowHalfOpen = true;
+    socket.write(Buffer.concat([Buffer.from(PREFACE), EMPTY_SETTINGS]));
+    const ping = Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0, ...Array.from({ length: 8 }, () => 0)]);
+    const timer = setInterval(() => socket.write(ping), 50);
+    socket.resume();
+    // the write of a ping may fail first
+    await new Promise((resolve) => socket.once('close', resolve));
+    clearInterval(timer);
+    expect(socket.destroyed).toBe(true);
+  });
+
   it('does not close a connection with an upload on it', async () => {
     await using rig = await createRig({ timing: { idleTimeoutMs: 40, idleAckMs: 20 } });
     const upload = openUpload(rig.recorder);

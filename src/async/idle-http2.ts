@@ -1,0 +1,34 @@
+/** HTTP/2 sessions of servers that close when they are idle. */
+import type { Http2Server, ServerHttp2Session } from 'node:http2';
+import type { Socket } from 'node:net';
+import { createDeadline, destroyAfter } from './deadline.ts';
+
+/** Time for the client to close its side of an idle connection, in milliseconds. */
+const LINGER_MS = 1000;
+
+/** Passes a connection to a server. Closes the session after it had no open stream for `idleMs`. */
+export function acceptHttp2(server: Http2Server, socket: Socket, idleMs: number): void {
+  const onSession = (session: ServerHttp2Session): void => closeWhenIdle(session, socket, idleMs);
+  // the `session` event comes before `emit` returns
+  server.once('session', onSession);
+  server.emit('connection', socket);
+  server.off('session', onSession);
+}
+
+/** Pings do not count as use. The client may never close its side, so the connection is destroyed after a second. */
+function closeWhenIdle(session: ServerHttp2Session, socket: Socket, idleMs: number): void {
+  let streams = 0;
+  const idle = createDeadline(idleMs, () => {
+    if (streams > 0) return;
+    session.close();
+    destroyAfter(socket, LINGER_MS);
+  });
+  session.on('stream', (stream) => {
+    streams += 1;
+    stream.once('close', () => {
+      streams -= 1;
+      idle.extend();
+    });
+  });
+  session.once('close', idle.clear);
+}
