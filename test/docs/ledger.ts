@@ -144,7 +144,7 @@ export const LEDGER: readonly Shown[] = [
       "['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]",
     ),
     ['tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen ' +
-    '127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem']: {
+    '127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/key.pem']: {
       path: 'test/e2e/site.ts',
       contains: 'spool: join(directory, `spool-${name}`)',
       why: 'two of them on one store, with folders and ports of their own, in rolling-restart.test.ts',
