@@ -61,8 +61,8 @@ export function generateDocs(): ReadonlyMap<string, string> {
 }
 
 /**
- * Returns the page with the attacks of the independent review: for each attack, the removed lines of code and the
- * tests that fail.
+ * Returns the page with the attacks of the independent review: for each attack, the lines of the defence, and the
+ * tests that fail without these lines.
  */
 function demonstrationsPage(): string {
   const attacks = DEMONSTRATIONS.map(

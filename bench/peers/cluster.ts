@@ -112,8 +112,8 @@ function fetchText({ port, ca, tokens }: Kubernetes, path: string): Promise<Buff
 const peers = new WeakMap<Bench, Map<PeerName, Promise<Peer>>>();
 
 /**
- * Returns a peer in front of the real API server, which starts at its first use. @throws PeerMissingError if it is not
- * available
+ * Returns a peer in front of the real API server. Starts the peer at the first call. @throws PeerMissingError if the
+ * peer is not available
  */
 export function peerInCluster(name: PeerName, bench: Bench): Promise<Peer> {
   const known = peers.get(bench) ?? new Map<PeerName, Promise<Peer>>();

@@ -95,7 +95,7 @@ export interface UploadLimits {
 
 export interface UploadDeps {
   /**
-   * Finds a recorder that continues the session. If absent, a lost recorder cannot be replaced.
+   * Finds a recorder that continues the session. Without this function, a lost recorder cannot be replaced.
    * @throws Error if no recorder continues the session
    */
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;

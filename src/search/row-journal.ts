@@ -485,8 +485,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // Real line drawings contain no letters for control symbols, and never three consecutive letters other than `a`,
-    // `q` and `x`.
+    // In real line drawings, no letter stands for a control symbol (`b` to `e`, `h`, `i`), and three letters in a row
+    // always include `a`, `q` or `x`.
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

@@ -122,7 +122,7 @@ export class WrittenText {
   #freeFragments = FREE_FRAGMENTS;
   /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */
   readonly #known = new Set<string>();
-  /** Titles that may be visible in the current line, and control strings after them. */
+  /** Titles of the terminal that the current line may repeat, and the control strings that followed these titles. */
   #titles: Title[] = [];
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';

@@ -143,8 +143,8 @@ export interface Upload {
 }
 
 /**
- * Opens an upload on its own connection: lines over HTTP/2, or a named session over an upgraded connection. Lines of
- * an upgraded upload become frames, unless `headers` declare frames.
+ * Opens an upload on its own connection: over HTTP/2 without a session id, or over an upgraded connection with a
+ * session id. Lines of an upgraded upload become frames, unless `headers` declare frames.
  */
 export function openUpload(
   recorder: Pick<RunningRecorder, 'url'>,

@@ -295,7 +295,7 @@ export function createLoggedHolds(
   };
 }
 
-/** Updates the last statements with statements from signed entries. */
+/** Replaces the last statement about each recording with a newer statement from the signed entries. */
 function addHolds(last: Map<string, HoldChange>, entries: readonly LogEntry[]): void {
   for (const { event } of entries)
     if (event.kind === 'held' || event.kind === 'released')

@@ -49,7 +49,7 @@ const MAX_READ_BYTES = 8_388_608;
  * recordings.
  */
 const MAX_QUICK_BYTES = 4 * 1024 ** 2;
-/** Maximum work units per turn for running sessions, about 100 ms. After that, stored recordings get a turn. */
+/** Maximum work units of a turn for running sessions (about 100 ms). After that, stored recordings get a turn. */
 const FOLLOW_WORK = 25e6;
 
 /** Starts the indexer of a recorder. */

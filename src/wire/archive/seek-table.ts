@@ -240,7 +240,7 @@ function tableBytes(entries: number): number {
   return HEADER_BYTES + entries * ENTRY_BYTES + FOOTER_BYTES;
 }
 
-/** True if the bytes begin with `magic` or, if they are shorter, with all of its first bytes. */
+/** True if the bytes begin with `magic`, or are a non-empty beginning of `magic`. */
 function beginsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   const length = Math.min(bytes.length, magic.length);
   return length > 0 && magic.slice(0, length).every((byte, index) => bytes[index] === byte);

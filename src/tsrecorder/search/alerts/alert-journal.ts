@@ -56,7 +56,7 @@ export class AlertJournal {
     this.#directory = directory;
   }
 
-  /** Opens the journal, and starts new rules. @throws a system error */
+  /** Opens the journal, and adds the rules that it does not contain yet. @throws a system error */
   static async open({ directory, rules, nowMs }: AlertJournalOptions): Promise<AlertJournal> {
     const journal = new AlertJournal(directory);
     await makeDirectory(directory);

@@ -4,9 +4,10 @@
  * The version of a document is the time when the recorder started to read the recording. If two recorders write one
  * session, the recorder that started to read later wins. Version conflicts are therefore not errors.
  *
- * The document of a session is written twice: before and after the documents of its moments. The first write contains
- * an empty version and the maximum number of moments. If a crash occurs between the two writes, the
- * recorder finds the session by its empty version and writes it again. Writes become visible only after a refresh.
+ * The document of a session is written twice: before and after the documents of its moments. In the first write, the
+ * version is an empty text, and the field for the number of moments has its maximum. If a crash occurs between the two
+ * writes, the recorder finds the session by its empty version and writes it again. Writes become visible only after a
+ * refresh.
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
@@ -82,7 +83,7 @@ export async function openServerWriter(
   options: ServerWriterOptions = {},
 ): Promise<ServerIndexWriter> {
   const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
-  // Complete the removal of documents that an earlier process deleted.
+  // an earlier process may have ended before it removed all documents of deleted sessions
   await writer.compact();
   return writer;
 }
