@@ -21,7 +21,7 @@ describe('the recorders that grants name', () => {
     expect(await findRecorders(named, tailnet, never)).toEqual([TAGGED]);
   });
 
-  it('are none if no address belongs to a node with the tag, and this is logged', async () => {
+  it('are refused with a reason if no address belongs to a node with the tag', async () => {
     const named = { recorders: [OTHER], recorderTags: [], tagsOf };
     await expect(findRecorders(named, tailnet, never)).rejects.toMatchObject({
       code: 'RECORDER_UNAVAILABLE',

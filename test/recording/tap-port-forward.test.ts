@@ -96,7 +96,7 @@ describe('port-forward tap', () => {
     );
   });
 
-  it('ignores values that are no port', () => {
+  it('ignores values that are not port numbers', () => {
     const tap = createPortForwardInput('spdy', refuse);
     tap.input(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'), NO_BYTES);
     expect(tap.ports).toEqual([]);

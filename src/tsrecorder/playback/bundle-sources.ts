@@ -18,7 +18,7 @@ import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 import { placesOf } from './spool-indexes.ts';
 
 export interface StoredSources extends Omit<BundleSources, 'recording'> {
-  /** Returns the transcript as JSON; undefined if there is none. */
+  /** Returns the transcript as JSON, or undefined if the recording has no transcript. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 

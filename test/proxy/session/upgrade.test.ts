@@ -615,7 +615,7 @@ describe('the end of sessions', () => {
     expect((await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status).toBe(503);
   });
 
-  it('is caused by an identity that is no longer valid', async () => {
+  it('happens after the identity of the caller became invalid', async () => {
     const { rig, client } = await beginExec({
       deps: {
         rechecks: {
