@@ -210,10 +210,13 @@ const LIST = z.looseObject({
   items: z.array(z.looseObject({ metadata: METADATA })),
 });
 type Listed = z.infer<typeof LIST>['items'];
-interface SizedObject {
-  readonly object: Listed[number];
-  /** Size as JSON; 0 without content. */
+/** An object of a list that is read in pages. */
+interface PagedObject {
+  readonly object: Pick<Listed[number], 'metadata'>;
+  /** Size as JSON, in bytes; 0 if the object is left out. */
   readonly bytes: number;
+  /** Reason why the object is left out. The object then has only its metadata. */
+  readonly problem?: TailcastError;
 }
 const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: string]>> = {
   capi: ['/api/v1', 'secrets'],
@@ -293,29 +296,31 @@ async function readObjects(
     throw new TailcastError('UPSTREAM_BROKEN', `the list of ${PATHS[format][1]} returned ${status}`);
   };
   const found = await list('resourceVersion=0&').then(
-    ({ items }) => items,
+    ({ items }) => items.map((object) => ({ object, bytes: 0, problem: undefined })),
     (error: unknown) => (error instanceof AnswerTooLargeError ? readPages(list) : Promise.reject(error)),
   );
   // If several clusters have the same name, the first cluster keeps the name. The oldest object comes first, so that a
   // user of another namespace cannot take the name.
-  for (const object of found.toSorted(olderFirst)) {
+  for (const { object, problem: reason } of found.toSorted((a, b) => olderFirst(a.object, b.object))) {
     if (objects.size >= MAX_FOUND) {
       const problem = `there are more than ${MAX_FOUND} ${PATHS[format][1]}; the newest are left out`;
       objects.set('', new TailcastError('CONFIG_INVALID', problem));
       break;
     }
     const key = `${object.metadata.namespace}/${object.metadata.name}`;
-    objects.set(key, object['problem'] ?? object);
+    objects.set(key, reason ?? object);
   }
   return objects;
 }
 
 /**
- * Reads a list that is too large for one response, page by page. Objects that are too large have a `problem` instead of
- * their content. If the objects are too large in total, the newest are without their content.
+ * Reads a list that is too large for one response, page by page. Leaves out objects that are too large. If the objects
+ * are too large in total, leaves out the newest.
  */
-async function readPages(list: (query: string) => Promise<z.infer<typeof LIST>>): Promise<Listed> {
-  let items: SizedObject[] = [];
+async function readPages(
+  list: (query: string) => Promise<z.infer<typeof LIST>>,
+): Promise<readonly PagedObject[]> {
+  let items: PagedObject[] = [];
   let size = PAGE;
   for (let next: string | undefined = ''; next !== undefined;) {
     const page: z.infer<typeof LIST> | undefined = await list(`limit=${size}&${next}`).catch(
@@ -329,10 +334,11 @@ async function readPages(list: (query: string) => Promise<z.infer<typeof LIST>>)
     const token: string = page.metadata.continue;
     next = token === '' ? undefined : `continue=${encodeURIComponent(token)}&`;
   }
-  return items.map(({ object }) => object);
+  return items;
 }
+
 /** Removes the content of large objects, and of the newest objects if all of them are too large in total. */
-function dropContent(items: readonly SizedObject[]): SizedObject[] {
+function dropContent(items: readonly PagedObject[]): PagedObject[] {
   let sum = 0;
   return items
     .toSorted((one, other) => olderFirst(one.object, other.object))
@@ -341,9 +347,10 @@ function dropContent(items: readonly SizedObject[]): SizedObject[] {
       const { name, namespace, creationTimestamp } = item.object.metadata;
       const detail = `${namespace}/${name} is left out: it is larger than 512 KiB, or the list than 32 MiB`;
       const problem = new TailcastError('CONFIG_INVALID', detail);
-      return { object: { metadata: { name, namespace, creationTimestamp }, problem }, bytes: 0 };
+      return { object: { metadata: { name, namespace, creationTimestamp } }, bytes: 0, problem };
     });
 }
+
 function discovered(
   name: string,
   context: KubeconfigContext,

@@ -51,7 +51,7 @@ export interface ClustersOptions {
   /** Returns the API server with the objects that describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
   /** Returns the host names of the gateway, in lower case. A discovered cluster must not take one of them. */
-  readonly ownHosts: () => Promise<readonly string[]>;
+  readonly ownHosts: () => Promise<ReadonlySet<string>>;
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
   /** Maximum number of in-flight requests to one cluster. */
   readonly maxRequests: number;
@@ -225,7 +225,7 @@ class ClusterManager implements Clusters {
         return server;
       },
       ownHosts: () => {
-        own ??= ownHosts().then((names) => new Set(names));
+        own ??= ownHosts();
         own.catch(() => (own = undefined));
         return own;
       },

@@ -17,7 +17,7 @@ export interface ClusterDoctorParts extends DoctorOptions {
   /** Returns a function that reads the grants of all callers for one cluster. */
   readonly grantsOf: (scope: GrantScope) => (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
   /** Returns the host names of the gateway, in lower case. */
-  readonly ownHosts: (signal: AbortSignal) => Promise<readonly string[]>;
+  readonly ownHosts: (signal: AbortSignal) => Promise<ReadonlySet<string>>;
   /** Throws if tailscaled cannot return grants for Tailscale Services. */
   readonly assertServices: (signal: AbortSignal) => Promise<void>;
   /** Ids of checks that must pass before grants are read. */
@@ -68,7 +68,7 @@ async function readSpecs(
   const problems: string[] = [];
   const sources = openSources(file, {
     apiServer: () => openApiServer(config, environment),
-    ownHosts: async () => new Set(await ownHosts(signal)),
+    ownHosts: () => ownHosts(signal),
     now: () => performance.now(),
   });
   for (const source of sources) {

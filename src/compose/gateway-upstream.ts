@@ -119,10 +119,10 @@ export async function ownHosts(
   { hostNames, listen: { host } }: GatewayConfig,
   localApi: LocalApi | undefined,
   signal: AbortSignal,
-): Promise<readonly string[]> {
+): Promise<ReadonlySet<string>> {
   const node = (await localApi?.status(signal, { peers: false }))?.self?.name ?? '';
   const [label = ''] = node.split('.', 1);
-  return ['localhost', host, node, label, ...hostNames].map((name) => name.toLowerCase());
+  return new Set(['localhost', host, node, label, ...hostNames].map((name) => name.toLowerCase()));
 }
 
 /** @throws TailcastError `CONFIG_INVALID` if tailscaled returns no grants of Services */
