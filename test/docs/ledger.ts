@@ -168,9 +168,10 @@ export const LEDGER: readonly Shown[] = [
   }),
   ...on(INSTALL, {
     'kubectl create namespace tailcast': 'chart',
-    'kubectl -n tailcast create secret generic tailscale-auth --from-literal=authkey=tskey-auth-...': 'chart',
+    ['kubectl -n tailcast create secret generic tailscale-oauth --from-literal=client_id=... ' +
+    '--from-literal=client_secret=tskey-client-...']: 'chart',
     ['helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set ' +
-    'tailscale.domain=tail1234.ts.net']: 'chart',
+    'tailscale.domain=tail1234.ts.net --set tailscale.oauthSecret=tailscale-oauth']: 'chart',
     'kubectl -n tailcast exec tailcast-gateway-0 -c gateway -- node /app/scripts/tailcast.mjs doctor gateway':
       POD,
     'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1': 'tools',
