@@ -20,7 +20,6 @@ const SHOWN_FAILURES = 40;
 const isNightly = process.argv.includes('--nightly');
 /** Suites with real peers that run for each change. `npm run test:real` without arguments runs all suites. */
 const REAL_SUITES = [
-  'rig',
   'tailnet',
   'tailnet-people',
   'tailnet-changes',

@@ -39,7 +39,6 @@ const PEOPLE_PAGES = suite('people-pages', STORED_TAILNET);
 
 /** All suites of `npm run test:real`, in this order. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
-  rig: { file: 'rig.test.ts', peers: [...TWO_VERSIONS, 'tailnet', 'versitygw', 'reference'] },
   tailnet: suite('tailnet', ['tailnet', 'reference']),
   'tailnet-people': suite('tailnet-people', STORED_TAILNET),
   'tailnet-changes': suite('tailnet-changes', STORED_TAILNET),

@@ -28,7 +28,7 @@ export async function sweep(id: string): Promise<number> {
 }
 
 /** Returns the processes of this user that have the rig's marker. */
-export function marked(id: string): number[] {
+function marked(id: string): number[] {
   const wanted = `${MARKER}=${id}`;
   return readdirSync('/proc')
     .filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid)

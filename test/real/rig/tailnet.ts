@@ -68,7 +68,7 @@ export const DOMAIN = 'lab.ts.net';
 const CONNECT_MS = 15_000;
 
 /** The nodes of the standard tailnet; `ci` is a tagged client. */
-export const STANDARD_NODES: readonly NodeOptions[] = [
+const STANDARD_NODES: readonly NodeOptions[] = [
   { name: 'proxy', tags: ['tag:k8s'] },
   { name: 'recorder', tags: ['tag:recorder'] },
   { name: 'alice', user: 'alice@example.com' },
