@@ -32,6 +32,17 @@ export function refusals(...codes: readonly string[]): Refusal {
   return (error) => (error instanceof TailcastError && codes.includes(error.code) ? error.code : undefined);
 }
 
+/** Paths of a program behind a proxy of the API server. */
+const PROXIED = /^\/api\/[^/]+\/(?:nodes|namespaces\/[^/]+\/(?:pods|services))\/[^/]+\/proxy\//;
+const NEVER_UPGRADED: ReadonlySet<string> = new Set([
+  'plain',
+  'longRunning',
+  'ephemeralContainers',
+  'accessChange',
+  'workload',
+  'customResource',
+]);
+
 const canonicalTarget: FuzzTarget = {
   name: 'canonical-target',
   words: words(
@@ -61,6 +72,17 @@ const canonicalTarget: FuzzTarget = {
     // Only paths of a program behind a proxy may contain an encoded slash.
     const slashes = target.path.split('/').length - target.rawPath.split('/').length;
     ensure(slashes === 0 || target.path.includes('/proxy/'), 'an encoded slash got through');
+    ensure(target.path === decodeURIComponent(target.rawPath), 'a path was not decoded exactly once');
+    ensure(!/(?:^|[/\\])\.{1,2}(?:$|[/\\])/.test(target.path), 'a dot segment got through');
+    if (!PROXIED.test(target.rawPath)) {
+      ensure(!/\/\/|[\\;%]/.test(target.path), 'a second decoding would change the path');
+      // a proxy that normalises URLs like a browser would forward the same target
+      ensureEqual(
+        decodeURIComponent(new URL(`http://h${raw}`).pathname),
+        target.path,
+        'the path is not normal',
+      );
+    }
     // A target that was accepted and decoded once must have the same meaning after encoding.
     const rewritten = target.path.split('/').map(encodeURIComponent).join('/');
     const again = attempt(() => parseTarget(rewritten), refusal);
@@ -73,7 +95,9 @@ const canonicalTarget: FuzzTarget = {
     );
     if (policy !== undefined) return policy;
     const upgraded = classifyRequest(info, { upgrade: true });
-    ensure(upgraded !== 'plain' && upgraded !== 'longRunning', 'an upgrade is called plain');
+    ensure(!NEVER_UPGRADED.has(upgraded), 'an upgrade is called plain');
+    const isExec = info.isResourceRequest && info.subresource === 'exec';
+    ensure((upgraded === 'exec') === isExec, 'an exec is called something else, or the other way around');
     if (/^\/api\/v1\/namespaces\/[^/]+\/pods\/[^/]+\/(?:exec|attach)\/?$/.test(target.path)) {
       ensure(plain === info.subresource && upgraded === plain, 'a session is called something else');
     }
@@ -84,6 +108,9 @@ const canonicalTarget: FuzzTarget = {
 /** Headers that identify the caller, or that a proxy must remove. */
 const SPEAKING =
   /^(?:impersonate|x-remote|x-forwarded|tailscale|proxy-|(?:authorization|cookie2?|host|connection|audit-id|forwarded|te|upgrade)$)/;
+
+const SPEAKING_WITHOUT_AUTH =
+  /^(?:x[-_.]remote|x[-_.]forwarded|tailscale|proxy-|(?:forwarded|connection|upgrade|host)$)/i;
 
 const headers: FuzzTarget = {
   name: 'upstream-headers',
@@ -103,6 +130,12 @@ const headers: FuzzTarget = {
         const colon = line.indexOf(':');
         return colon === -1 ? [line, ''] : [line.slice(0, colon), line.slice(colon + 1).trim()];
       });
+    const without = attempt(
+      () => buildUpstreamHeaders({ rawHeaders, host: 'api', identity: { mode: 'noauth' } }),
+      refusals('HEADER_REFUSED'),
+    );
+    for (const [index, name] of (without.value ?? []).slice(2).entries())
+      ensure(index % 2 === 1 || !SPEAKING_WITHOUT_AUTH.test(name), 'a proxy speaks in noauth mode');
     const target = { user: 'alice', groups: ['g'], extra: [['k', 'v']] } as const;
     const identity = { mode: 'auth', target, authorization: 'Bearer ours' } as const;
     const { value, refused } = attempt(

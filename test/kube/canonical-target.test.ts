@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import {
@@ -9,9 +8,7 @@ import {
   parseTarget,
   queryFlag,
   queryValues,
-  type Target,
 } from '../../src/kube/canonical-target.ts';
-import { oddTarget, targetOf } from '../support/targets.ts';
 
 const POD = '/api/v1/namespaces/n/pods/p';
 
@@ -238,48 +235,3 @@ describe('queries are read as Go reads them', () => {
     expect(queryFlag(parseTarget(`/?${query}`).query, 'x')).toBe(flag);
   });
 });
-
-describe('what is judged is what is forwarded', () => {
-  it('holds for any target: refused, or decoded exactly once from the verbatim text', () => {
-    let accepted = 0;
-    fc.assert(
-      fc.property(oddTarget, (raw) => {
-        const target = targetOf(raw);
-        if (target !== undefined) accepted++;
-        return target === undefined || problemsOf(raw, target).length === 0;
-      }),
-      { numRuns: 5000 },
-    );
-    expect(accepted).toBeGreaterThan(500);
-  });
-
-  it('would notice a target that was decoded twice or normalised', () => {
-    const target = parseTarget('/api/v1/pods/a');
-    expect(problemsOf('/api/v1/pods/a', target)).toEqual([]);
-    expect(problemsOf('/api/v1/pods/%61', target)).not.toEqual([]);
-    expect(
-      problemsOf('/api/v1/pods/../x', {
-        ...target,
-        raw: '/api/v1/pods/../x',
-        rawPath: '/api/v1/pods/../x',
-        path: '/api/v1/pods/../x',
-      }),
-    ).not.toEqual([]);
-  });
-});
-
-/** Finds errors in an accepted target, with parsers that share no code with tailcast. */
-function problemsOf(raw: string, target: Target): readonly string[] {
-  const [rawPath = ''] = raw.split('?', 1);
-  const app = /^\/api\/[^/]+\/(?:nodes|namespaces\/[^/]+\/(?:pods|services))\/[^/]+\/proxy\//.test(rawPath);
-  const checks: Record<string, boolean> = {
-    verbatim: target.raw === raw && raw === rawPath + (raw.includes('?') ? `?${target.rawQuery}` : ''),
-    'decoded once': target.path === decodeURIComponent(rawPath),
-    printable: !/\p{Cc}/u.test(target.path),
-    'no dot segment': !/(?:^|[/\\])\.{1,2}(?:$|[/\\])/.test(target.path),
-    'nothing a second decoding would change': app || !/\/\/|[\\;%]/.test(target.path),
-    // a proxy that normalises URLs like a browser would forward the same target
-    'already normal': app || decodeURIComponent(new URL(`http://h${raw}`).pathname) === target.path,
-  };
-  return Object.keys(checks).filter((name) => checks[name] !== true);
-}

@@ -1,9 +1,7 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { classifyRequest, type RequestClass } from '../../src/kube/interactive.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
-import { oddTarget, targetOf } from '../support/targets.ts';
 import { rowsOf } from '../support/text-table.ts';
 
 function classOf(method: string, target: string, upgrade: boolean): RequestClass {
@@ -163,32 +161,5 @@ describe('classifyRequest', () => {
         expect.objectContaining({ code: 'POLICY_REFUSED' }),
       );
     }
-  });
-
-  it('never calls an upgrade plain or long-running, and every exec by its name', () => {
-    let upgraded = 0;
-    fc.assert(
-      fc.property(fc.constantFrom('GET', 'POST', 'PUT', 'FOO'), oddTarget, (method, raw) => {
-        const target = targetOf(raw);
-        if (target === undefined) return true;
-        const info = parseRequestInfo(method, target);
-        if (info.verb === 'proxy') return true;
-        upgraded++;
-        const found = classifyRequest(info, { upgrade: true });
-        const exec = info.isResourceRequest && info.subresource === 'exec';
-        return (
-          ![
-            'plain',
-            'longRunning',
-            'ephemeralContainers',
-            'accessChange',
-            'workload',
-            'customResource',
-          ].includes(found) && (found === 'exec') === exec
-        );
-      }),
-      { numRuns: 3000 },
-    );
-    expect(upgraded).toBeGreaterThan(300);
   });
 });

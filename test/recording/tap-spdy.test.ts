@@ -513,24 +513,6 @@ describe('SPDY final message', () => {
   });
 });
 
-describe('SPDY segmentation', () => {
-  it('records the same for any segmentation of both directions', () => {
-    const reference = play([1 << 20]);
-    fc.assert(
-      fc.property(fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1 }), (sizes) => {
-        expect(play(sizes)).toEqual(reference);
-      }),
-    );
-    expect(reference).toEqual([
-      'resize 80x24',
-      'stdout 6f6e65',
-      'stderr 74776f',
-      'stdout 7468726565',
-      'exit 3',
-    ]);
-  });
-});
-
 /** Header blocks of one direction as zlib creates them: each refers to the content of earlier blocks. */
 function createCompressor(): (name: string, value: string) => Uint8Array {
   let history = Buffer.from(SPDY_DICTIONARY);
@@ -558,28 +540,6 @@ function createCompressor(): (name: string, value: string) => Uint8Array {
     first = false;
     return Buffer.concat([preamble, block]);
   };
-}
-
-function play(sizes: readonly number[]): readonly string[] {
-  const client = createSpdyPeer();
-  const server = createSpdyPeer();
-  const { session, up, down } = taps();
-  const roles = ['error', 'stdin', 'stdout', 'stderr', 'resize'];
-  const upward = Buffer.concat([
-    ...roles.map((role, index) => client.open(index * 2 + 1, role)),
-    client.data(9, utf8('{"Width":80,"Height":24}\n')),
-    client.data(3, utf8('input')),
-  ]);
-  const downward = Buffer.concat([
-    ...roles.map((_, index) => server.reply(index * 2 + 1)),
-    server.data(5, utf8('one')),
-    server.data(7, utf8('two')),
-    server.data(5, utf8('three')),
-    server.data(1, statusExit(3), true),
-  ]);
-  for (const part of split(upward, sizes)) up(part);
-  for (const part of split(downward, sizes)) down(part);
-  return session.seen;
 }
 
 /** Cuts `bytes` into parts of the given sizes. After the last size, the first size is used again. */

@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseQuery, printQuery, QueryError } from '../../src/search/query.ts';
 
@@ -132,55 +131,5 @@ describe('a query', () => {
       'c:\\x y',
     ])
       expect(() => printQuery(parse(text.startsWith('c:') ? `"${text}` + '"' : text)), text).not.toThrow();
-  });
-
-  it('reads as the same one when it is written', () => {
-    const word = fc.string({
-      unit: fc.constantFrom(...Array.from('ab1 -*":\\ORNT!()日é_.;\n\t')),
-      minLength: 1,
-      maxLength: 8,
-    });
-    const key = fc.constantFrom(
-      '',
-      '-',
-      '!',
-      'NOT ',
-      'user:',
-      'pod:',
-      '-ns:',
-      'cmd:',
-      'text:',
-      'id:',
-      'after:',
-      'exit:',
-      'OR ',
-    );
-    const text = fc
-      .array(fc.tuple(key, word, fc.boolean(), fc.boolean()), { maxLength: 5 })
-      .map((terms) =>
-        terms
-          .map(
-            ([name, value, isQuoted, star]) =>
-              `${name}${isQuoted ? JSON.stringify(value) : value}${star ? '*' : ''}`,
-          )
-          .join(' '),
-      );
-    let read = 0;
-    fc.assert(
-      fc.property(text, (written) => {
-        let query;
-        try {
-          query = parse(written);
-        } catch (error) {
-          expect(error).toBeInstanceOf(QueryError);
-          return;
-        }
-        read += 1;
-        const printed = printQuery(query);
-        if (printed.length <= 512) expect(parse(printed)).toEqual(query);
-      }),
-      { numRuns: 5000 },
-    );
-    expect(read).toBeGreaterThan(500);
   });
 });

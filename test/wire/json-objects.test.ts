@@ -1,7 +1,6 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createJsonObjectSplitter } from '../../src/wire/json-objects.ts';
-import { concat, cut, cuts, thrownBy, utf8 } from './bytes.ts';
+import { concat, cut, thrownBy, utf8 } from './bytes.ts';
 
 const split = (segments: readonly Uint8Array[], max = 1000): readonly string[] => {
   const splitter = createJsonObjectSplitter(max, (text) => text);
@@ -16,25 +15,6 @@ describe('splitting a stream of JSON objects', () => {
   it('is not confused by braces, brackets, quotes and escapes in strings', () => {
     const objects = ['{"a":"}{][\\"\\\\"}', '{"[":[{"]":["{"]}]}', '{"é€😀":"\\u007d"}'];
     expect(split([utf8(objects.join(''))])).toEqual(objects);
-  });
-
-  it('gives the same objects for every segmentation', () => {
-    const object = fc
-      .dictionary(fc.string(), fc.jsonValue(), { maxKeys: 4 })
-      .map((value) => JSON.stringify(value));
-    fc.assert(
-      fc.property(
-        fc
-          .array(fc.tuple(object, fc.constantFrom('', '\n', ' \t\r\n')), { maxLength: 5 })
-          .chain((objects) => {
-            const bytes = utf8(objects.flat().join(''));
-            return fc.tuple(fc.constant(objects), fc.constant(bytes), cuts(bytes.length));
-          }),
-        ([objects, bytes, places]) => {
-          expect(split(cut(bytes, places), 100_000)).toEqual(objects.map(([text]) => text));
-        },
-      ),
-    );
   });
 
   it('replaces bytes that are not UTF-8, as Go does, and starts each object afresh', () => {

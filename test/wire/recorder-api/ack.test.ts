@@ -1,7 +1,6 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createAckParser, encodeAck, MAX_ACK_BYTES, type Ack } from '../../../src/wire/recorder-api/ack.ts';
-import { cut, cuts, thrownBy, utf8 } from '../bytes.ts';
+import { cut, thrownBy, utf8 } from '../bytes.ts';
 
 const parse = (...texts: readonly string[]): readonly Ack[] => {
   const parser = createAckParser();
@@ -112,24 +111,5 @@ describe('ack frames', () => {
     };
     expect(feed([bytes])).toBe('malformed');
     expect(feed(cut(bytes, [11]))).toBe('malformed');
-  });
-
-  it('round-trips in every segmentation', () => {
-    const ack = fc.record(
-      { ack: fc.maxSafeNat(), error: fc.string({ minLength: 1, unit: 'grapheme' }) },
-      { requiredKeys: ['ack'] },
-    );
-    fc.assert(
-      fc.property(
-        fc.array(ack, { maxLength: 5 }).chain((acks) => {
-          const bytes = utf8(acks.map(encodeAck).join(''));
-          return fc.tuple(fc.constant(acks), fc.constant(bytes), cuts(bytes.length));
-        }),
-        ([acks, bytes, places]) => {
-          const parser = createAckParser();
-          expect(cut(bytes, places).flatMap((segment) => parser.push(segment))).toEqual(acks);
-        },
-      ),
-    );
   });
 });

@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   encodeAnnotation,
@@ -6,7 +5,6 @@ import {
   parseAnnotation,
   type Annotation,
 } from '../../../src/wire/recorder-api/annotation.ts';
-import { CONFIRMED_ACTIONS } from '../../../src/wire/recorder-api/session-order.ts';
 import { thrownBy } from '../bytes.ts';
 
 const SESSION: Annotation = {
@@ -22,63 +20,6 @@ const SESSION: Annotation = {
   path: '/api/v1/namespaces/default/pods/web/exec',
 };
 
-const text = fc.string({ unit: 'binary' });
-const count = fc.maxSafeNat();
-const annotation: fc.Arbitrary<Annotation> = fc.oneof(
-  fc.record(
-    {
-      kind: fc.constant('session' as const),
-      id: text,
-      user: text,
-      groups: fc.array(text),
-      argv: fc.array(text),
-      tty: fc.boolean(),
-      stdin: fc.boolean(),
-      protocol: text,
-      subprotocol: text,
-      path: text,
-      cluster: text,
-      moderated: fc.boolean(),
-    },
-    { requiredKeys: ['kind', 'id', 'tty', 'stdin', 'protocol', 'path'] },
-  ),
-  fc.record({
-    kind: fc.constant('stream' as const),
-    name: fc.constantFrom('stdout' as const, 'stderr' as const),
-  }),
-  fc.uint8Array().map((bytes) => ({ kind: 'raw' as const, base64: Buffer.from(bytes).toString('base64') })),
-  fc.record({
-    kind: fc.constant('order' as const),
-    id: text,
-    action: fc.constantFrom(...CONFIRMED_ACTIONS),
-    by: text,
-    reason: text,
-  }),
-  fc.record(
-    { kind: fc.constant('gap' as const), bytes: count, reason: text },
-    { requiredKeys: ['kind', 'reason'] },
-  ),
-  fc.record(
-    { kind: fc.constant('exit' as const), code: fc.integer(), message: text },
-    { requiredKeys: ['kind'] },
-  ),
-  fc.record(
-    {
-      kind: fc.constant('end' as const),
-      outcome: fc.constantFrom(
-        'completed' as const,
-        'interrupted' as const,
-        'violated' as const,
-        'client-disconnected' as const,
-      ),
-      reason: text,
-      outputBytes: count,
-      outputLines: count,
-    },
-    { requiredKeys: ['kind', 'outcome', 'outputBytes', 'outputLines'] },
-  ),
-);
-
 describe('annotation lines', () => {
   it('have their keys in a fixed order, whatever the order given', () => {
     const { path, kind, ...rest } = SESSION;
@@ -88,17 +29,6 @@ describe('annotation lines', () => {
       '"path":"/api/v1/namespaces/default/pods/web/exec"}\n';
     expect(encodeAnnotation({ path, ...rest, kind })).toBe(line);
     expect(parseAnnotation(line)).toEqual(SESSION);
-  });
-
-  it('round-trip, each as one line that is told from an event by its first character', () => {
-    fc.assert(
-      fc.property(annotation, (value) => {
-        const line = encodeAnnotation(value);
-        expect(line.indexOf('\n')).toBe(line.length - 1);
-        expect(line[0]).toBe('{');
-        expect(parseAnnotation(line)).toEqual(value);
-      }),
-    );
   });
 
   it.each([

@@ -1,4 +1,3 @@
-import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   decodeNamedViewer,
@@ -62,29 +61,5 @@ describe('a named viewer', () => {
     expect(decodeNamedViewer([...whole, 'X-Tailcast-Viewer-Admin', '1'])).toBe('malformed');
     expect(decodeNamedViewer([...whole, 'X-Tailcast-Viewer-Tags', 'tag:admin'])).toBe('malformed');
     expect(decodeNamedViewer([...headersOf(CI), 'Tailscale-User-Login', 'eve'])).toBe('malformed');
-  });
-
-  it('survives any values: what is written is read back, and nothing else is ever read', () => {
-    const viewers = fc.record({
-      node: fc.string({ maxLength: 20 }),
-      nodeId: fc.string({ maxLength: 20 }),
-      address: fc.string({ maxLength: 20 }),
-      user: fc.option(fc.string({ maxLength: 20 }), { nil: undefined }),
-      tags: fc.array(
-        fc.string({ maxLength: 8 }).map((text) => `tag:${text}`),
-        { maxLength: 3 },
-      ),
-    });
-    let written = 0;
-    fc.assert(
-      fc.property(viewers, (viewer) => {
-        const headers = encodeNamedViewer(viewer);
-        if (headers === undefined) return;
-        written += 1;
-        expect(decodeNamedViewer(headers)).toEqual(viewer);
-      }),
-      { numRuns: 1000 },
-    );
-    expect(written).toBeGreaterThan(0);
   });
 });

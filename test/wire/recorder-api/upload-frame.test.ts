@@ -6,7 +6,7 @@ import {
   MAX_FRAME_OUTPUT_BYTES,
   completeFrames,
 } from '../../../src/wire/recorder-api/upload-frame.ts';
-import { concat, cut, cuts, hex, list, thrownBy, utf8 } from '../bytes.ts';
+import { concat, hex, list, thrownBy, utf8 } from '../bytes.ts';
 
 type Read =
   | { readonly lines: string }
@@ -33,15 +33,6 @@ function read(pieces: readonly Uint8Array[]): readonly Read[] {
   }
   return found;
 }
-
-const frame = fc.oneof(
-  fc.record({ lines: fc.string({ maxLength: 30 }).map((text) => `${text}\n`) }),
-  fc.record({
-    micros: fc.nat({ max: 2 ** 50 - 1 }),
-    output: fc.uint8Array({ minLength: 1, maxLength: 40 }),
-    form: fc.constantFrom('exact', 'bulk'),
-  }),
-);
 
 describe('frames', () => {
   it('are these bytes', () => {
@@ -86,36 +77,6 @@ describe('frames', () => {
     expect(again.length).toBe(0);
     expect(read([whole]).filter((found) => 'output' in found)).toEqual(
       output.map((bytes, seconds) => ({ seconds, output: list(bytes), form: 'exact' })),
-    );
-  });
-
-  it('read back as they were written, wherever they are cut', () => {
-    const made = fc.array(frame, { maxLength: 8 }).chain((frames) => {
-      const batch = new FrameBatch();
-      const ends: number[] = [];
-      for (const one of frames) {
-        if ('lines' in one) batch.text(one.lines);
-        else batch.output(one.micros / 1e6, one.output, one.form);
-        ends.push(batch.length);
-      }
-      const bytes = concat(batch.take());
-      return fc.record({
-        frames: fc.constant(frames),
-        ends: fc.constant(ends),
-        bytes: fc.constant(bytes),
-        at: cuts(bytes.length),
-      });
-    });
-    fc.assert(
-      fc.property(made, ({ frames, ends, bytes, at }) => {
-        expect(read(cut(bytes, at))).toEqual(
-          frames.flatMap((one, index) => [
-            'lines' in one ? one : { seconds: one.micros / 1e6, output: list(one.output), form: one.form },
-            { whole: ends[index] },
-          ]),
-        );
-      }),
-      { numRuns: 500 },
     );
   });
 

@@ -1,12 +1,10 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   createResizeParser,
-  encodeResize,
   MAX_RESIZE_BYTES,
   type TerminalSize,
 } from '../../../src/wire/remotecommand/resize.ts';
-import { concat, cut, cuts, thrownBy, utf8 } from '../bytes.ts';
+import { thrownBy, utf8 } from '../bytes.ts';
 
 const parse = (...texts: readonly string[]): readonly TerminalSize[] => {
   const parser = createResizeParser();
@@ -91,24 +89,5 @@ describe('resize', () => {
     expect(parse(sized(MAX_RESIZE_BYTES))).toHaveLength(1);
     expect(thrownBy(() => parse(sized(MAX_RESIZE_BYTES + 1))).code).toBe('limit');
     expect(thrownBy(() => createResizeParser(9).push(utf8('{"Width":1}'))).code).toBe('limit');
-  });
-
-  it('round-trips in every segmentation', () => {
-    const size = fc.record({
-      columns: fc.integer({ min: 0, max: 65_535 }),
-      rows: fc.integer({ min: 0, max: 65_535 }),
-    });
-    fc.assert(
-      fc.property(
-        fc.array(size, { maxLength: 5 }).chain((sizes) => {
-          const bytes = concat(...sizes.map(encodeResize));
-          return fc.tuple(fc.constant(sizes), fc.constant(bytes), cuts(bytes.length));
-        }),
-        ([sizes, bytes, places]) => {
-          const parser = createResizeParser();
-          expect(cut(bytes, places).flatMap((segment) => parser.push(segment))).toEqual(sizes);
-        },
-      ),
-    );
   });
 });

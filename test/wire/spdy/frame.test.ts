@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   createSpdyParser,
@@ -7,8 +6,7 @@ import {
   type SpdyEvent,
   type SpdyFrame,
 } from '../../../src/wire/spdy/frame.ts';
-import { WireError } from '../../../src/wire/wire-error.ts';
-import { concat, cut, cuts, hex, list, thrownBy } from '../bytes.ts';
+import { concat, cut, hex, list, thrownBy } from '../bytes.ts';
 
 /** Joins the DATA pieces of events, and checks the marks of each piece. */
 function merge(events: readonly SpdyEvent[]): readonly unknown[] {
@@ -48,70 +46,6 @@ function parseAll(segments: readonly Uint8Array[], limits = {}): readonly unknow
 }
 
 const parse = (...parts: readonly string[]): readonly unknown[] => parseAll([hex(...parts)]);
-
-/** Names of thrown errors that are not tailcast's own. */
-function errorNames(chunks: readonly Uint8Array[], parser: { push(chunk: Uint8Array): unknown }): string[] {
-  return chunks.flatMap((chunk) => {
-    try {
-      parser.push(chunk);
-      return [];
-    } catch (error) {
-      return error instanceof WireError ? [] : [String(error)];
-    }
-  });
-}
-
-const streamId = fc.integer({ min: 1, max: 0x7fff_ffff });
-const uint31 = fc.integer({ min: 0, max: 0x7fff_ffff });
-const uint32 = fc.integer({ min: 0, max: 0xffff_ffff });
-const block = fc.uint8Array({ maxLength: 40 });
-const frame: fc.Arbitrary<SpdyFrame> = fc.oneof(
-  fc.record({
-    kind: fc.constant('synStream' as const),
-    streamId,
-    associatedTo: uint31,
-    priority: fc.integer({ min: 0, max: 7 }),
-    fin: fc.boolean(),
-    unidirectional: fc.boolean(),
-    block,
-  }),
-  fc.record({ kind: fc.constant('synReply' as const), streamId, fin: fc.boolean(), block }),
-  fc.record({ kind: fc.constant('headers' as const), streamId, fin: fc.boolean(), block }),
-  fc.record({
-    kind: fc.constant('rstStream' as const),
-    streamId,
-    status: fc.integer({ min: 1, max: 0xffff_ffff }),
-  }),
-  fc.record({
-    kind: fc.constant('settings' as const),
-    entries: fc.array(
-      fc.record({
-        id: fc.integer({ min: 0, max: 0xff_ffff }),
-        flags: fc.integer({ min: 0, max: 255 }),
-        value: uint32,
-      }),
-      { maxLength: 4 },
-    ),
-  }),
-  fc.record({ kind: fc.constant('ping' as const), id: fc.integer({ min: 1, max: 0xffff_ffff }) }),
-  fc.record({ kind: fc.constant('goaway' as const), lastStreamId: uint31, status: uint32 }),
-  fc.record({
-    kind: fc.constant('windowUpdate' as const),
-    streamId: uint31,
-    delta: fc.integer({ min: 1, max: 0x7fff_ffff }),
-  }),
-  fc.record({
-    kind: fc.constant('data' as const),
-    streamId,
-    fin: fc.boolean(),
-    payload: fc.uint8Array({ maxLength: 60 }),
-  }),
-);
-
-function expected(sent: SpdyFrame): unknown {
-  if (sent.kind === 'data') return { ...sent, payload: list(sent.payload) };
-  return 'block' in sent ? { ...sent, block: list(sent.block) } : sent;
-}
 
 describe('SPDY frames of real peers', () => {
   it('reads a data frame', () => {
@@ -245,20 +179,6 @@ describe('SPDY parser', () => {
     expect(reply).toMatchObject({ block: new Uint8Array([0xaa, 0xbb]) });
   });
 
-  it('gives the same events for every segmentation', () => {
-    fc.assert(
-      fc.property(
-        fc.array(frame, { maxLength: 6 }).chain((frames) => {
-          const bytes = concat(...frames.map(encodeSpdyFrame));
-          return fc.tuple(fc.constant(frames), fc.constant(bytes), cuts(bytes.length));
-        }),
-        ([frames, bytes, places]) => {
-          expect(parseAll(cut(bytes, places))).toEqual(frames.map(expected));
-        },
-      ),
-    );
-  });
-
   it('gives the same events for every cut in two', () => {
     const bytes = hex(
       '80030001 0000000c 00000001 00000000 0000 aabb',
@@ -269,15 +189,6 @@ describe('SPDY parser', () => {
     expect(whole).toHaveLength(3);
     for (let place = 0; place <= bytes.length; place += 1)
       expect(parseAll(cut(bytes, [place]))).toEqual(whole);
-  });
-
-  it('never throws anything but its own error, whatever comes', () => {
-    fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 60 })), (chunks) => {
-        const parser = createSpdyParser();
-        expect(errorNames(chunks, parser)).toEqual([]);
-      }),
-    );
   });
 
   it('takes a data frame of 2^24-1 bytes without buffering it', () => {

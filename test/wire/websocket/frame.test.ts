@@ -13,8 +13,7 @@ import {
   type WebSocketPiece,
   type WebSocketScannerOptions,
 } from '../../../src/wire/websocket/frame.ts';
-import { WireError } from '../../../src/wire/wire-error.ts';
-import { concat, cut, cuts, hex, list, thrownBy } from '../bytes.ts';
+import { concat, cut, hex, list, thrownBy } from '../bytes.ts';
 
 interface Scanned {
   readonly opcode: number;
@@ -141,30 +140,6 @@ describe('WebSocket frames of real peers', () => {
   it('reports RSV bits and leaves the judgement to the caller', () => {
     expect(fromServer('c20101', 'f20101').map(({ rsv }) => rsv)).toEqual([4, 7]);
   });
-
-  it('passes the same bytes for every cut in two or three of the first bytes', () => {
-    for (const length of [100, 300, 70_000]) {
-      const payload = new Uint8Array(length).fill(0xab);
-      for (const mask of [hex(MASK), undefined]) {
-        const options = mask === undefined ? {} : { mask };
-        const bytes = concat(
-          encodeWebSocketFrame({ opcode: 2, fin: true, payload, ...options }),
-          encodeWebSocketFrame({ opcode: 9, fin: true, payload: hex('0102'), ...options }),
-        );
-        const reach = mask === undefined ? 14 : 18;
-        for (let one = 1; one < reach; one += 1) {
-          for (let two = one; two < (length > 300 ? one + 1 : reach); two += 1) {
-            const frames = scanAll(cut(bytes, [one, two]), { expectMask: mask !== undefined });
-            expect(frames.map((frame) => [frame.opcode, frame.payload.length])).toEqual([
-              [2, length],
-              [9, 2],
-            ]);
-            expect(frames[0]?.payload.every((byte) => byte === 0xab)).toBe(true);
-          }
-        }
-      }
-    }
-  });
 });
 
 const mask = fc.uint8Array({ minLength: 4, maxLength: 4 });
@@ -203,75 +178,7 @@ const messages: fc.Arbitrary<readonly WebSocketFrame[]> = fc
     ),
   );
 
-function scanned(frames: readonly WebSocketFrame[]): readonly Scanned[] {
-  return frames.map((frame) => ({
-    opcode: frame.opcode,
-    fin: frame.fin,
-    rsv: 0,
-    payload: list(frame.payload),
-  }));
-}
-
 describe('WebSocket scanner', () => {
-  it('gives the same frames for every segmentation, masked or not', () => {
-    fc.assert(
-      fc.property(
-        fc.tuple(messages, fc.option(mask, { nil: undefined })).chain(([frames, key]) => {
-          const bytes = concat(
-            ...frames.map((frame) =>
-              encodeWebSocketFrame(key === undefined ? frame : { ...frame, mask: key }),
-            ),
-          );
-          return fc.tuple(fc.constant(frames), fc.constant(key), fc.constant(bytes), cuts(bytes.length));
-        }),
-        ([frames, key, bytes, places]) => {
-          expect(scanAll(cut(bytes, places), { expectMask: key !== undefined })).toEqual(scanned(frames));
-        },
-      ),
-    );
-  });
-
-  it.each([4096, 32_768])(
-    'keeps 8 MiB of stdin in frames of %d bytes exact, over segments of any size',
-    (frameBytes) => {
-      const stdin = new Uint8Array(8 * 1024 * 1024);
-      for (let index = 0; index < stdin.length; index += 1)
-        stdin[index] = Math.imul(index, 2_654_435_761) >>> 24;
-      const parts: Uint8Array[] = [];
-      for (let offset = 0; offset < stdin.length; offset += frameBytes) {
-        const data = concat(Uint8Array.of(0), stdin.subarray(offset, offset + frameBytes));
-        parts.push(encodeWebSocketFrame({ opcode: 2, fin: true, payload: data, mask: hex('a1b2c3d4') }));
-        if (parts.length % 100 === 0) {
-          parts.push(encodeWebSocketFrame({ opcode: 9, fin: true, payload: hex('70'), mask: hex(MASK) }));
-        }
-      }
-      parts.push(encodeWebSocketFrame({ opcode: 2, fin: true, payload: hex('ff00'), mask: hex(MASK) }));
-      parts.push(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8'), mask: hex(MASK) }));
-      const stream = concat(...parts);
-      for (const [seed, largest] of [
-        [1, 1460],
-        [7, 16_384],
-      ] as const) {
-        const scanner = createWebSocketScanner({ expectMask: true });
-        const received: Uint8Array[] = [];
-        const tail: (readonly number[])[] = [];
-        let random = seed;
-        for (let offset = 0; offset < stream.length;) {
-          random = (Math.imul(random, 1_103_515_245) + 12_345) >>> 1;
-          const size = 1 + (random % largest);
-          for (const piece of scanner.push(stream.subarray(offset, offset + size))) {
-            const bytes = unmaskPiece(piece);
-            if (piece.length === 2) tail.push(list(bytes));
-            else if (piece.opcode === OPCODE.binary) received.push(bytes.subarray(piece.first ? 1 : 0));
-          }
-          offset += size;
-        }
-        expect(Buffer.compare(Buffer.concat(received), stdin)).toBe(0);
-        expect(tail.flat()).toEqual([0xff, 0, 3, 0xe8]);
-      }
-    },
-  );
-
   it('leaves the chunk as it is and unmasks into a copy', () => {
     const chunk = hex(`8283${MASK}00050b`);
     const before = list(chunk);
@@ -306,23 +213,6 @@ describe('WebSocket scanner', () => {
     expect(scanner.atBoundary).toBe(false);
     scanner.push(hex('0708'));
     expect(scanner.atBoundary).toBe(true);
-  });
-
-  it('never throws anything but its own error, whatever comes', () => {
-    fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 40 })), fc.boolean(), (chunks, expectMask) => {
-        const scanner = createWebSocketScanner({ expectMask });
-        const foreign = chunks.flatMap((chunk) => {
-          try {
-            scanner.push(chunk);
-            return [];
-          } catch (error) {
-            return error instanceof WireError ? [] : [error];
-          }
-        });
-        expect(foreign).toEqual([]);
-      }),
-    );
   });
 });
 
@@ -512,18 +402,6 @@ describe('WebSocket scanner against ws', () => {
             list(Buffer.concat(theirs)),
           );
         }
-      }),
-    );
-  });
-
-  it('reads the messages that ws reads', async () => {
-    await fc.assert(
-      fc.asyncProperty(messages, fc.option(mask, { nil: undefined }), async (frames, key) => {
-        const masked = key === undefined ? {} : { mask: key };
-        const bytes = concat(...frames.map((frame) => encodeWebSocketFrame({ ...frame, ...masked })));
-        const ours = scan(bytes, key !== undefined);
-        expect(ours.failed).toBe(false);
-        expect(ours).toEqual(await receive(bytes, key !== undefined));
       }),
     );
   });
