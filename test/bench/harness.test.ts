@@ -6,7 +6,6 @@ import type { Row, RunResults } from '../../bench/harness/results.ts';
 import { spreadOf } from '../../bench/harness/statistics.ts';
 import type { PeerName } from '../../bench/peers/peer.ts';
 import { BLOCK_BYTES, ContentCheck, createBlock } from '../../bench/programs/content.ts';
-import { openWindow } from '../../bench/programs/window.ts';
 
 const one = (value: number): { median: number; lowest: number; highest: number } => ({
   median: value,
@@ -114,28 +113,6 @@ describe('a quick run', () => {
     const text = markdown({ ...results([]), cases: [watches], quick: true });
     expect(text).toContain('KB/watch above idle');
     expect(text).not.toContain('KB/watch |');
-  });
-});
-
-describe('the window of a load', () => {
-  it('begins after the ramp, with nothing counted before', async () => {
-    const begun = Promise.withResolvers<void>();
-    const window = openWindow({ rampMs: 20, durationMs: 1 }, begun.resolve);
-    expect(window.isOver()).toBe(false);
-    const startedAt = performance.now();
-    await begun.promise;
-    while (!window.isOver());
-    const { seconds } = window.close();
-    expect(seconds).toBeGreaterThanOrEqual(0.001);
-    expect(seconds * 1000).toBeLessThan(performance.now() - startedAt);
-  });
-
-  it('begins at once without a ramp', () => {
-    const window = openWindow({ durationMs: 1 }, () => {
-      throw new Error('nothing is to be forgotten');
-    });
-    while (!window.isOver());
-    expect(window.close().seconds).toBeGreaterThanOrEqual(0.001);
   });
 });
 

@@ -1,28 +1,11 @@
-import { mkdtempSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { runInNewContext } from 'node:vm';
-import { parseSync } from 'vite';
 import { describe, expect, it } from 'vitest';
-import { createRandom } from '../support/random.ts';
-import { createCoverage, filesBelow } from './tool/covering-tests.ts';
-import { ACTIVE_VARIABLE, JOBS_VARIABLE, SEEN_VARIABLE } from './tool/jobs.ts';
-import {
-  ACCEPTED,
-  areEnough,
-  changedFiles,
-  chooseSample,
-  folderOf,
-  FOLDERS,
-  scores,
-  type Verdict,
-} from './tool/judging.ts';
+import { ACCEPTED, areEnough, chooseSample, folderOf, FOLDERS } from './tool/judging.ts';
 import { mutantsOf } from './tool/operators.ts';
 import { keyOf, withSwitches } from './tool/schemata.ts';
-import { withScores } from './tool/score-page.ts';
-import { Trial } from './tool/trial.ts';
-import { Verdicts } from './tool/verdicts.ts';
 
 const root = join(import.meta.dirname, '../..');
 const changesOf = (code: string): string[] =>
@@ -64,21 +47,6 @@ describe('the changes to a file', () => {
     ['x = (a as B) && c', ['x = (((a as B)) || (c))']],
   ])('%s', (code, changes) => {
     expect(changesOf(code)).toEqual(changes);
-  });
-
-  it('leave every file of the folders one that can be read', () => {
-    let count = 0;
-    for (const file of changedFiles(filesBelow(root, 'src'))) {
-      const code = readFileSync(join(root, file), 'utf8');
-      const mutants = mutantsOf(file, code);
-      count += mutants.length;
-      const random = createRandom(mutants.length);
-      for (let some = 0; some < Math.min(5, mutants.length); some += 1) {
-        const { start, end, replacement } = random.pick(mutants);
-        expect(parseSync(file, code.slice(0, start) + replacement + code.slice(end)).errors).toEqual([]);
-      }
-    }
-    expect(count).toBeGreaterThan(9000);
   });
 });
 
@@ -129,55 +97,6 @@ describe('a file with all of its changes', () => {
     const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
     expect(seen.size).toBeGreaterThan(6);
   });
-
-  it('can be read, whichever file it is', () => {
-    for (const file of changedFiles(filesBelow(root, 'src'))) {
-      const text = readFileSync(join(root, file), 'utf8');
-      expect(parseSync(file, withSwitches(text, mutantsOf(file, text))).errors, file).toEqual([]);
-    }
-  });
-});
-
-describe('scores', () => {
-  const [mutant] = mutantsOf('src/kube/x.ts', 'if (a < b) f();');
-  const verdict = (noticed: boolean, isJudged: boolean, accepted?: string): Verdict => ({
-    mutant: mutant!,
-    noticed,
-    isJudged,
-    accepted,
-  });
-  const verdicts = [
-    ...Array.from({ length: 7 }, () => verdict(true, false)),
-    verdict(false, false, 'x'),
-    verdict(false, true),
-    verdict(false, false),
-  ];
-
-  it('go between the marks of their seed, and nowhere else', () => {
-    const page =
-      'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- ' +
-      'mutants: end -->\n';
-    const written = withScores(page, 1, verdicts, 'commit abc');
-    expect(written).toContain('| `src/kube` | 10 | 9 | 7 | 1 | 80 % |');
-    expect(written).toContain('kept');
-    expect(written).not.toContain('stale');
-    expect(withScores(written, 1, verdicts, 'commit abc')).toBe(written);
-    expect(() => withScores(page, 3, [], '')).toThrow('seed 3');
-  });
-
-  it('say how many were judged to the end, and which are left', () => {
-    const written = withScores(
-      '<!-- mutants: seed 1 -->\n<!-- mutants: end -->\n',
-      1,
-      verdicts,
-      'commit abc',
-    );
-    expect(written).toContain(
-      'Judged 9 of 10 (commit abc): tests noticed 7, 1 are accepted, and tests missed 1.',
-    );
-    const change = '`` src/kube/x.ts:1 condition: a < b → !(a < b) ``';
-    expect(written).toContain(`\n- Not noticed so far: ${change}\n- Noticed by no test: ${change}\n`);
-  });
 });
 
 describe('the sample', () => {
@@ -198,147 +117,18 @@ describe('the sample', () => {
       expect(sample.filter((mutant) => folderOf(mutant) === folder).length).toBeGreaterThan(2);
     expect(new Set(sample).size).toBe(150);
   });
-
-  it('stays what it is when something else in the code goes', () => {
-    const sample = new Set(chooseSample(mutants, 100, 3));
-    const gone = mutants.find((mutant) => !sample.has(mutant));
-    const again = chooseSample(
-      mutants.filter((mutant) => mutant !== gone),
-      100,
-      3,
-    );
-    expect(again.filter((mutant) => sample.has(mutant)).length).toBeGreaterThan(95);
-  });
-
-  it('is scored by folder', () => {
-    const [mutant] = mutants;
-    const verdict = (noticed: boolean, accepted?: string, isJudged = false) => ({
-      mutant: mutant!,
-      noticed,
-      isJudged,
-      accepted,
-    });
-    expect(
-      scores([
-        verdict(true),
-        verdict(false),
-        verdict(false, 'x'),
-        verdict(true, 'x'),
-        verdict(false, undefined, true),
-      ]),
-    ).toEqual([{ folder: FOLDERS[0], noticed: 2, accepted: 1, judged: 4, all: 5 }]);
-  });
-});
-
-describe('what tests have said', () => {
-  const path = join(mkdtempSync(join(tmpdir(), 'verdicts-')), 'verdicts.jsonl');
-  const open = (own: string, whole: string, ownIsEnough = false): Verdicts =>
-    new Verdicts(path, { stateOf: () => ({ own, whole }), ownIsEnough });
-
-  it('is kept between runs, as long as nothing has changed', () => {
-    const noticed = { key: 'a', file: 'one.test.ts', noticed: true, test: 'bites', isQuick: true };
-    open('1', '1').keep([{ key: 'a', file: 'two.test.ts', noticed: false }]);
-    open('1', '1').keep([noticed, { key: 'b', file: 'one.test.ts', noticed: false }]);
-    const kept = open('1', '1');
-    expect(kept.of('a', 'one.test.ts')).toMatchObject(noticed);
-    expect(kept.of('a', 'two.test.ts')).toMatchObject({ noticed: false });
-    expect(kept.of('b', 'two.test.ts')).toBeUndefined();
-    expect(open('1', '2').of('a', 'one.test.ts')).toBeUndefined();
-    expect(open('1', '2', true).of('a', 'one.test.ts')).toMatchObject(noticed);
-    expect(open('2', '2', true).of('a', 'one.test.ts')).toBeUndefined();
-    expect([kept.noticedLast('a'), open('2', '2').noticedLast('a')]).toEqual(['one.test.ts', 'one.test.ts']);
-    expect(kept.noticedLast('b')).toBeUndefined();
-  });
-
-  it('may be said again, otherwise', () => {
-    open('1', '1').keep([{ key: 'c', file: 'one.test.ts', noticed: false }]);
-    open('1', '1').keep([{ key: 'c', file: 'one.test.ts', noticed: true }]);
-    expect(open('1', '1').of('c', 'one.test.ts')).toMatchObject({ noticed: true });
-  });
-});
-
-describe('what is known of a change without running a test', () => {
-  const [mutant] = mutantsOf('src/kube/x.ts', 'if (a < b) f();');
-  const key = keyOf(mutant!);
-  const coverage = (file: string) => ({
-    file,
-    keys: [key],
-    load: [],
-    tests: [{ id: '1', name: 'one', ms: 1, isSuite: false, seen: [0] }],
-    broken: [],
-  });
-  const known = (said: readonly { file: string; noticed: boolean }[]) => {
-    const path = join(mkdtempSync(join(tmpdir(), 'verdicts-')), 'verdicts.jsonl');
-    const verdicts = new Verdicts(path, { stateOf: () => ({ own: '', whole: '' }), ownIsEnough: false });
-    verdicts.keep(said.map((each) => ({ key, ...each })));
-    const trial = new Trial({
-      mutants: [mutant!],
-      covering: [coverage('test/kube/x.test.ts'), coverage('test/cli/y.test.ts')],
-      notes: '',
-      run: () => Promise.reject(new Error('no test is to be run')),
-      say: () => undefined,
-      signal: new AbortController().signal,
-      verdicts,
-    });
-    return trial.outcomes().get(mutant!);
-  };
-
-  it('is open until all tests that come past have spoken, or one has noticed it', () => {
-    expect(known([])).toMatchObject({ kind: 'open', text: expect.stringContaining('0 of 2') });
-    const first = { file: 'test/kube/x.test.ts', noticed: false };
-    expect(known([first])).toMatchObject({ kind: 'open', text: expect.stringContaining('1 of 2') });
-    expect(known([first, { file: 'test/cli/y.test.ts', noticed: false }])?.kind).toBe('survived');
-    expect(known([first, { file: 'test/cli/y.test.ts', noticed: true }])?.kind).toBe('noticed');
-  });
 });
 
 it.each([
   [[[9, 0, 10]], true],
   [[[8, 0, 10]], false],
   [[[8, 1, 10]], true],
-  [
-    [
-      [100, 0, 100],
-      [8, 0, 10],
-    ],
-    false,
-  ],
-  [
-    [
-      [100, 0, 100],
-      [0, 0, 9],
-    ],
-    true,
-  ],
-  [
-    [
-      [10, 0, 10],
-      [0, 0, 9],
-    ],
-    false,
-  ],
-  [[], true],
 ] as const)('%j are enough: %j', (found, enough) => {
   expect(
     areEnough(
       found.map(([noticed, accepted, all]) => ({ folder: 'x', noticed, accepted, judged: all, all })),
     ),
   ).toBe(enough);
-});
-
-it('the tests of a file are those that import it, its own first', () => {
-  const testsOf = createCoverage(root);
-  expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
-  expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  // two test files are equally close to the source file, so the expected one may be the first or the second
-  expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
-    'test/recording/request-event.test.ts',
-  );
-  expect(testsOf('src/nothing.ts')).toEqual([]);
-});
-
-it('roles that tests start do not take the variables of the tool for settings', () => {
-  for (const name of [ACTIVE_VARIABLE, JOBS_VARIABLE, SEEN_VARIABLE]) expect(name).not.toMatch(/^TAILCAST_/);
 });
 
 it('what is accepted is still there', () => {
