@@ -63,7 +63,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   load: suite('load', CLUSTER),
   watches: suite('watches', ['kubernetes-1.36']),
   lock: suite('lock', TWO_VERSIONS),
-  access: [suite('access-cluster', CLUSTER), suite('access', STORED_TAILNET), PEOPLE_PAGES],
+  access: [suite('access-cluster', CLUSTER), PEOPLE_PAGES],
   coverage: suite('coverage', CLUSTER),
   operator: suite('operator', TAILNET_CLUSTER),
   'operator-workloads': podSuite('operator-workloads'),
