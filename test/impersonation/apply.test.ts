@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { TailcastError } from '../../src/errors.ts';
 import { buildUpstreamHeaders } from '../../src/impersonation/apply.ts';
 import type { RawHeaders } from '../../src/kube/headers.ts';
 import type { ImpersonationTarget } from '../../src/impersonation/target.ts';
@@ -125,24 +124,6 @@ describe('auth mode', () => {
   });
 
   it.each([
-    'Impersonate-User',
-    'Impersonate-Group',
-    'Impersonate-Uid',
-    'Impersonate-Extra-foo',
-    'Impersonate-Extra-scopes%2fx',
-  ])('B1 refuses %s in any case and place', (name) => {
-    for (const spelled of [name, name.toLowerCase(), name.toUpperCase()]) {
-      for (const raw of [
-        [spelled, 'admin', 'Accept', 'a'],
-        ['Accept', 'a', spelled, 'admin'],
-        [spelled, 'admin', 'Accept', 'a', name, 'x'],
-      ]) {
-        expect(() => auth(raw)).toThrow(IMPERSONATION_REFUSED);
-      }
-    }
-  });
-
-  it.each([
     {
       own: 'the own user twice and all groups',
       raw: ['impersonate-user', 'foo@example.com', 'IMPERSONATE-USER', 'foo@example.com'].concat(
@@ -185,95 +166,14 @@ describe('auth mode', () => {
   });
 
   it.each([
-    { other: 'another user', raw: ['Impersonate-User', 'bar@example.com'] },
-    { other: 'the own user in another case', raw: ['Impersonate-User', 'Foo@example.com'] },
-    { other: 'no user', raw: ['Impersonate-User', ''] },
-    { other: 'groups without the user', raw: ['Impersonate-Group', 'g1', 'Impersonate-Group', 'g2'] },
     { other: 'the group of every user without the user', raw: ['Impersonate-Group', 'system:authenticated'] },
-    { other: 'the own user without its groups', raw: ['Impersonate-User', 'foo@example.com'] },
-    { other: 'some groups', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Group', 'g1'] },
     {
       other: 'only the group of every user',
       raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Group', 'system:authenticated'],
     },
     { other: 'an empty group', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Group', ''] },
-    { other: 'joined groups', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Group', 'g1,g2'] },
-    { other: 'a UID', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Uid', ''] },
-    { other: 'an extra', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Extra-a', 'b'] },
-    {
-      other: 'the own user and another one',
-      raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-User', 'root'],
-    },
   ])('refuses $other', ({ raw }) => {
     expect(() => auth(raw)).toThrow(IMPERSONATION_REFUSED);
-  });
-
-  it.each(['Impersonate', 'Impersonate-', 'Impersonate-Foo', 'Impersonate-Usercontext', 'Impersonate-Extra'])(
-    'B2 refuses the unknown member %s',
-    (name) => {
-      expect(() => auth([name, 'x'])).toThrow(REFUSED);
-    },
-  );
-
-  it.each(['impersonate_user', 'X_Remote_User', 'Impersonate.User', 'X-Remote.User_', 'Proxy_Authorization'])(
-    'B3 refuses %s in both modes, or drops it',
-    (name) => {
-      for (const build of [auth, noauth]) {
-        expect(builtOrRefused(build, [name, 'evil']) ?? []).not.toContain('evil');
-      }
-    },
-  );
-
-  it.each([
-    ['B4 X-Remote-User', 'X-Remote-User'],
-    ['B4 X-Remote-Extra', 'x-remote-EXTRA-a%2Fb'],
-    ['A8 X-Forwarded-For', 'X-Forwarded-For'],
-    ['A8 Forwarded', 'forwarded'],
-    ['A8 X-Real-IP', 'X-Real-Ip'],
-    ['A8 Tailscale-User-Login', 'Tailscale-User-Login'],
-    ['A8 Tailscale-User-Name', 'TAILSCALE-USER-NAME'],
-    ['B6 Authorization', 'Authorization'],
-    ['B6 Proxy-Authorization', 'Proxy-Authorization'],
-    ['B6 Cookie', 'Cookie'],
-    ['B8 TE', 'TE'],
-    ['B8 Trailer', 'Trailer'],
-    ['B8 Keep-Alive', 'Keep-Alive'],
-    ['B8 Proxy-Connection', 'Proxy-Connection'],
-    ['B8 Upgrade without Connection', 'Upgrade'],
-    ['C8 HTTP2-Settings', 'HTTP2-Settings'],
-    ['framing', 'Content-Length'],
-    ['framing', 'Transfer-Encoding'],
-    ['F4 WebSocket extensions', 'Sec-WebSocket-Extensions'],
-  ])('%s is dropped without a word', (_name, name) => {
-    expect(auth([name, '', 'Accept', 'a', name, 'x'])).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
-  });
-
-  it.each([
-    ['Impersonate-User'],
-    ['close, Impersonate-Group'],
-    ['  Impersonate-User  ,\tImpersonate-Group,,'],
-    ['Authorization'],
-    ['Host, Authorization, Impersonate-User'],
-    ['IMPERSONATE-USER'],
-  ])('B5 Connection: %j cannot remove ours', (value) => {
-    for (const raw of [
-      ['Connection', value, 'Accept', 'a'],
-      ['Accept', 'a', 'Connection', 'close', 'connection', value],
-    ]) {
-      expect(auth(raw)).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
-    }
-  });
-
-  it('B5 Connection removes the ordinary fields it names', () => {
-    expect(auth(['X-Foo', '1', 'Connection', ' x-foo ', 'X-Bar', '2'])).toEqual([
-      'Host',
-      HOST,
-      'X-Bar',
-      '2',
-      ...OURS,
-    ]);
-    const kept = auth(['Connection', 'keep-alive, Upgrade', 'Upgrade', 'websocket', 'Accept', 'a']);
-    expect(kept).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
   });
 
   it('B12 refuses two Host headers', () => {
@@ -286,35 +186,6 @@ describe('auth mode', () => {
       expect(() => auth(['Accept', value])).toThrow(REFUSED);
       expect(() => noauth(['Accept', value])).toThrow(REFUSED);
     }
-  });
-});
-
-describe('B7 bearer subprotocols', () => {
-  const token = 'base64url.bearer.authorization.k8s.io.c2VjcmV0';
-  const name = 'Sec-WebSocket-Protocol';
-
-  it.each<[what: string, raw: readonly string[], kept: readonly string[]]>([
-    ['beside another', [name, `${token}, v5.channel.k8s.io`], [name, 'v5.channel.k8s.io']],
-    ['in a header of its own', [name, token, name, 'v5.channel.k8s.io'], [name, 'v5.channel.k8s.io']],
-    [
-      'after the other header',
-      ['sec-websocket-protocol', 'a,b', name, ` ${token} `],
-      ['sec-websocket-protocol', 'a,b'],
-    ],
-    ['twice', [name, `${token},x,${token}`], [name, 'x']],
-    ['not at all', [name, 'a ,b'], [name, 'a ,b']],
-    ['not at all, and nothing else', [name, ''], [name, '']],
-  ])('is removed %s', (_what, raw, kept) => {
-    expect(auth(raw)).toEqual(['Host', HOST, ...kept, ...OURS]);
-  });
-
-  it.each<[readonly string[]]>([
-    [[name, token]],
-    [[name, `${token}, ${token}`]],
-    [[name, token, name, '']],
-    [[name, `${token},`]],
-  ])('is refused when nothing remains: %j', (raw) => {
-    expect(() => auth(raw)).toThrow(REFUSED);
   });
 });
 
@@ -338,41 +209,7 @@ describe('noauth mode', () => {
     ];
     expect(noauth(raw)).toEqual(['Host', HOST, ...raw.slice(2)]);
   });
-
-  it.each([
-    'X-Remote-User',
-    'Tailscale-User-Login',
-    'X-Forwarded-For',
-    'Forwarded',
-    'X-Real-IP',
-    'Connection',
-    'Upgrade',
-    'TE',
-    'Proxy-Authorization',
-    'Content-Length',
-  ])('still drops %s', (name) => {
-    expect(noauth([name, 'x', 'Accept', 'a'])).toEqual(['Host', HOST, 'Accept', 'a']);
-  });
-
-  it('drops what Connection names', () => {
-    expect(noauth(['X-Foo', '1', 'Connection', 'x-foo'])).toEqual(['Host', HOST]);
-  });
 });
-
-const REFUSALS: ReadonlySet<string> = new Set(['HEADER_REFUSED', 'IMPERSONATION_REFUSED']);
-
-/** Returns the upstream headers; undefined if a header is refused; rethrows any other error. */
-function builtOrRefused(
-  build: (raw: readonly string[]) => RawHeaders,
-  raw: readonly string[],
-): readonly string[] | undefined {
-  try {
-    return build(raw);
-  } catch (error) {
-    if (error instanceof TailcastError && REFUSALS.has(error.code)) return undefined;
-    throw error;
-  }
-}
 
 describe('request headers', () => {
   const extra = [['tailcast.dev/node', 'n1']] as const;
