@@ -13,7 +13,6 @@ import {
   type Rig,
   type UpstreamSocket,
 } from './rig.ts';
-import { TailcastError } from '../../src/errors.ts';
 
 function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   const client = createClient(name, rig);
@@ -438,65 +437,6 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     );
   });
 
-  it('warns a noauth client that sends no Authorization and gets a 401, and no other client', async () => {
-    const rig = await rigWith(answering('HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno'), {
-      mode: 'noauth',
-    });
-    const client = clientOf(name, rig);
-    const bare = await client.ask({ path: '/api' });
-    expect(bare).toMatchObject({ status: 401, body: Buffer.from('no') });
-    expect(valuesOf(bare.rawHeaders, 'warning')).toEqual([
-      expect.stringMatching(/^299 - "the request has no Authorization header; .* a token or an exec plugin/),
-    ]);
-    const withToken = await client.ask({ path: '/api', headers: ['Authorization', 'Bearer a'] });
-    expect(withToken.status).toBe(401);
-    expect(valuesOf(withToken.rawHeaders, 'warning')).toEqual([]);
-    const other = await rigWith(answering('HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno'));
-    expect(valuesOf((await clientOf(name, other).ask({ path: '/api' })).rawHeaders, 'warning')).toEqual([]);
-  });
-
-  it("returns a retryable 503 if the API server refuses the gateway's own account, and counts it", async () => {
-    const rig = await rigWith(answering('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'), {
-      accountRefusals: {
-        find: () => Promise.resolve(new TailcastError('UPSTREAM_REFUSED_ACCOUNT', 'users is forbidden')),
-      },
-    });
-    const answer = await clientOf(name, rig).ask({ path: '/api/v1/pods' });
-    expect(answer.status).toBe(503);
-    expect(valuesOf(answer.rawHeaders, 'retry-after')).toEqual(['1']);
-    expect(JSON.parse(answer.body.toString())).toMatchObject({ kind: 'Status', code: 503 });
-    expect(rig.access).toMatchObject([{ status: 503, error: 'UPSTREAM_REFUSED_ACCOUNT' }]);
-    expect(await rig.metrics.registry.metrics()).toContain(
-      'tailcast_upstream_failures_total{code="UPSTREAM_REFUSED_ACCOUNT"} 1',
-    );
-  });
-
-  it('sends a long 403 for the caller unchanged after the gateway has checked its own account', async () => {
-    const body = 'x'.repeat(1024 * 1024);
-    const checked = Promise.withResolvers<undefined>();
-    const rig = await rigWith(
-      (connection) => {
-        void connection.until(headEnd).then(() => {
-          connection.socket.write(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n`);
-          connection.socket.write(body);
-        });
-      },
-      {
-        accountRefusals: {
-          find: () => {
-            setImmediate(() => checked.resolve(undefined));
-            return checked.promise;
-          },
-        },
-      },
-    );
-    const client = clientOf(name, rig);
-    const answer = await client.ask({ path: '/api/v1/pods' });
-    expect(answer.status).toBe(403);
-    expect(answer.body.toString() === body).toBe(true);
-    expect(rig.access).toMatchObject([{ status: 403, responseBytes: body.length }]);
-  });
-
   it('stores the event of a body first, and sends the body unchanged to the API server', async () => {
     const body = 'x'.repeat(5000);
     const events: string[] = [];
@@ -523,16 +463,6 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     });
     expect(answer.status).toBe(200);
     expect(events).toEqual(['POST 1024 true upstreams=0']);
-  });
-
-  it('sends no request to the API server if a required event could not be recorded', async () => {
-    const rig = await rigWith(answering(EMPTY_OK), {
-      identity: person([{ recorderAddrs: ['100.64.0.9:80'], enableEvents: true, enforceRecorder: true }]),
-      recordApiRequest: () => Promise.reject(new TailcastError('RECORDING_REQUIRED')),
-    });
-    const answer = await clientOf(name, rig).ask({ path: '/api/v1/pods' });
-    expect(answer.status).toBe(403);
-    expect(rig.upstreams).toHaveLength(0);
   });
 
   it('refuses requests above the limit of concurrent requests, with Retry-After', async () => {

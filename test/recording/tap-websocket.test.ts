@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { TailcastError } from '../../src/errors.ts';
 import { createUnrecordedSessionTap } from '../../src/recording/tap-unrecorded.ts';
 import { createWebSocketTap } from '../../src/recording/tap-websocket.ts';
 import { parseSubprotocol } from '../../src/wire/remotecommand/channel.ts';
@@ -23,16 +22,6 @@ const SIZE = utf8('{"width":10,"height":20}');
 
 function taps(subprotocol = 'v5.channel.k8s.io') {
   return openTap((session) => createWebSocketTap(session, parseSubprotocol(subprotocol)!));
-}
-
-/** Returns the error code of a new tap that reads `bytes`. */
-function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
-  try {
-    taps()[direction](bytes);
-    return 'passed';
-  } catch (error) {
-    return (error as TailcastError).code;
-  }
 }
 
 const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
@@ -233,37 +222,6 @@ describe('WebSocket tap, client to server', () => {
     const four = taps('v4.channel.k8s.io');
     expect(() => four.up(clientMessage(255, Uint8Array.of(0)))).toThrow(/unknown channel/);
   });
-
-  it('ends the session on everything that the two ends could read differently', () => {
-    const cases: Readonly<Record<string, Uint8Array>> = {
-      'an unmasked frame': serverMessage(0, utf8('x')),
-      'a digit for a channel': encodeWebSocketFrame({
-        opcode: OPCODE.text,
-        fin: true,
-        payload: utf8('0x'),
-        mask: MASK,
-      }),
-      'a compressed frame': encodeWebSocketFrame({
-        opcode: 2,
-        fin: true,
-        rsv: 4,
-        payload: hex('0041'),
-        mask: MASK,
-      }),
-      'a reserved opcode': hex('838001020304'),
-      'a reserved control opcode': hex('8b8001020304'),
-      'a length of 2^63': hex('82ff800000000000000001020304'),
-      'a channel nobody knows': clientMessage(5, utf8('x')),
-      'an empty message': encodeWebSocketFrame({
-        opcode: 2,
-        fin: true,
-        payload: new Uint8Array(0),
-        mask: MASK,
-      }),
-    };
-    for (const [name, bytes] of Object.entries(cases))
-      expect([name, verdict('up', bytes)]).toEqual([name, 'SESSION_VIOLATED']);
-  });
 });
 
 describe('WebSocket tap, server to client', () => {
@@ -321,21 +279,6 @@ describe('WebSocket tap, server to client', () => {
     const success = taps();
     success.down(serverMessage(3, new Uint8Array(0)), serverMessage(3, STATUS_SUCCESS));
     expect(success.session.seen).toEqual(['exit success']);
-  });
-
-  it('ends the session on everything that could carry output past the recording', () => {
-    const cases: Readonly<Record<string, Uint8Array>> = {
-      'a masked frame': clientMessage(1, utf8('x')),
-      'a text message': encodeWebSocketFrame({ opcode: OPCODE.text, fin: true, payload: utf8('1x') }),
-      'a compressed frame': encodeWebSocketFrame({ opcode: 2, fin: true, rsv: 4, payload: hex('0141') }),
-      'a channel nobody knows': serverMessage(9, utf8('x')),
-      'output on stdin': serverMessage(0, hex('0708')),
-      'output on resize': serverMessage(4, hex('0708')),
-      'an empty message': hex('8200'),
-      'output behind the close frame': Buffer.concat([hex('8800'), serverMessage(1, utf8('x'))]),
-    };
-    for (const [name, bytes] of Object.entries(cases))
-      expect([name, verdict('down', bytes)]).toEqual([name, 'SESSION_VIOLATED']);
   });
 });
 

@@ -199,30 +199,6 @@ describe('HTTP/2 sessions', () => {
     });
   });
 
-  it.each([
-    ['host and authority that differ', [...request(), 'host', 'b'], 400],
-    ['an empty path', request('GET', ''), 400],
-    ['a star', request('OPTIONS', '*'), 400],
-    ['an absolute path', request('GET', 'https://kubernetes/api'), 400],
-    ['a fragment', request('GET', '/api#x'), 400],
-    ['plain http as its scheme', request('GET', '/api', 'http'), 400],
-    ['TRACE', request('TRACE'), 405],
-    ['an unknown method', request('get'), 405],
-    ['an unknown impersonation header', [...request(), 'impersonate-foo', 'x'], 400],
-    [
-      '1 MiB of headers',
-      [...request(), ...Array.from({ length: 20_000 }, () => ['x-a', 'v'.repeat(20)]).flat()],
-      431,
-    ],
-  ])('refuse a stream with %s', async (_, fields, status) => {
-    const rig = await rigWith(okOnce);
-    const session = await sessionOf(rig);
-    // nghttp2 may reset such a stream; otherwise the gate sends a Status
-    expect([status, 0]).toContain(await statusOf(session, fields));
-    expect(rig.upstreams).toHaveLength(0);
-    expect(await statusOf(session, request())).toBe(200);
-  });
-
   it('refuse CONNECT and extended CONNECT without help of the gate', () => {
     const peer: Peer = { address: '127.0.0.1', port: 1, source: 'socket' };
     const connect = mapStream([':method', 'CONNECT', ':authority', 'a:1'], peer);

@@ -2,7 +2,6 @@ import type { Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { RECORDER_CLIENT_LIMITS } from '../../../src/recording/recorder-client.ts';
-import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
   deadAddress,
   linesOf,
@@ -15,7 +14,6 @@ import {
 import {
   clientMessage,
   createSpdyPeer,
-  MASK,
   serverEnd,
   serverMessage,
   statusExit,
@@ -24,7 +22,6 @@ import {
 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
-  EXEC,
   EXEC_TTY,
   SPDY_V4,
   statusBody,
@@ -244,39 +241,6 @@ describe('a recorded exec', () => {
 });
 
 describe('an upgrade that the gateway cannot interpret on a recorded path', () => {
-  const odd: Record<
-    string,
-    { readonly method?: string; readonly headers: readonly string[]; readonly version?: string }
-  > = {
-    'an unknown protocol': { headers: ['Connection: Upgrade', 'Upgrade: h2c'] },
-    'two protocols at once': {
-      headers: ['Connection: Upgrade', 'Upgrade: websocket, SPDY/3.1', ...SPDY_V4.slice(2)],
-    },
-    'two Upgrade lines': { headers: ['Connection: Upgrade', 'Upgrade: websocket', 'Upgrade: SPDY/3.1'] },
-    'only unknown subprotocols': {
-      headers: [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: binary.k8s.io'],
-    },
-    'a tunnel subprotocol': {
-      headers: [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'],
-    },
-    'a WebSocket by POST': { method: 'POST', headers: [...WEBSOCKET_V5, 'Content-Length: 0'] },
-    'a request body': { method: 'POST', headers: [...SPDY_V4, 'Content-Length: 5'] },
-    'a chunked body': { method: 'POST', headers: [...SPDY_V4, 'Transfer-Encoding: chunked'] },
-  };
-
-  it.each(Object.entries(odd))('is refused with every policy: %s', async (_name, request) => {
-    const recorder = await openRecorder();
-    for (const mode of ['failClosed', 'failOpen'] as const) {
-      const { apiServer, rig } = await openRig(webSocketExec([]), recordingPolicy(mode, [recorder.address]));
-      const client = await askUpgrade(rig.port, request);
-      expect(client.status).toBe(400);
-      expect(await statusBody(client)).toMatchObject({ code: 400 });
-      expect(apiServer.connections).toBe(0);
-      expect(rig.named('requestRefused')).toMatchObject([{ code: 'UPGRADE_REFUSED' }]);
-    }
-    expect(recorder.uploads).toHaveLength(0);
-  });
-
   it('is refused when the API server chooses a subprotocol that was not offered, or uses an extension', async () => {
     const recorder = await openRecorder();
     const answers: UpgradeScript[] = [
@@ -509,32 +473,6 @@ describe('fail modes', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
     expect(rig.named('recordingGap')).toMatchObject([{ bytes: 5 }]);
   });
-
-  it.each(['failClosed', 'failOpen'] as const)(
-    'a client that sends an invalid message is disconnected, and the recording up to that message is kept (%s)',
-    async (mode) => {
-      const { recorder, rig, client, server } = await beginExec({ mode });
-      server.write(serverMessage(1, utf8('kept')));
-      await client.reader.take(serverMessage(1, utf8('kept')).length);
-      client.socket.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('0text'), mask: MASK }));
-      await client.reader.untilClosed();
-      expect(client.reader.bytes.toString('latin1')).toContain('its stream is invalid');
-      expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'violated' });
-      expect(rig.named('sessionViolated')).toHaveLength(1);
-      const lines = linesOf(recorder);
-      expect(lines).toContainEqual([expect.any(Number), 'o', 'kept']);
-      expect(lines.at(-1)).toMatchObject({ kind: 'end', outcome: 'violated' });
-      expect(recorder.uploads[0]!.ended).toBe(true);
-    },
-  );
-
-  it('never delivers a server frame that it cannot parse', async () => {
-    const { rig, client, server } = await beginExec();
-    server.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
-    await client.reader.untilClosed();
-    expect(client.reader.bytes.toString('latin1')).not.toContain('secret');
-    await rig.until('sessionEnded');
-  });
 });
 
 describe('other upgrades', () => {
@@ -560,22 +498,6 @@ describe('other upgrades', () => {
     expect(client.status).toBe(101);
   });
 
-  it.each<[string, number]>([
-    ['/api/v1/nodes/n1/proxy/exec/default/web/main', 101],
-    ['/api/v1/namespaces/default/pods/web/proxy/', 101],
-    ['/api/v1/namespaces/default/services/web/proxy/terminal', 101],
-    ['/api/v1/pods', 403],
-    ['/healthz', 403],
-    ['/apis/x/v9/namespaces/n/virtualmachineinstances/v/console', 403],
-  ])('%s is refused with enforced recording, and gets %d if a recorder is named', async (target, named) => {
-    const enforced = await openRig(echo, recordingPolicy('failClosed', ['192.0.2.1:80']));
-    const refused = await askUpgrade(enforced.rig.port, { target, headers: WEBSOCKET_V5 });
-    expect(refused.status).toBe(403);
-    expect(enforced.apiServer.connections).toBe(0);
-    const open = await openRig(echo, recordingPolicy('failOpen', ['192.0.2.1:80']));
-    expect((await askUpgrade(open.rig.port, { target, headers: WEBSOCKET_V5 })).status).toBe(named);
-  });
-
   it('are stored as events before they reach the API server, and refused if a required event fails', async () => {
     const recorded: string[] = [];
     const recorder = await openRecorder();
@@ -594,12 +516,6 @@ describe('other upgrades', () => {
     const client = await askUpgrade(closed.rig.port, { target: portForward, headers: WEBSOCKET_V5 });
     expect(client.status).toBe(403);
     expect(closed.apiServer.connections).toBe(0);
-  });
-
-  it('of HTTP/1.0 are refused', async () => {
-    const { rig } = await openRig(echo, { mode: 'off' });
-    const client = await askUpgrade(rig.port, { target: EXEC, version: '1.0', headers: WEBSOCKET_V5 });
-    expect(client.status).toBe(400);
   });
 });
 
