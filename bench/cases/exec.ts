@@ -1,14 +1,5 @@
 /** Cases of exec sessions. */
-import {
-  KEYS,
-  LINES,
-  MEGABYTES,
-  SCREENS,
-  SESSIONS,
-  SHELLS,
-  type BenchCase,
-  type Scale,
-} from '../harness/case.ts';
+import { KEYS, LINES, MEGABYTES, type BenchCase, type Scale } from '../harness/case.ts';
 import type { PeerName } from '../peers/peer.ts';
 import { LINE_BYTES } from '../programs/exec-content.ts';
 import type { Transport } from '../programs/plan.ts';
@@ -79,67 +70,4 @@ const echoes = TRANSPORTS.map((transport): BenchCase => ({
   }),
 }));
 
-const redraws = TRANSPORTS.map((transport): BenchCase => ({
-  name: `exec-redraw-${transport}`,
-  title: `exec, 20 terminals that redraw 60 times a second, ${NAMES[transport]}`,
-  unit: SCREENS,
-  constantLoad: true,
-  onlyFull: transport === 'spdy',
-  peers: ['direct', 'tailcast', 'tailcast-recorded'],
-  rounds: ({ quick }) => (quick ? 1 : 3),
-  plan: ({ quick }) => ({
-    kind: 'exec',
-    transport,
-    work: { kind: 'redraw', sessions: 20, perSecond: 60, seconds: quick ? 1 : 2 },
-  }),
-}));
-
-/** Many short sessions: the output of each must be complete, with exit code 0. */
-const wholes = TRANSPORTS.map((transport): BenchCase => ({
-  name: `exec-many-${transport}`,
-  title: `exec, 50 times each: 1 MB of text, 1 MB of random bytes, 2,000 lines on a terminal, ${NAMES[transport]}`,
-  unit: SESSIONS,
-  onlyFull: transport === 'spdy',
-  peers: ['direct', 'tailcast', 'tailcast-recorded'],
-  rounds: () => 1,
-  plan: ({ quick }) => ({
-    kind: 'exec',
-    transport,
-    work: {
-      kind: 'many',
-      times: quick ? 10 : 50,
-      works: [
-        { kind: 'cat', content: 'ascii', bytes: BLOCK },
-        { kind: 'cat', content: 'binary', bytes: BLOCK },
-        { kind: 'lines', lines: 2000 },
-      ],
-    },
-  }),
-}));
-
-const shells = ({ quick }: Scale): number => (quick ? 50 : 300);
-const idles = TRANSPORTS.map((transport): BenchCase => ({
-  name: `exec-idle-${transport}`,
-  title: `exec, shells that wait at their prompt, ${NAMES[transport]}`,
-  unit: SHELLS,
-  constantLoad: true,
-  onlyFull: true,
-  fresh: true,
-  rounds: () => 1,
-  memoryPer: (scale) => ({ count: shells(scale), what: 'shell' }),
-  peers: ['direct', 'tailcast', 'tailcast-recorded'],
-  plan: (scale) => ({
-    kind: 'exec',
-    transport,
-    work: { kind: 'idle', sessions: shells(scale), durationMs: scale.quick ? 1000 : 3000 },
-  }),
-}));
-
-export const EXEC_CASES: readonly BenchCase[] = [
-  ...cats,
-  ...lines,
-  ...wholes,
-  ...echoes,
-  ...redraws,
-  ...idles,
-];
+export const EXEC_CASES: readonly BenchCase[] = [...cats, ...lines, ...echoes];

@@ -32,13 +32,15 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   }),
 }));
 
-/** Measures GET requests of callers with and without rules for access on request. */
-const accessGets: BenchCase = {
-  name: 'get-access',
-  title: 'GET of 2 KB, 32 connections, without and with rules of access on request',
+/**
+ * Measures the cost of selecting a cluster: without the setting `clusters`, with one cluster, and with 200 clusters.
+ */
+const clusterGets: BenchCase = {
+  name: 'get-clusters',
+  title: 'GET of 2 KB, 32 connections, with one and with 200 clusters',
   unit: REQUESTS,
   onlyFull: true,
-  peers: ['tailcast', 'tailcast-access'],
+  peers: ['tailcast', 'tailcast-cluster', 'tailcast-clusters'],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
@@ -47,16 +49,6 @@ const accessGets: BenchCase = {
     rampMs: RAMP_MS,
     durationMs: scale.quick ? 800 : 2000,
   }),
-};
-
-/**
- * Measures the cost of selecting a cluster: without the setting `clusters`, with one cluster, and with 200 clusters.
- */
-const clusterGets: BenchCase = {
-  ...accessGets,
-  name: 'get-clusters',
-  title: 'GET of 2 KB, 32 connections, with one and with 200 clusters',
-  peers: ['tailcast', 'tailcast-cluster', 'tailcast-clusters'],
 };
 
 const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
@@ -76,8 +68,8 @@ const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   }),
 }));
 
-const FRAMINGS = { chunked: 'in chunks', length: 'with its length', gzip: 'compressed' } as const;
-const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase => ({
+const FRAMINGS = { chunked: 'in chunks', length: 'with its length' } as const;
+const lists = (['chunked', 'length'] as const).map((framing): BenchCase => ({
   name: `list-${framing}`,
   title: `LIST of 50 MB, ${FRAMINGS[framing]}`,
   unit: MEGABYTES,
@@ -91,40 +83,6 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
     durationMs: ms(scale),
   }),
 }));
-
-/** LIST over eight connections, because one connection uses only one process of a peer. */
-const listsAtOnce: BenchCase = {
-  name: 'list-at-once',
-  title: 'LIST of 50 MB, in chunks, 8 connections',
-  unit: MEGABYTES,
-  onlyFull: true,
-  peers: ['direct', 'tailcast', 'go'],
-  plan: (scale) => ({
-    kind: 'requests',
-    protocol: 'h1',
-    answer: 'list-chunked',
-    connections: 8,
-    durationMs: ms(scale, 1000),
-  }),
-};
-
-const slowReaders: BenchCase = {
-  name: 'slow-readers',
-  onlyFull: true,
-  title: '8 clients that read a LIST of 50 MB at 20 MB/s each',
-  unit: MEGABYTES,
-  peers: ['direct', 'tailcast', 'go'],
-  // one LIST takes 2.6 seconds in each of these peers
-  rounds: ({ quick }) => (quick ? 1 : 3),
-  plan: (scale) => ({
-    kind: 'requests',
-    protocol: 'h1',
-    answer: 'list-chunked',
-    connections: 8,
-    bytesPerSecond: 20e6,
-    durationMs: ms(scale),
-  }),
-};
 
 const posts: BenchCase = {
   name: 'post',
@@ -165,12 +123,9 @@ const watches: BenchCase = {
 /** LIST cases run first: their memory has a goal, and a process keeps memory from earlier cases. */
 export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
-  listsAtOnce,
   ...smallGets,
-  accessGets,
   clusterGets,
   ...http2Gets,
-  slowReaders,
   posts,
   handshakes,
   watches,

@@ -5,14 +5,13 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
 import { MEGABYTES, REQUESTS, type BenchCase, type Scale } from '../harness/case.ts';
-import { clusterOf, LARGE, peerInCluster } from '../peers/cluster.ts';
+import { clusterOf, peerInCluster } from '../peers/cluster.ts';
 import { BLOCK_BYTES, createBlock } from '../programs/content.ts';
 import type { LoadPlan, LoadResult, Transport } from '../programs/plan.ts';
 
 const LOAD_TIMEOUT_MS = 60_000;
 const RAMP_MS = 300;
 const POD = '/api/v1/namespaces/default/pods/shell';
-const LIST = `/api/v1/namespaces/${LARGE}/configmaps`;
 
 /** A case whose plan depends on values of the cluster, such as addresses. */
 function realCase(
@@ -41,7 +40,6 @@ function onceOf<T>(make: (bench: Bench) => Promise<T>): (bench: Bench) => Promis
 }
 
 const podAnswer = onceOf(async (bench) => (await clusterOf(bench)).answerTo(POD));
-const listAnswer = onceOf(async (bench) => (await clusterOf(bench)).answerTo(LIST));
 
 const gets = ([1, 32] as const).map((connections) =>
   realCase(
@@ -54,7 +52,7 @@ const gets = ([1, 32] as const).map((connections) =>
     async (bench, { quick }) => ({
       kind: 'requests',
       protocol: 'h1',
-      answer: { path: POD, body: await podAnswer(bench), counts: 'requests' },
+      answer: { path: POD, body: await podAnswer(bench) },
       connections,
       rampMs: RAMP_MS,
       durationMs: quick ? 1000 : 2500,
@@ -73,25 +71,9 @@ const http2Gets = realCase(
   async (bench, { quick }) => ({
     kind: 'requests',
     protocol: 'h2',
-    answer: { path: POD, body: await podAnswer(bench), counts: 'requests' },
+    answer: { path: POD, body: await podAnswer(bench) },
     ...STREAMS,
     rampMs: RAMP_MS,
-    durationMs: quick ? 1000 : 2500,
-  }),
-);
-
-const list = realCase(
-  {
-    name: 'real-list',
-    title: 'real API server: LIST of 5 MB',
-    unit: MEGABYTES,
-    peers: ['direct', 'tailcast', 'go', 'reference'],
-  },
-  async (bench, { quick }) => ({
-    kind: 'requests',
-    protocol: 'h1',
-    answer: { path: LIST, body: await listAnswer(bench), counts: 'bytes' },
-    connections: 1,
     durationMs: quick ? 1000 : 2500,
   }),
 );
@@ -132,4 +114,4 @@ const execs = (['spdy', 'websocket'] as const satisfies readonly Transport[]).ma
   ),
 );
 
-export const REAL_CASES: readonly BenchCase[] = [...gets, http2Gets, list, ...execs];
+export const REAL_CASES: readonly BenchCase[] = [...gets, http2Gets, ...execs];

@@ -16,7 +16,6 @@ const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
   'tailcast-plain-recorded': ['reference-recorded'],
   'tailcast-durable-first': ['tailcast-recorded'],
-  'tailcast-access': ['tailcast'],
   'tailcast-clusters': ['tailcast-cluster', 'tailcast'],
 };
 

@@ -20,10 +20,6 @@ export const PODS: readonly string[] = [
   'shell',
   ...Array.from({ length: 19 }, (_, index) => `web-${String(index).padStart(2, '0')}`),
 ];
-/** A namespace with large objects, for a LIST. */
-export const LARGE = 'large';
-const LARGE_OBJECTS = 200;
-const LARGE_BYTES = 25_000;
 
 export interface Cluster {
   readonly kubernetes: Kubernetes;
@@ -62,14 +58,6 @@ async function startCluster(bench: Bench): Promise<Cluster> {
       await bench.rig.until(`pod ${name}`, async () => {
         const pod = (await kubernetes.api('GET', `${namespace}/pods/${name}`)) as PodStatus;
         return pod.status.phase === 'Running' ? pod : undefined;
-      });
-    await kubernetes.api('POST', '/api/v1/namespaces', { metadata: { name: LARGE } });
-    for (let index = 0; index < LARGE_OBJECTS; index += 1)
-      await kubernetes.api('POST', `/api/v1/namespaces/${LARGE}/configmaps`, {
-        metadata: { name: `large-${index}` },
-        data: {
-          text: `${index} `.repeat(Math.ceil(LARGE_BYTES / String(index).length)).slice(0, LARGE_BYTES),
-        },
       });
     let answers = 0;
     return {

@@ -16,8 +16,6 @@ export type PeerName =
   | 'tailcast-plain-recorded'
   /** tailcast, recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
-  /** tailcast, for a caller with rules for access on request. */
-  | 'tailcast-access'
   /** tailcast with the setting `clusters`: with one cluster, and with 200 clusters. */
   | 'tailcast-cluster'
   | 'tailcast-clusters'

@@ -11,8 +11,6 @@ interface Variant {
   readonly plain: boolean;
   /** True for `--recorder-window 0`. */
   readonly durableFirst: boolean;
-  /** True for a caller with rules for access on request. */
-  readonly accessRules?: boolean;
   /** Number of clusters of the setting `clusters`. */
   readonly clusters?: number;
 }
@@ -25,7 +23,6 @@ const VARIANTS = {
   'tailcast-recorded': { ...ALONE, recorded: true },
   'tailcast-plain-recorded': PLAIN_RECORDED,
   'tailcast-durable-first': DURABLE_FIRST,
-  'tailcast-access': { ...ALONE, accessRules: true },
   'tailcast-cluster': { ...ALONE, clusters: 1 },
   'tailcast-clusters': { ...ALONE, clusters: 200 },
   before: ALONE,
@@ -52,7 +49,7 @@ export async function startTailcast(
   // all load comes from one user, who would exceed the default limit for concurrent sessions
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
-  const { recorded, plain, durableFirst, accessRules = false, clusters }: Variant = VARIANTS[name];
+  const { recorded, plain, durableFirst, clusters }: Variant = VARIANTS[name];
   const version = name.startsWith('before') ? 'before' : 'here';
   const recorder = recorded ? await bench.recorder(version) : undefined;
   const options: GatewayProgram = {
@@ -64,7 +61,6 @@ export async function startTailcast(
     ...(recorder === undefined ? {} : { recorder: recorder.address }),
     durableFirst,
     plain,
-    accessRules,
     ...(clusters === undefined ? {} : { clusters }),
   };
   // The gateway program of commit 9719fbc, the usual checkout of `--before`, requires a number of workers.

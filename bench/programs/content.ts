@@ -1,13 +1,11 @@
 /** Payload of benchmarks: deterministic blocks, so that each process can compare every byte. */
-import { gzipSync } from 'node:zlib';
-
 export type Content = 'json' | 'ascii' | 'utf8' | 'binary';
 
 /** Size of one response of `GET /small`. */
 export const SMALL_BYTES = 2048;
 /** One block; longer content repeats it. */
 export const BLOCK_BYTES = 1024 * 1024;
-/** A LIST of 50 MiB before compression. */
+/** A LIST of 50 MiB. */
 export const LIST_BLOCKS = 50;
 /** Size of one POST body. */
 export const POST_BYTES = 1024 * 1024;
@@ -49,15 +47,6 @@ const LINES = {
 /** `GET /small`. */
 export function createSmall(): Buffer {
   return createBlock('json').subarray(0, SMALL_BYTES);
-}
-
-/**
- * Returns the LIST with `Content-Encoding: gzip`, as a server sends it: one gzip member per block, level 4 as in the
- * API server.
- */
-export function createGzippedList(): Buffer {
-  const member = gzipSync(createBlock('json'), { level: 4 });
-  return Buffer.concat(Array.from({ length: LIST_BLOCKS }, () => member));
 }
 
 /** Marsaglia's xorshift: the same numbers in every process. */

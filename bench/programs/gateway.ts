@@ -9,7 +9,6 @@ import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { createLogger } from '../../src/observe/logger.ts';
-import { ACCESS_CAPABILITY } from '../../src/tailnet/access-rules.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 
 export interface GatewayProgram {
@@ -24,8 +23,6 @@ export interface GatewayProgram {
   readonly durableFirst?: boolean;
   /** True if every connection starts with a PROXY header and has no TLS, as behind `tailscale serve`. */
   readonly plain?: boolean;
-  /** True for a caller with rules for access on request. */
-  readonly accessRules?: boolean;
   /** Number of clusters in the file of the setting `clusters`; undefined for one cluster without this setting. */
   readonly clusters?: number;
 }
@@ -74,12 +71,6 @@ const config = readSettings(GATEWAY_SETTINGS, {
   environment: new Map(),
   file: undefined,
 });
-/** Rules that the gateway compares with each request. */
-const ACCESS_RULES = Array.from({ length: 10 }, (_, index) => ({
-  request: index === 0 ? { writes: true } : { groups: [`team-${index}`] },
-  namespaces: [`namespace-${index}`],
-  approvers: { users: ['bob@example.com'] },
-}));
 const identity: Identity = {
   kind: 'user',
   nodeId: 'nBENCH',
@@ -100,7 +91,6 @@ const identity: Identity = {
         },
       ],
     ],
-    ...(options.accessRules === true ? ([[ACCESS_CAPABILITY, ACCESS_RULES]] as const) : []),
   ]),
 };
 

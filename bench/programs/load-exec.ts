@@ -13,15 +13,7 @@ import {
 } from '../../src/wire/websocket/frame.ts';
 import { open } from './connect.ts';
 import { ContentCheck, createBlock, type Content } from './content.ts';
-import {
-  LINE_BYTES,
-  LINES_BLOCK,
-  PROMPT,
-  REDRAW_BYTES,
-  SCREEN,
-  SCREEN_TIME_END,
-  SCREEN_TIME_START,
-} from './exec-content.ts';
+import { LINE_BYTES, LINES_BLOCK, PROMPT } from './exec-content.ts';
 import {
   percentiles,
   type ExecWork,
@@ -67,16 +59,10 @@ function measure(
       return cat(target, transport, work);
     case 'lines':
       return lines(target, transport, work.lines);
-    case 'redraw':
-      return redraw(target, transport, work);
-    case 'idle':
-      return idle(target, transport, work, onSteady);
     case 'echo':
       return echo(target, transport, work);
     case 'echoes':
       return echoes(target, transport, work, onSteady);
-    case 'many':
-      return many(target, transport, work, onSteady);
   }
 }
 
@@ -107,68 +93,6 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   await finished(session);
   if (!check.complete) throw new Error(`${check.received} bytes of ${count * LINE_BYTES}`);
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
-}
-
-/** Counts screens, and measures for each screen the time between sending and receiving it. */
-async function redraw(
-  target: Target,
-  transport: Transport,
-  work: Extract<ExecWork, { readonly kind: 'redraw' }>,
-): Promise<Measured> {
-  const latencies: number[] = [];
-  const startedAt = performance.now();
-  const screens = work.perSecond * work.seconds;
-  const shells = await Promise.all(
-    Array.from({ length: work.sessions }, () => {
-      const command = ['bench', 'redraw', String(work.perSecond), String(screens)];
-      const read = createScreenReader((sentNs) =>
-        latencies.push(Number(process.hrtime.bigint() - sentNs) / 1e6),
-      );
-      return start(target, transport, command, true, read);
-    }),
-  );
-  await Promise.all(shells.map(finished));
-  if (latencies.length !== screens * work.sessions) throw new Error(`${latencies.length} screens`);
-  return {
-    units: latencies.length,
-    seconds: (performance.now() - startedAt) / 1000,
-    ...percentiles(latencies),
-  };
-}
-
-/** @throws Error for an unexpected screen */
-function createScreenReader(onScreen: (sentNs: bigint) => void): (chunk: Uint8Array) => void {
-  const screen = Buffer.alloc(REDRAW_BYTES);
-  let filled = 0;
-  return (chunk) => {
-    for (let at = 0; at < chunk.length;) {
-      const length = Math.min(chunk.length - at, REDRAW_BYTES - filled);
-      screen.set(chunk.subarray(at, at + length), filled);
-      filled += length;
-      at += length;
-      if (filled < REDRAW_BYTES) return;
-      filled = 0;
-      if (screen.compare(SCREEN, SCREEN_TIME_END, REDRAW_BYTES, SCREEN_TIME_END) !== 0)
-        throw new Error('a screen is not as it was drawn');
-      onScreen(BigInt(screen.toString('latin1', SCREEN_TIME_START, SCREEN_TIME_END)));
-    }
-  };
-}
-
-async function idle(
-  target: Target,
-  transport: Transport,
-  work: Extract<ExecWork, { readonly kind: 'idle' }>,
-  onSteady: () => void,
-): Promise<Measured> {
-  const { shells, broken } = await openShells(target, transport, work.sessions, () => {});
-  await Promise.race([sleep(1000), broken]);
-  onSteady();
-  const startedAt = performance.now();
-  await Promise.race([sleep(work.durationMs), broken]);
-  const seconds = (performance.now() - startedAt) / 1000;
-  await endShells(shells);
-  return { units: work.sessions, seconds };
 }
 
 /** Types keys in all shells in turn. The latency of a key is measured from its due time. */
@@ -287,27 +211,6 @@ async function echo(
   session.type(Uint8Array.of(EOT));
   await finished(session);
   return { units: keys, seconds, ...percentiles(latencies) };
-}
-
-async function many(
-  target: Target,
-  transport: Transport,
-  { times, works }: Extract<ExecWork, { readonly kind: 'many' }>,
-  onSteady: () => void,
-): Promise<Measured> {
-  const latencies: number[] = [];
-  const startedAt = performance.now();
-  for (let time = 0; time < times; time += 1) {
-    for (const work of works) {
-      const { seconds } = await measure(target, transport, work, onSteady);
-      latencies.push(seconds * 1000);
-    }
-  }
-  return {
-    units: latencies.length,
-    seconds: (performance.now() - startedAt) / 1000,
-    ...percentiles(latencies),
-  };
 }
 
 /** Ctrl-D. */

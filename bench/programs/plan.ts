@@ -43,14 +43,13 @@ export type LoadPlan =
   | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
 /** Kind of request and response. */
-export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post' | KnownAnswer;
+export type Answer = 'small' | 'list-chunked' | 'list-length' | 'post' | KnownAnswer;
 
 /** A request to a real API server, and the response that the API server sends to it directly. */
 export interface KnownAnswer {
   readonly path: string;
-  /** File with the expected body. The start of a list may differ before its items, because it contains the time. */
+  /** File with the expected body. */
   readonly body: string;
-  readonly counts: 'requests' | 'bytes';
 }
 
 export type Transport = 'spdy' | 'websocket';
@@ -66,17 +65,6 @@ export type ExecWork =
     }
   /** Short lines on a terminal, each in its own frame. */
   | { readonly kind: 'lines'; readonly lines: number }
-  /** A full-screen program that redraws its screen, in `sessions` sessions. */
-  | {
-      readonly kind: 'redraw';
-      readonly sessions: number;
-      readonly perSecond: number;
-      readonly seconds: number;
-    }
-  /** Shells that show a prompt and wait. */
-  | { readonly kind: 'idle'; readonly sessions: number; readonly durationMs: number }
-  /** Runs these works one after another, `times` times each. Every session is checked up to its exit code. */
-  | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys in sequence, each after the echo of the previous one. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }
   /** Sends keys in many shells at the same time, at a fixed rate. */

@@ -1,7 +1,7 @@
 /** Programs of the benchmark's API server with known output. */
 import type { TLSSocket } from 'node:tls';
 import { BLOCK_BYTES, createBlock, type Content } from './content.ts';
-import { LINES_BLOCK, LINE_BYTES, PROMPT, SCREEN, SCREEN_TIME_START } from './exec-content.ts';
+import { LINES_BLOCK, LINE_BYTES, PROMPT } from './exec-content.ts';
 import { serveSession, type Session } from './exec-session.ts';
 
 /** Maximum size of a read from a container in a Kubernetes server, and of one frame. */
@@ -22,8 +22,6 @@ function run(session: Session, program: string, args: readonly string[]): void {
       return send(session, blockFrames(session, args[0] as Content), Number(args[1]) / FRAME_BYTES);
     case 'lines':
       return send(session, lineFrames(session), Number(args[0]));
-    case 'redraw':
-      return redraw(session, Number(args[0]), Number(args[1]));
     default:
       return shell(session);
   }
@@ -60,20 +58,6 @@ function send(session: Session, frames: readonly Uint8Array[], count: number): v
   };
   socket.on('drain', more);
   more();
-}
-
-function redraw(session: Session, perSecond: number, count: number): void {
-  const screen = Buffer.from(SCREEN);
-  let drawn = 0;
-  const timer = setInterval(() => {
-    screen.write(String(process.hrtime.bigint()).padStart(20, '0'), SCREEN_TIME_START, 'latin1');
-    session.socket.write(session.frame(screen));
-    drawn += 1;
-    if (drawn < count) return;
-    clearInterval(timer);
-    session.exit(0);
-  }, 1000 / perSecond);
-  session.socket.once('close', () => clearInterval(timer));
 }
 
 /** Prints a prompt and echoes input until Ctrl-D. */

@@ -12,7 +12,6 @@ import {
   BLOCK_BYTES,
   ContentCheck,
   createBlock,
-  createGzippedList,
   createSmall,
   EVENT_BYTES,
   LIST_BLOCKS,
@@ -66,21 +65,6 @@ const lists = new Map<string, () => List>([
       count: LIST_BLOCKS * plainPieces.length,
       tail: '',
     })),
-  ],
-  [
-    'gzip',
-    once(() => {
-      const pieces = cut(createGzippedList(), CHUNK_BYTES).map(framed);
-      return {
-        head: Buffer.from(
-          `HTTP/1.1 200 OK\r\n${FIELDS}Content-Encoding: gzip\r\nVary: Accept-Encoding\r\nTransfer-Encoding: ` +
-            'chunked\r\n\r\n',
-        ),
-        pieces,
-        count: pieces.length,
-        tail: '0\r\n\r\n',
-      };
-    }),
   ],
 ]);
 
