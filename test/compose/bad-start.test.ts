@@ -80,22 +80,6 @@ describe.each([
     expect(existsSync(join(scratch, role === 'gateway' ? 'state' : 'store'))).toBe(false);
   });
 
-  it('names all wrong values together, also directories that cannot be created', async () => {
-    const flags = role === 'gateway' ? ['state-directory', 'late-directory'] : ['store', 'spool'];
-    const file = join(scratch, 'file');
-    writeFileSync(file, '');
-    const said = await saidBy(
-      start('--listen=nowhere', `--${flags[0]}=${file}`, `--${flags[1]}=${file}/below/it`),
-      { exits: 2 },
-    );
-    expect(said).toContain('--listen: host:port is expected');
-    expect(said).toContain(`${file} cannot be used: the path is a file. Set --${flags[0]} to a directory`);
-    expect(said).toContain(
-      `${file}/below/it cannot be used: a part of the path is a file. Set --${flags[1]} to`,
-    );
-    expect(readdirSync(scratch)).not.toContain('store');
-  });
-
   it('names a port that is taken, and says how to find by whom', async () => {
     const taken = createServer();
     const port = await listenOn(taken);

@@ -6,12 +6,10 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { openPortal } from '../../src/compose/portal.ts';
-import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { pageHeaders } from '../../src/portal/page-headers.ts';
-import { refusalOf } from '../../src/portal/refusal.ts';
 import { rawClient } from '../proxy/rig.ts';
 import { startRecorderSpy } from '../support/recorder-spy.ts';
 import { CAST, CUT, field, ID, LIST, openPortalRig, stack, type PortalRig } from './portal-rig.ts';
@@ -164,30 +162,6 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const answer = await client(protocol).ask({ path: CAST });
     expect([answer.status, answer.body.toString()]).toEqual([404, '{"message":"no"}']);
     expect(field(answer.rawHeaders, 'content-type')).toContain('application/json');
-  });
-
-  it('cuts what a recorder breaks off, so that no half looks whole', async () => {
-    const { client, recorder } = await openPortalRig();
-    let broken: ServerResponse | undefined;
-    recorder.script = (_request, response) => {
-      broken = response;
-      response.write('half');
-    };
-    const answer = await client(protocol).open({ path: CAST });
-    expect(answer.status).toBe(200);
-    broken?.destroy();
-    await expect(answer.rest()).rejects.toThrow(CUT);
-  });
-
-  it('leaves the recorder when the client leaves', async () => {
-    const { client, recorder, rig } = await openPortalRig();
-    recorder.script = (_request, response) => void response.write('half');
-    const answer = await client(protocol).open({ path: CAST });
-    answer.body.on('error', () => undefined);
-    answer.rest().catch(() => undefined);
-    expect(rig.proxy.inFlight).toBe(1);
-    answer.abort();
-    await recorder.requests[0]?.gone;
   });
 
   it('takes from a recorder no more than the client takes', async () => {
@@ -485,27 +459,6 @@ describe('the page', () => {
     const rig = await openPortalRig(['recorder'], {}, { playerDirectory: join(import.meta.dirname, 'none') });
     const { status, body } = await rig.client('h1').ask({ path: '/-/recordings/' });
     expect([status, body.toString()]).toEqual([404, expect.stringContaining('built without the page')]);
-  });
-
-  it('shows a sentence and no markup when somebody is refused', () => {
-    const error = new TailcastError('NOT_FOUND', '<b title="x">&\'');
-    const request = { method: 'GET', path: '/-/recordings/<i>', rawHeaders: [], viewer: undefined };
-    const asPage = { ...request, rawHeaders: ['Accept', 'text/html,*/*'] };
-    const { status, body } = refusalOf(error, asPage);
-    expect(status).toBe(404);
-    expect(body.toString()).toContain('no such page: &#60;b title=&#34;x&#34;&#62;&#38;&#39;</p>');
-    expect(JSON.parse(refusalOf(new Error('inside'), request).body.toString())).toMatchObject({
-      code: 500,
-      message: 'internal error in tailcast',
-    });
-    const forbidden = new TailcastError('ACCESS_ENDED');
-    const page = refusalOf(forbidden, { ...asPage, viewer: '<eve>' }).body.toString();
-    expect(page).toContain(
-      '<p>You are &#60;eve&#62;.</p>\n<p>You requested: GET /-/recordings/&#60;i&#62;</p>',
-    );
-    expect(page).toContain('Ask the administrator of the gateway');
-    expect(refusalOf(forbidden, asPage).body.toString()).toContain('does not contain your name');
-    expect(refusalOf(forbidden, request).body.toString()).not.toContain('viewer');
   });
 
   it('has a policy that names no host which could break out of it', () => {

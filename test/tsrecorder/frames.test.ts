@@ -3,20 +3,17 @@
  * continues.
  */
 import { isUtf8 } from 'node:buffer';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
-import { Journals } from '../../src/recording/journal/journals.ts';
 import { createRecorderClient, type RecorderClientDeps } from '../../src/recording/recorder-client.ts';
 import type { EventBatch } from '../../src/recording/event-batch.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 import { FrameBatch, type FrameForm } from '../../src/wire/recorder-api/upload-frame.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
-import { startRecorderDouble } from '../support/recorder-double.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
 
 const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
@@ -306,96 +303,4 @@ describe('a gateway and its recorders', () => {
     expect(await upload.end()).toBe('confirmed');
     await expectWhole(rig);
   });
-
-  it('use lines with a recorder of the reference, and send it no additional fields', async () => {
-    const double = await startRecorderDouble({ upgradeOffered: false });
-    const upload = await open(client(), [double.address]);
-    expect(writesFrames(upload)).toBe(false);
-    await write(upload, ITEMS);
-    await upload.end();
-    const [only] = double.uploads;
-    const lines = new LineBatch(isUtf8);
-    for (const item of ITEMS) {
-      if (typeof item === 'string') lines.text(item);
-      else lines.output(item.seconds, item.bytes, 'text');
-    }
-    expect(only!.body.equals(lines.take())).toBe(true);
-    expect(Object.keys(only!.headers).filter((name) => name.startsWith('tailcast-'))).toEqual([]);
-    await double.close();
-  });
-
-  it('show only durable output if the window is 0', async () => {
-    await using rig = await createRig();
-    const upload = await open(client({ limits: { maxPendingBytes: 0 } }), [addressOf(rig)]);
-    expect([upload.policy, writesFrames(upload)]).toEqual(['window0', true]);
-    for (const [index, item] of ITEMS.entries()) {
-      await write(upload, [item]);
-      expect(upload.pendingBytes).toBe(0);
-      if (index === 4) {
-        const [recording] = await rig.list();
-        expect((await stored(rig, recording!.id)).cast).toContain('gr');
-      }
-    }
-    expect(await upload.end()).toBe('confirmed');
-    await expectWhole(rig);
-  });
-
-  it('deliver output from the disk of a gateway that was killed', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'tcjournals-'));
-    const delivered = Promise.withResolvers<void>();
-    const openJournals = (): Promise<Journals> =>
-      Journals.open({
-        directory,
-        key: createJournalKey(Buffer.alloc(KEY_BYTES, 1)),
-        maxBytes: 1024 ** 2,
-        unixMs: Date.now,
-        log: createSilentLogger(),
-        eventsOf: () => ({
-          left: () => undefined,
-          delivered: () => delivered.resolve(),
-          dropped: ({ reason }) => delivered.reject(new Error(reason)),
-          kept: () => undefined,
-        }),
-      });
-    const late = {
-      left: () => undefined,
-      delivered: () => undefined,
-      dropped: () => undefined,
-      kept: () => undefined,
-    };
-    await using rig = await createRig({ timing: { resumeGraceMs: 60_000 } });
-    const journals = await openJournals();
-    const gone = client({ journals, limits: { moveTimeoutMs: 20 } });
-    const upload = await gone.open(
-      { recorders: [addressOf(rig)], sessionId: 'one', late },
-      new AbortController().signal,
-    );
-    await write(upload, ITEMS.slice(0, 3));
-    await eventually(() => upload.pendingBytes === 0);
-    const { port } = rig.recorder.address;
-    await rig.recorder.close();
-    await upload.lost;
-    // no recorder accepts the upload any more, so the remaining output is only on disk
-    const rest = upload.createBatch();
-    for (const item of ITEMS.slice(3)) put(rest, item);
-    upload.leave(rest.takePieces());
-    gone.close();
-    await journals.close();
-    await using again = await createRig(
-      { listen: { host: '127.0.0.1', port }, timing: { resumeGraceMs: 60_000 } },
-      rig.directory,
-    );
-    const others = await openJournals();
-    const next = client({ journals: others });
-    await delivered.promise;
-    next.close();
-    await others.close();
-    await rm(directory, { recursive: true, force: true });
-    await until(async () => ((await again.list())[0]?.state === 'completed' ? true : undefined));
-    await expectWhole(again);
-  });
 });
-
-async function eventually(test: () => boolean): Promise<void> {
-  while (!test()) await new Promise((resolve) => setImmediate(resolve));
-}

@@ -57,32 +57,6 @@ describe('the StatefulSet of a Recorder', () => {
     expect(variablesOf(container)).toMatchObject({ FOO: 'bar', EMPTY: '' });
   });
 
-  it('runs our recorder beside the stock tailscale container, which shares its socket', () => {
-    const { pod, container, tailscale } = podOf({ enableUI: true });
-    expect(pod.containers).toHaveLength(1);
-    expect(container).toMatchObject({ image: 'tailcast/tailcast:v1', args: ['recorder'] });
-    expect(container.command).toBeUndefined();
-    expect(tailscale).toMatchObject({ image: 'tailscale/tailscale:v1', restartPolicy: 'Always' });
-    const [ours, theirs] = [variablesOf(container), variablesOf(tailscale)];
-    expect(theirs).toMatchObject({
-      TS_KUBE_SECRET: '$(POD_NAME)',
-      TS_HOSTNAME: '$(POD_NAME)',
-      TS_USERSPACE: 'true',
-      TS_AUTH_ONCE: 'true',
-      TS_EXTRA_ARGS: '--login-server=https://control.example.com',
-    });
-    expect(ours['TAILCAST_SOCKET']).toBe(theirs['TS_SOCKET']);
-    const shared = { name: 'tailscale', mountPath: '/run/tailscale' };
-    expect(container.volumeMounts).toContainEqual(shared);
-    expect(tailscale.volumeMounts).toContainEqual(shared);
-    expect(ours['TAILCAST_SOCKET']?.startsWith(`${shared.mountPath}/`)).toBe(true);
-    // Uploads arrive at port 80 of the node. A userspace tailscaled forwards uploads to the same port on loopback.
-    expect(ours['TAILCAST_LISTEN']).toBe('127.0.0.1:80');
-    expect(pod.securityContext?.sysctls).toEqual([
-      { name: 'net.ipv4.ip_unprivileged_port_start', value: '80' },
-    ]);
-  });
-
   it('shows a pod no auth key but its own', () => {
     const { pod } = podOf({ replicas: 3, storage: S3 });
     expect(JSON.stringify(pod)).not.toMatch(/authkey|auth-\d/i);
@@ -132,24 +106,6 @@ describe('the StatefulSet of a Recorder', () => {
       });
     }
     expect(pod.topologySpreadConstraints).toMatchObject([{ whenUnsatisfiable: 'ScheduleAnyway' }]);
-  });
-
-  it('says S3 in the reference’s words and in ours, with the credentials as variables', () => {
-    const { container, pod } = podOf({
-      storage: { s3: { ...S3.s3, credentials: { secret: { name: 'aws' } } } },
-    });
-    expect(variablesOf(container)).toMatchObject({
-      TSRECORDER_HOSTNAME: '$(POD_NAME)',
-      TSRECORDER_LOGIN_SERVER: 'https://control.example.com',
-      TSRECORDER_DST: 's3://s3.us-east-1.amazonaws.com',
-      TSRECORDER_BUCKET: 'recordings',
-      TAILCAST_STORE: 's3://recordings',
-      TAILCAST_S3_ENDPOINT: 'https://s3.us-east-1.amazonaws.com',
-      TAILCAST_SPOOL: '/data/spool',
-      TAILCAST_UI: 'false',
-    });
-    expect(container.envFrom).toEqual([{ secretRef: { name: 'aws' } }]);
-    expect(pod.volumes).toContainEqual({ name: 'data', emptyDir: {} });
   });
 
   it.each<[string, object, object, object]>([

@@ -9,7 +9,7 @@ import type { LiveRecording } from '../../../src/tsrecorder/library/live-recordi
 import { castBytes as bytesOfCast, readCast } from '../../../src/tsrecorder/library/replay.ts';
 import type { ReadableStore } from '../../../src/tsrecorder/store/store.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
-import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 function cast(text: string, user = 'a@example.com', namespace = 'prod'): string {
   const header = HEADER.replace('a@example.com', user).replace(
@@ -56,23 +56,6 @@ it('the index reads a growing cast up to the durable bytes, even if more was rec
   expect(bytesOfCast(entry)).toBe(castBytes);
   const read = await Array.fromAsync(readCast(entry, { start: 0, end: bytesOfCast(entry) }));
   expect(Buffer.concat(read).toString()).toBe(cast('durable'));
-});
-
-it('a running session is found by its durable bytes before more bytes arrive', async () => {
-  await using rig = await createRig({ searchText: 'all' });
-  const upload = openUpload(rig.recorder);
-  let sent = 0;
-  for (const [at, word] of ['one', 'two', 'three'].entries()) {
-    const text =
-      at === 0 ? cast(`needle ${word}`) : `${JSON.stringify([at + 2, 'o', `needle ${word}\r\n`])}\n`;
-    sent += text.length;
-    upload.write(text);
-    await upload.ack(({ ack }) => ack === sent);
-    const { sessions } = await found(rig, `"needle ${word}" state:running`, 1);
-    expect(sessions[0]?.recording.state, word).toBe('running');
-  }
-  upload.end();
-  await upload.over;
 });
 
 it('a rule that is narrowed between two pages applies to the second page', async () => {

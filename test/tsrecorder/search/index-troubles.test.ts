@@ -205,30 +205,4 @@ describe('a recorder whose index has a problem', () => {
     silent.closeAllConnections();
     silent.close();
   });
-
-  it('reports that costly output is read in part, and finds the other sessions', async () => {
-    const rig = await createRig({ searchText: 'all' });
-    onTestFinished(() => rig[Symbol.asyncDispose]());
-    const wide = HEADER.replace('"width":80', '"width":1000');
-    // each event changes a few characters of a row with a thousand columns
-    const bomb = Array.from({ length: 4000 }, (_, at) => `[${at},"o","\\rw${at}"]\n`).join('');
-    const filled = JSON.stringify([0, 'o', `${'f'.repeat(900)} \r\n${'y'.repeat(990)}`]);
-    const running = openUpload(rig.recorder);
-    const body = `${wide}${filled}\n${bomb}`;
-    running.write(body);
-    await running.ack(({ ack }) => ack === Buffer.byteLength(body));
-    running.end();
-    await running.over;
-    await uploadWhole(rig.recorder, cast([1, 'needle']));
-    interface Answered {
-      readonly sessions: readonly { readonly partial: boolean }[];
-    }
-    const partial = (query: string): Promise<boolean> =>
-      until(async () => {
-        const answer = await rig.get(`/api/v1/search?q=${encodeURIComponent(query)}`);
-        return answer.status === 200 ? (JSON.parse(answer.body) as Answered).sessions[0]?.partial : undefined;
-      });
-    expect(await partial('needle')).toBe(false);
-    expect(await partial('w10* state:completed')).toBe(true);
-  });
 });

@@ -1,9 +1,7 @@
-import { mkdir, readFile, readdir, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
-import { LAYOUT } from '../../../src/tsrecorder/search/layout.ts';
 import { printableRuns } from '../../../src/wire/printable-runs.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
@@ -92,31 +90,6 @@ describe('a recorder with an index', () => {
     await found(rig, 'state:running', 0);
   });
 
-  it('indexes earlier recordings, again after the index was lost, damaged, or had another format', async () => {
-    await using rig = await createRig();
-    for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
-    let current = await rig.restart(SEARCHING);
-    const before = await found(current, 'needle', 3);
-    const directory = join(rig.spool, 'search', LAYOUT);
-    expect(await readdir(directory)).toContain('sessions.db');
-    await current.recorder.close();
-    await rm(directory, { recursive: true });
-    current = await createRig(SEARCHING, rig.directory);
-    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
-    await current.recorder.close();
-    // simulates an index of another version of the program
-    await rename(directory, join(rig.spool, 'search', 'v3'));
-    current = await createRig(SEARCHING, rig.directory);
-    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
-    expect(await readdir(join(rig.spool, 'search'))).toEqual([LAYOUT]);
-    await current.recorder.close();
-    await writeFile(join(directory, 'sessions.db'), 'damaged '.repeat(10_000));
-    for (const end of ['-wal', '-shm']) await rm(join(directory, `sessions.db${end}`), { force: true });
-    current = await createRig(SEARCHING, rig.directory);
-    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
-    await current.recorder.close();
-  });
-
   it('does not show an earlier trust level after a key is no longer trusted', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('needle'));
@@ -129,43 +102,6 @@ describe('a recorder with an index', () => {
     await found(current, 'needle trust:unverified', 1);
     expect((await current.list()).map(({ trust }) => trust)).toEqual(['unverified']);
     await current.recorder.close();
-  });
-
-  it('shows a viewer only what the rules allow, for every query', async () => {
-    let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
-    await using rig = await createRig({
-      ...SEARCHING,
-      identifyViewer: async () => viewer,
-      viewers: ['alice@example.com=namespace:dev', 'root@example.com'].map(parseViewRule),
-    });
-    await uploadWhole(rig.recorder, cast('needle secretword', 'bob@example.com', 'prod'));
-    await uploadWhole(rig.recorder, cast('needle open', 'bob@example.com', 'dev'));
-    await ready(rig, 2);
-    viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
-    // a viewer's identity is fixed for a connection, so each request uses a new connection
-    for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', 'NOT open']) {
-      const { sessions } = await search(rig, query);
-      expect(JSON.stringify(sessions), query).not.toContain('"prod"');
-    }
-    const ofAlice = (await search(rig, 'needle')).sessions;
-    expect(ofAlice).toHaveLength(1);
-    expect((await search(rig, 'secretword')).sessions).toEqual([]);
-    // counts include hidden sessions
-    const own = encodeURIComponent(ofAlice[0]!.recording.id);
-    for (const path of ['search?q=needle', 'search/facets?q=needle', `recordings/${own}/search?q=needle`]) {
-      const { body } = await rig.get(`/api/v1/${path}`);
-      expect((JSON.parse(body) as { index: unknown }).index, path).toEqual({ state: 'ready' });
-    }
-    viewer = { node: 'desk', nodeId: 'nDESK', user: 'mallory@example.com' };
-    expect((await search(rig, 'needle')).sessions).toEqual([]);
-    viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
-    const all = (await search(rig, 'needle')).sessions;
-    expect(all).toHaveLength(2);
-    const hidden = all.find(({ recording }) => recording.id !== ofAlice[0]!.recording.id)!.recording.id;
-    viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
-    expect((await rig.get(`/api/v1/recordings/${encodeURIComponent(hidden)}/search?q=needle`)).status).toBe(
-      404,
-    );
   });
 
   it('responds to an invalid query with a message, and records searches as events', async () => {
@@ -261,27 +197,6 @@ describe('a recorder with an index', () => {
     expect(await events(`/search?q=second&view=1`)).toBe(1);
     for (let count = 0; count < 3; count += 1) await rig.get('/api/v1/search?q=third');
     expect(await events('/search?q=third')).toBe(3);
-  });
-
-  it('forgets recordings that retention removes', async () => {
-    const startedAt = Date.now();
-    let now = startedAt;
-    const options: Partial<RecorderOptions> = {
-      ...SEARCHING,
-      clock: { now: () => now, monotonic: () => performance.now() },
-      retention: { maxAgeMs: 3_600_000 },
-      timing: { retentionMs: 50 },
-    };
-    await using rig = await createRig(options);
-    await uploadWhole(rig.recorder, cast('canaryword'));
-    await found(rig, 'canaryword');
-    now = startedAt + 7_200_000;
-    await found(rig, 'canaryword', 0);
-    await ready(rig, 0);
-    await rig.recorder.close();
-    const directory = join(rig.spool, 'search', LAYOUT);
-    for (const name of await readdir(directory))
-      expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
   });
 
   it('lists from the index the stored and running sessions, and those of other writers', async () => {
@@ -383,22 +298,6 @@ describe('a recorder with an index', () => {
     expect((await search(rig, 'needle')).sessions).toEqual([]);
     const current = await rig.restart(SEARCHING);
     await found(current, 'needle');
-    await current.recorder.close();
-  });
-
-  it('records even if the index cannot be written', async () => {
-    await using rig = await createRig();
-    const { directory } = rig;
-    await rig.recorder.close();
-    await writeFile(join(`${directory}.spool`, 'search'), 'in the way');
-    const current = await createRig(SEARCHING, directory);
-    await uploadWhole(current.recorder, cast('needle'));
-    expect(await current.list()).toHaveLength(1);
-    const body = await until(async () => {
-      const answer = await current.get('/api/v1/search?q=needle');
-      return answer.status === 503 ? answer.body : undefined;
-    });
-    expect(JSON.parse(body)).toMatchObject({ code: 'SEARCH_UNAVAILABLE' });
     await current.recorder.close();
   });
 
