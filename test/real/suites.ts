@@ -39,7 +39,7 @@ const PEOPLE_PAGES = suite('people-pages', STORED_TAILNET);
 
 /** All suites of `npm run test:real`, in this order. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
-  tailnet: suite('tailnet', ['tailnet', 'reference']),
+  tailnet: suite('tailnet', ['tailnet']),
   'tailnet-people': suite('tailnet-people', STORED_TAILNET),
   'tailnet-changes': suite('tailnet-changes', STORED_TAILNET),
   'reference-proxy': suite('reference-proxy', [...STORED_TAILNET, 'reference']),

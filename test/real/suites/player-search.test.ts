@@ -2,23 +2,16 @@
  * Search on the page: finds a session by screen content and by properties, and the time of a hit, within the viewer
  * rules.
  */
-import { spawn, type ChildProcessByStdio } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import type { Readable } from 'node:stream';
 import type { BrowserContextOptions, Locator, Page } from 'playwright-core';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { accessibilityFaults } from '../support/axe.ts';
 import type { CastLine, CastSpec } from '../support/casts.ts';
-import { startDemoArchive } from '../support/demo-archive.ts';
 import { DESKTOP, LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
 import { readShown } from '../support/screen-cells.ts';
 
 const STILL: BrowserContextOptions = { ...LAPTOP, reducedMotion: 'reduce' };
 const CAROL: Viewer = { node: 'auditor.example.ts.net', nodeId: 'nAUD', user: 'carol@example.com' };
-const BOB: Viewer = { node: 'bobs.example.ts.net', nodeId: 'nBOB', user: 'bob@example.com' };
 let viewer = CAROL;
 
 const EDITED = '\x1b[?1049h\x1b[2J\x1b[3;1Hthe heron config\x1b[4;1Hreplicas: 4';
@@ -92,69 +85,6 @@ beforeAll(async () => {
 beforeEach(() => {
   viewer = CAROL;
 });
-
-describe('the sample session of the demo', () => {
-  let home: string;
-  let demo: ChildProcessByStdio<null, Readable, Readable>;
-  let url: string;
-  beforeAll(async () => {
-    home = mkdtempSync(join(tmpdir(), 'tailcast-demo-'));
-    const main = new URL('../../../src/main.ts', import.meta.url).pathname;
-    demo = spawn(process.execPath, [main, 'demo'], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { PATH: process.env['PATH'], HOME: home, XDG_STATE_HOME: join(home, 'state') },
-    });
-    url = await new Promise<string>((resolve, reject) => {
-      let shown = '';
-      let errors = '';
-      demo.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
-      demo.stdout.on('data', (chunk: Buffer) => {
-        shown += chunk.toString();
-        const [, player] = /^player: (\S+)$/m.exec(shown) ?? [];
-        if (player !== undefined) resolve(player);
-      });
-      demo.once('exit', () => reject(new Error(errors)));
-    });
-  });
-  afterAll(async () => {
-    const exited = new Promise((resolve) => demo.once('exit', resolve));
-    demo.kill('SIGINT');
-    await exited;
-    rmSync(home, { recursive: true, force: true });
-  });
-
-  it('is found by a word typed inside vim, and opens at that moment', async () => {
-    const page = await open(url, LAPTOP);
-    await field(page).fill('cormorant');
-    const hit = hits(page).first();
-    await hit.waitFor();
-    expect(await hit.locator('mark').allTextContents()).toEqual(['cormorant']);
-    await page.screenshot({ path: shot('search-demo') });
-    const moment = await hit.locator('.at').textContent();
-    await hit.click();
-    await ready(page);
-    await page.getByRole('button', { name: 'Pause' }).waitFor();
-    // playback starts two seconds before the hit, when the word is not yet on the screen
-    expect(await screenOf(page)).not.toContain('cormorant');
-    await expect.poll(() => screenOf(page), SOON).toContain('The cormorant rollout');
-    // the test reads the start time from the URL, because playback continues while it reads the screen
-    const [, start = ''] = /[?&]t=([\d.]+)/.exec(page.url()) ?? [];
-    expect(Math.abs(secondsOf(moment ?? '') - 2 - Number(start))).toBeLessThanOrEqual(1);
-    await page.keyboard.press(' ');
-    // without the focus in the player, the key `End` would scroll the page
-    await page.locator('.terminal').focus();
-    await page.keyboard.press('End');
-    await expect.poll(() => screenOf(page), SOON).toContain('every byte of this shell was recorded');
-    expect(await screenOf(page)).not.toContain('cormorant');
-    await page.keyboard.press('N');
-    await expect.poll(() => screenOf(page), SOON).toContain('The cormorant rollout');
-    expect(await close(page)).toEqual([]);
-  });
-});
-
-function secondsOf(clock: string): number {
-  return clock.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
-}
 
 describe('the field', () => {
   it('finds, shows where, and opens two seconds before', async () => {
@@ -364,58 +294,6 @@ describe('the keyboard alone', () => {
     await bar.getByText('Match 3 of 3').waitFor();
     await bar.getByRole('link', { name: 'All matching recordings' }).click();
     await expect.poll(() => rows(page).count(), SOON).toBe(2);
-    expect(await close(page)).toEqual([]);
-  });
-});
-
-describe('whoever may see only some', () => {
-  it('finds, counts and is offered nothing else', async () => {
-    viewer = BOB;
-    const page = await open('', STILL);
-    await expect.poll(() => rows(page).count(), SOON).toBe(2);
-    await expect
-      .poll(() => page.locator('.facets [data-facet^="user:"]').first().textContent(), SOON)
-      .toBe('bob@example.com 2');
-    await field(page).fill('heron');
-    await expect.poll(() => rows(page).count(), SOON).toBe(1);
-    await expect.poll(() => hits(page).count(), SOON).toBe(1);
-    const shown = await page.evaluate<string>('document.documentElement.outerHTML');
-    expect(shown).not.toMatch(/erin|dave|another heron/);
-    await field(page).fill('osprey');
-    await page.getByText('No recording matches').waitFor();
-    expect(await page.evaluate<string>('document.documentElement.outerHTML')).not.toMatch(/erin|dave/);
-    expect(await close(page)).toEqual([]);
-  });
-});
-
-describe('the portal of a gateway', () => {
-  it('searches as the recorder’s own page does', async () => {
-    await using stack = new AsyncDisposableStack();
-    const demo = await startDemoArchive(undefined, true);
-    stack.defer(() => demo.close());
-    const caller = { login: 'bob@example.com' };
-    const target = { namespace: 'default', pod: 'shell', command: ['sh'], columns: 80, rows: 24 };
-    const shell = await demo.shell(caller, target);
-    await shell.expect('$ ');
-    await shell.type('echo through-the-$((40 + 2))-portal\r');
-    await shell.expect('through-the-42-portal');
-    const page = await open(await demo.portal(caller), { ...STILL, ignoreHTTPSErrors: true });
-    await field(page).fill('state:running "through the 42 portal"');
-    await hits(page).first().waitFor({ timeout: 20_000 });
-    // the page requests the counts together with the hits
-    await expect
-      .poll(() => page.locator('.facets [data-facet^="user:"]').first().textContent(), SOON)
-      .toBe('bob@example.com 1');
-    // the search reads a running session backwards
-    await hits(page).first().click();
-    await ready(page);
-    const next = async (): Promise<string> => {
-      await page.keyboard.press('n');
-      return screenOf(page);
-    };
-    await expect.poll(next, SOON).toContain('through-the-42-portal');
-    await shell.type('exit 0\r');
-    await shell.ended;
     expect(await close(page)).toEqual([]);
   });
 });

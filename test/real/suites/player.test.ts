@@ -281,18 +281,6 @@ describe('what can be taken away', () => {
     expect(copied.trimEnd()).toBe(`first\nsecond  line\n${'w'.repeat(50)}\nlast`);
     expect(await close(page)).toEqual([]);
   });
-
-  it('is a link, and it is said that it was copied', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive().add(idle()))}?t=30`);
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
-    await ready(page);
-    await page.locator('.share summary').click();
-    await page.getByText('Link to this moment').click();
-    await page.getByText('Link to 0:30.0 copied.').waitFor();
-    expect(await page.evaluate<string>('navigator.clipboard.readText()')).toContain('?t=30');
-    expect(await page.title()).toContain('prod/web-0');
-    expect(await close(page)).toEqual([]);
-  });
 });
 
 describe('the transcript', () => {

@@ -1,12 +1,10 @@
 /**
- * Two gateways for three clusters behind a real haproxy, with one kubeconfig. kubectl runs on nodes of a real tailnet:
- * tailscaled → `tailscale serve` with PROXY headers → haproxy → gateway → API server. One API server has three
- * addresses. A Secret of Argo CD describes the third cluster.
+ * Two gateways for two clusters behind a real haproxy, with one kubeconfig. kubectl runs on nodes of a real tailnet:
+ * tailscaled → `tailscale serve` with PROXY headers → haproxy → gateway → API server.
  */
 import { execFile, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
-import { networkInterfaces } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -23,7 +21,6 @@ import {
 import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
 import { createRig, type Rig } from '../rig/rig.ts';
 import { startTailnet, type Tailnet, type TailnetNode } from '../rig/tailnet.ts';
-import { openAddress, type Address } from '../support/address.ts';
 import { openArchive } from '../support/archive.ts';
 import { startTestRecorder, type TestRecorder } from '../support/product.ts';
 import { startSiteGateway, WITHOUT_MARKER, type SiteGateway } from '../support/site.ts';
@@ -32,18 +29,9 @@ const run = promisify(execFile);
 const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
 /** A userspace tailscaled forwards connections to this address only through `serve`. */
 const HOST = '127.0.0.79';
-const ARGO = '/api/v1/namespaces/argocd/secrets';
 /** Number of consecutive requests that certainly reach both gateways, because haproxy alternates between them. */
 const BOTH = 4;
-/** The gateways list Secrets every 15 s. */
-const PATIENT = { timeoutMs: 90_000 } as const;
-
 const kubectl = (await findKubectls()).at(-1)!;
-/** An address of this machine that a Secret may name. */
-const ownAddress = Object.values(networkInterfaces())
-  .flatMap((addresses) => addresses ?? [])
-  .find(({ family, internal }) => family === 'IPv4' && !internal)?.address;
-
 describe('two gateways for several clusters behind haproxy', () => {
   let rig: Rig;
   let tailnet: Tailnet;
@@ -53,7 +41,6 @@ describe('two gateways for several clusters behind haproxy', () => {
   let current: Kubernetes;
   let older: Kubernetes;
   let trust: string;
-  const addresses: Address[] = [];
   const gateways: SiteGateway[] = [];
 
   beforeAll(async () => {
@@ -77,9 +64,6 @@ describe('two gateways for several clusters behind haproxy', () => {
     tailnet.setNames({ [ownName]: proxy.addresses[0] });
     for (const cluster of [current, older])
       await createPod(cluster, 'target', { command: ['sleep', 'infinity'] });
-    await permitArgo();
-    for (let count = 0; count < 3; count++) addresses.push(await openAddress(current.port));
-    rig.onStop(() => addresses.forEach((address) => address.close()));
     const clusters = join(rig.folder, 'clusters.yaml');
     writeFileSync(
       clusters,
@@ -89,11 +73,9 @@ describe('two gateways for several clusters behind haproxy', () => {
             name: 'current',
             hosts: [ownName],
             kubeconfig: { file: upstream(current) },
-            endpoints: addresses.map(({ port }) => `127.0.0.1:${port}`),
           },
           { name: 'older', kubeconfig: { file: upstream(older) } },
         ],
-        discover: [{ objects: 'argocd', namespace: 'argocd' }],
       }),
     );
     for (const name of ['one', 'two']) {
@@ -145,22 +127,6 @@ describe('two gateways for several clusters behind haproxy', () => {
   const upstream = (cluster: Kubernetes): string =>
     cluster.kubeconfig('gateway-account', { token: cluster.tokens.impersonator });
 
-  /** Lets the account of the gateways list the Secrets of one namespace. */
-  async function permitArgo(): Promise<void> {
-    const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/argocd';
-    const metadata = { name: 'gateway' };
-    await current.api('POST', '/api/v1/namespaces', { metadata: { name: 'argocd' } });
-    await current.api('POST', `${rbac}/roles`, {
-      metadata,
-      rules: [{ apiGroups: [''], resources: ['secrets'], verbs: ['list'] }],
-    });
-    await current.api('POST', `${rbac}/rolebindings`, {
-      metadata,
-      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name: 'gateway' },
-      subjects: [{ kind: 'ServiceAccount', name: 'gateway', namespace: 'tailcast' }],
-    });
-  }
-
   const proxyOf = (name: string): string => `http://127.0.0.1:${tailnet.node(name).httpProxyPort}`;
 
   /** Runs `tailcast kubeconfig --all` on the node of a user. Returns the path of the kubeconfig. */
@@ -199,13 +165,6 @@ describe('two gateways for several clusters behind haproxy', () => {
     expect({ code, stderr: stderr.toString() }).toEqual({ code: 0, stderr: '' });
     return stdout.toString();
   }
-
-  const contextsOf = async (user: string): Promise<readonly string[]> => {
-    const { stdout } = await runKubectl(kubectl, ['config', 'get-contexts', '-o', 'name'], {
-      kubeconfig: await writeKubeconfig(user),
-    });
-    return stdout.toString().trim().split('\n').toSorted();
-  };
 
   /**
    * Waits until both gateways together have this number of sessions. @returns the number of sessions at each gateway
@@ -289,14 +248,6 @@ describe('two gateways for several clusters behind haproxy', () => {
       .filter(({ objectRef }) => objectRef?.name?.startsWith(prefix) === true)
       .map(({ impersonatedUser }) => impersonatedUser?.username);
 
-  it('list the clusters of each caller for one kubeconfig', async () => {
-    expect(await contextsOf('alice')).toEqual(['current', 'older']);
-    expect(await contextsOf('bob')).toEqual(['older']);
-    const text = readFileSync(await writeKubeconfig('alice'), 'utf8');
-    expect(text).toContain(`https://${proxy.dnsName.replace('proxy', 'current')}\n`);
-    expect(text).toContain(`https://${proxy.dnsName}/clusters/older\n`);
-  });
-
   it('reach the API server of the context as the caller, through both gateways', async () => {
     for (let count = 0; count < BOTH; count++) {
       await textOf('current', ['create', 'configmap', `current-${count}`]);
@@ -321,45 +272,6 @@ describe('two gateways for several clusters behind haproxy', () => {
     expect(refused.code).not.toBe(0);
     expect(refused.stderr.toString()).toContain('Forbidden');
     await writeKubeconfig('bob');
-  });
-
-  it.each(['spdy', 'websocket'] as const)('record exec over %s with its cluster', async (transport) => {
-    for (const context of ['current', 'older']) {
-      const word = `said-in-${context}-${transport}`;
-      expect(await textOf(context, ['exec', 'target', '--', 'echo', word], { transport })).toBe(`${word}\n`);
-      const { id } = await rig.until(word, async () =>
-        (await openArchive(recorder.url).whole(['target'], 1)).find((one) => one.command?.includes(word)),
-      );
-      const listed = await fetch(`${recorder.url}/api/v1/recordings?cluster=${context}&limit=500`);
-      expect(await listed.text()).toContain(`"id":"${id}"`);
-      expect((await openArchive(recorder.url).read(id)).header).toMatchObject({ tailcastCluster: context });
-    }
-  });
-
-  it('use the other addresses of an API server while one is closed, and the address after it is back', async () => {
-    const [address] = addresses;
-    const up = (count: number): Promise<true> =>
-      rig.until(`${count} addresses`, async () => {
-        const counts = await Promise.all(gateways.map((one) => one.metric('tailcast_cluster_endpoint_up')));
-        return counts.every((one) => one === count) ? true : undefined;
-      });
-    // one address of the older cluster
-    await up(4);
-    const load = startLoad();
-    address!.close();
-    for (let count = 0; count < BOTH; count++)
-      await textOf('current', ['create', 'configmap', `closed-${count}`]);
-    await up(3);
-    expect(await textOf('current', ['exec', 'target', '--', 'echo', 'said'])).toBe('said\n');
-    await address!.reopen();
-    await up(4);
-    const before = address!.connections();
-    // each exec opens a new connection to the API server
-    for (let count = 0; count < 2 * BOTH; count++) await textOf('current', ['exec', 'target', '--', 'true']);
-    expect(address!.connections()).toBeGreaterThan(before + 1);
-    expect(await load.stop()).toEqual([]);
-    expect(load.finished()).toBeGreaterThan(BOTH);
-    expect(createdIn(current, 'closed-')).toHaveLength(BOTH);
   });
 
   it('keep both shells while one gateway drains, and the shell of the other after it', async () => {
@@ -409,45 +321,4 @@ describe('two gateways for several clusters behind haproxy', () => {
     killed.gateway.program.start();
     await router.allUp(2);
   });
-
-  it.skipIf(ownAddress === undefined)(
-    'serve the cluster of a Secret of Argo CD while the Secret exists',
-    async () => {
-      const front = await openAddress(older.port, ownAddress);
-      onTestFinished(() => front.close());
-      const secret = (name: string, config: object): object => ({
-        metadata: { name, labels: { 'argocd.argoproj.io/secret-type': 'cluster' } },
-        stringData: { name, server: `https://${ownAddress}:${front.port}`, config: JSON.stringify(config) },
-      });
-      const config = {
-        bearerToken: older.tokens.impersonator,
-        tlsClientConfig: { serverName: 'localhost', caData: Buffer.from(older.ca).toString('base64') },
-      };
-      await current.api('POST', ARGO, secret('argo', config));
-      await current.api(
-        'POST',
-        ARGO,
-        secret('hostile', { ...config, execProviderConfig: { command: 'sh' } }),
-      );
-      const problems = (count: number): Promise<true> =>
-        rig.until(
-          `${count} problems`,
-          async () => {
-            const found = await Promise.all(gateways.map((one) => one.metric('tailcast_cluster_problems')));
-            return found.every((one) => one === count) ? true : undefined;
-          },
-          PATIENT,
-        );
-      await problems(1);
-      expect(await contextsOf('alice')).toEqual(['argo', 'current', 'older']);
-      for (let count = 0; count < BOTH; count++)
-        await textOf('argo', ['create', 'configmap', `argo-${count}`]);
-      expect(createdIn(older, 'argo-')).toEqual(Array.from({ length: BOTH }, () => 'alice@example.com'));
-      expect(await textOf('argo', ['exec', 'target', '--', 'echo', 'said-in-argo'])).toBe('said-in-argo\n');
-      for (const name of ['argo', 'hostile']) await current.api('DELETE', `${ARGO}/${name}`);
-      await problems(0);
-      for (let count = 0; count < BOTH; count++) expect((await at('argo', ['get', 'pods'])).code).not.toBe(0);
-      expect(await textOf('older', ['get', 'pods', '-o', 'name'])).toBe('pod/target\n');
-    },
-  );
 });
