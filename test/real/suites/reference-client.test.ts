@@ -6,9 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { type KubernetesRule, parseKubernetesRules } from '../../../src/tailnet/capabilities.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { type RunningRecorder, createRecorder } from '../../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
@@ -19,8 +17,6 @@ import { ensurePeer } from '../rig/build.ts';
 import { freePort } from '../rig/rig.ts';
 
 const UPLOADER = { kind: 'accepted', nodeId: 'nPROXY1CNTRL', nodeName: 'proxy.lab.ts.net' } as const;
-const RUNS = 10_000;
-
 interface UploadResult {
   readonly protocol: string;
   readonly attempts: readonly { readonly recorder: string; readonly failure: string }[];
@@ -244,30 +240,6 @@ describe('our encoders, read by the Go types of the reference', () => {
   });
 });
 
-describe('grants, read by both', () => {
-  it(`give the same rules, or none on our side, for ${RUNS} capability maps`, async () => {
-    const maps = fc.sample(arbitraryCapabilities, { numRuns: RUNS, seed: 20261121 });
-    const theirs = await decode(
-      'rules',
-      maps.map((map) => `${JSON.stringify(map)}\n`),
-    );
-    let understood = 0;
-    for (const [index, map] of maps.entries()) {
-      const line = JSON.parse(theirs[index] ?? '{}') as { value?: readonly GoRule[] | null; error?: string };
-      const ours = readRules(map);
-      if (line.error !== undefined) {
-        expect({ map, ours }).toEqual({ map, ours: 'malformed' });
-        continue;
-      }
-      if (ours === 'malformed') continue;
-      understood += 1;
-      expect({ map, rules: ours }).toEqual({ map, rules: (line.value ?? []).map(fromGo) });
-    }
-    // The comparison is meaningful only if both parsers accept most inputs.
-    expect(understood).toBeGreaterThan(RUNS / 4);
-  });
-});
-
 interface Started {
   readonly recorder: RunningRecorder;
   readonly directory: string;
@@ -332,7 +304,7 @@ async function run(args: readonly string[], stdin: string): Promise<UploadResult
   return JSON.parse(await runClient(args, stdin)) as UploadResult;
 }
 
-async function decode(kind: 'header' | 'event' | 'rules', lines: readonly string[]): Promise<string[]> {
+async function decode(kind: 'header' | 'event', lines: readonly string[]): Promise<string[]> {
   return (await runClient(['decode', kind], lines.join(''))).trimEnd().split('\n');
 }
 
@@ -535,84 +507,3 @@ const arbitraryEvent: fc.Arbitrary<ApiRequestEvent> = fc.record({
     fc.record({ node: word, nodeID: word, nodeUserID: userId, nodeUser: word }),
   ),
 });
-
-/** Rules in valid and invalid forms: wrong types, odd letter case, `null`, unknown fields. */
-const odd = fc.oneof(
-  fc.constant(null),
-  fc.boolean(),
-  fc.integer(),
-  word,
-  fc.array(word, { maxLength: 2 }),
-  fc.constant({}),
-);
-const rarely = (usual: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> =>
-  fc.oneof({ arbitrary: usual, weight: 30 }, { arbitrary: odd, weight: 1 });
-const cased = (name: string): fc.Arbitrary<string> =>
-  fc.oneof(
-    { arbitrary: fc.constant(name), weight: 12 },
-    { arbitrary: fc.mixedCase(fc.constant(name)), weight: 1 },
-  );
-
-const arbitraryRule: fc.Arbitrary<unknown> = fc
-  .tuple(
-    fc.tuple(
-      cased('impersonate'),
-      rarely(
-        fc
-          .tuple(cased('groups'), rarely(fc.array(word, { maxLength: 3 })))
-          .map(([name, groups]) => ({ [name]: groups })),
-      ),
-    ),
-    fc.tuple(
-      cased('recorder'),
-      rarely(fc.array(fc.constantFrom('tag:recorder', 'tag:other'), { maxLength: 2 })),
-    ),
-    fc.tuple(
-      cased('recorderAddrs'),
-      rarely(
-        fc.array(fc.constantFrom('100.64.0.1:80', '[fd7a:115c:a1e0::1]:80', '10.0.0.1:65535'), {
-          maxLength: 2,
-        }),
-      ),
-    ),
-    fc.tuple(cased('enforceRecorder'), rarely(fc.boolean())),
-    fc.tuple(cased('enableEvents'), rarely(fc.boolean())),
-    fc.tuple(fc.constant('unknown'), odd),
-  )
-  .chain((members) =>
-    fc.subarray(members as [string, unknown][]).map((chosen) => Object.fromEntries(chosen) as unknown),
-  );
-
-const arbitraryCapabilities: fc.Arbitrary<Record<string, unknown[]>> = fc.oneof(
-  fc
-    .array(rarely(arbitraryRule), { maxLength: 4 })
-    .map((rules) => ({ 'tailscale.com/cap/kubernetes': rules })),
-  fc.constant({}),
-);
-
-interface GoRule {
-  readonly impersonate?: { readonly groups?: readonly string[] };
-  readonly recorder?: readonly string[];
-  readonly recorderAddrs?: readonly string[];
-  readonly enforceRecorder?: boolean;
-  readonly enableEvents?: boolean;
-}
-
-function fromGo(rule: GoRule): KubernetesRule {
-  return {
-    groups: rule.impersonate?.groups ?? [],
-    recorderTags: rule.recorder ?? [],
-    recorderAddresses: rule.recorderAddrs ?? [],
-    enforceRecorder: rule.enforceRecorder ?? false,
-    enableEvents: rule.enableEvents ?? false,
-  };
-}
-
-function readRules(map: Record<string, unknown[]>): readonly KubernetesRule[] | 'malformed' {
-  try {
-    return parseKubernetesRules(new Map(Object.entries(map))).recording;
-  } catch (error) {
-    if (error instanceof TailcastError && error.code === 'GRANT_MALFORMED') return 'malformed';
-    throw error;
-  }
-}
