@@ -14,20 +14,18 @@
  * - `--update`: merges the named cases into the last results
  * - `--before=<checkout>`: also runs gateway and recorder of another checkout (needs `npm ci` there); writes no results
  * - `--peers=tailcast,go`: runs only these peers, and with `--before` also their counterparts
- * - `--gc`: prints the duration of the gateways' garbage collections
  * - `--node=<flag>`: passes a flag to the gateways' Node
  *
  * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers change over time on
  * a shared machine, so the results are ratios of medians over interleaved rounds. Results are written after all cases
  * have run.
  */
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
-import { openBench, type Bench } from './harness/bench.ts';
+import { openBench } from './harness/bench.ts';
 import type { BenchCase, Scale } from './harness/case.ts';
-import { addUp, describe } from './harness/collections.ts';
 import { GOALS, IDLE_MEMORY, judge, verdictWord } from './harness/goals.ts';
 import { describeMachine, describeVersions } from './harness/machine.ts';
 import { measureCase } from './harness/measure.ts';
@@ -73,13 +71,9 @@ const only = args
   ?.slice('--peers='.length)
   .split(',');
 const update = args.includes('--update');
-const collections = args.includes('--gc');
-const flags = [
-  ...args.filter((arg) => arg.startsWith('--node=')).map((arg) => arg.slice('--node='.length)),
-  ...(collections ? ['--trace-gc'] : []),
-];
+const flags = args.filter((arg) => arg.startsWith('--node=')).map((arg) => arg.slice('--node='.length));
 const strange = args.filter(
-  (arg) => arg.startsWith('--') && !/^--(quick|update|gc|(profile|before|peers|node)=.+)$/.test(arg),
+  (arg) => arg.startsWith('--') && !/^--(quick|update|(profile|before|peers|node)=.+)$/.test(arg),
 );
 const alone = before === undefined && (wanted.length === 0 || wanted.includes('recorder'));
 if (strange.length > 0 || unknown.length > 0) {
@@ -87,7 +81,7 @@ if (strange.length > 0 || unknown.length > 0) {
   console.error(
     `bench: unknown: ${wrong}\n` +
       'usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… ' +
-      `--gc --node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+      `--node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
@@ -145,19 +139,9 @@ async function main(): Promise<void> {
       cases,
       facts,
     };
-    if (collections) sayCollections(bench);
     conclude(results, startedAt);
   } finally {
     await bench.rig.stop();
-  }
-}
-
-/** Prints the garbage collections of each gateway over its lifetime, from V8's trace. */
-function sayCollections({ rig }: Bench): void {
-  const folder = join(rig.folder, 'log');
-  for (const file of readdirSync(folder)) {
-    const sums = addUp(readFileSync(join(folder, file), 'utf8'));
-    if (sums.scavenges > 0) console.log(`garbage of ${file.replace('.log', '')}: ${describe(sums)}`);
   }
 }
 
