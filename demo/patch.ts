@@ -11,7 +11,7 @@ export const PATCHES: ReadonlyMap<string, (target: ApiObject, patch: Json) => Js
  * Merge patch of RFC 7386. Fields of `patch` replace those of `target`, null removes a field, and arrays are replaced
  * completely.
  */
-export function mergePatch(target: Json | undefined, patch: Json): Json {
+function mergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
   const result = new Map(Object.entries(isObject(target) ? target : {}));
   for (const [key, value] of Object.entries(patch)) {
@@ -52,7 +52,7 @@ const MERGED_SETS: readonly string[] = ['finalizers', 'podCIDRs'];
  * Supported directives: `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…`. `$setElementOrder/…` is accepted, but
  * the order of elements never changes. Source: apimachinery `pkg/util/strategicpatch/patch.go`.
  */
-export function strategicMergePatch(target: Json | undefined, patch: Json): Json {
+function strategicMergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
   if (at(patch, '$patch') === 'replace') return withoutDirectives(patch);
   const result = new Map(Object.entries(isObject(target) ? target : {}));

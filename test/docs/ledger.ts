@@ -72,7 +72,7 @@ const BY_REHEARSAL = by(
 const TAKE_OVER =
   'helm install tailcast deploy/chart/tailcast --namespace tailscale --take-ownership ' +
   '--set operator.enabled=true --set operator.secret=operator-oauth --set gateway.enabled=false';
-const BY_REAL = (contains: string, path = 'test/real/suites/access.test.ts'): Runner => ({
+const BY_REAL = (contains: string, path = 'test/real/suites/access-cluster.test.ts'): Runner => ({
   path,
   contains,
   why: 'the same access with the API of the gateway, through a tailnet',
@@ -266,8 +266,8 @@ export const LEDGER: readonly Shown[] = [
     },
     ['tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways ' +
     "tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'"]: {
-      path: 'test/e2e/portal.test.ts',
-      contains: "'trusted-gateways': 'tag:k8s-gateway',",
+      path: 'test/real/suites/people-pages.test.ts',
+      contains: "'trusted-gateways': 'tag:k8s' }",
       why: 'the same flags with a port, a folder and rules of its own',
     },
   }),

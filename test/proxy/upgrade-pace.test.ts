@@ -1,8 +1,7 @@
 /** A program floods the terminal of a slow client. The client's acknowledgements limit the output in transfer. */
-import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
+import { openTestBuffers } from '../support/elastic-buffers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import { openRecorded } from '../support/recorded-rig.ts';
@@ -107,7 +106,7 @@ async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig:
     });
   };
   const { rig } = await openRecorded(script, {
-    deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
+    deps: { buffers: openTestBuffers() },
   });
   return { rig, shown: () => Buffer.concat(shown) };
 }

@@ -1,8 +1,7 @@
 /** Moderated sessions of a gateway with a recorder, between a raw client and a simulated API server. */
-import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { expect } from 'vitest';
-import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
+import { openTestBuffers } from './elastic-buffers.ts';
 import { translateToSpdy } from '../../src/proxy/session/exec-upstream.ts';
 import { holdSession } from '../../src/proxy/session/moderated.ts';
 import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
@@ -72,7 +71,7 @@ export async function openGateway({
     moderation: [RULE],
     deps: {
       holdSession,
-      buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }),
+      buffers: openTestBuffers(),
       ...(protocol === 'websocket to SPDY' ? { translateExec: translateToSpdy } : {}),
     },
   });

@@ -16,13 +16,6 @@ export interface BufferSettings {
   readonly directory: string;
 }
 
-export const BUFFER_SETTINGS: Omit<BufferSettings, 'directory'> = {
-  memoryBytes: 4 * 1024 ** 2,
-  diskBytes: 1024 ** 3,
-  totalMemoryBytes: 128 * 1024 ** 2,
-  totalDiskBytes: 4 * 1024 ** 3,
-};
-
 /**
  * `deep`: the buffer may grow to the limits of the settings. `brief`: the buffer holds only the output that
  * the client reads in {@link BRIEF_MS}, so that the terminal reacts quickly to Ctrl-C.

@@ -1,10 +1,9 @@
 /** Orders that a recorder sends to the gateway of a running session. Gateway and recorder use real connections. */
-import { tmpdir } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { PassThrough } from 'node:stream';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { runProgram } from '../../../src/cli/program.ts';
-import { BUFFER_SETTINGS, createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
+import { openTestBuffers } from '../../support/elastic-buffers.ts';
 import { followOrders, type OrderedSession } from '../../../src/proxy/session/orders.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { SessionOrder } from '../../../src/wire/recorder-api/session-order.ts';
@@ -56,7 +55,7 @@ async function openShell(protocol: Protocol = 'websocket') {
   };
   const { host, port } = recorder.recorder.address;
   const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [`${host}:${port}`]), {
-    deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
+    deps: { buffers: openTestBuffers() },
   });
   const client = await askUpgrade(gateway.port, {
     method: protocol === 'spdy' ? 'POST' : 'GET',

@@ -5,10 +5,9 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { tmpdir } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createElasticBuffers, BUFFER_SETTINGS } from '../../../src/proxy/session/elastic-buffers.ts';
+import { openTestBuffers } from '../../support/elastic-buffers.ts';
 import type { Tap } from '../../../src/recording/tap.ts';
 import { startRelay } from '../../../src/proxy/session/relay.ts';
 import { createUnrecordedSessionTap } from '../../../src/recording/tap-unrecorded.ts';
@@ -182,7 +181,7 @@ describe.each([
         return held === true ? new Promise<void>((resolve) => setTimeout(resolve, 50)) : undefined;
       },
     };
-    const buffers = createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() });
+    const buffers = openTestBuffers();
     const relay = startRelay({
       client,
       upstream,
