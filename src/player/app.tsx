@@ -25,7 +25,7 @@ export function App(): JSX.Element {
     <>
       <header>
         <a href="#/" class="brand" aria-label="tailcast recordings">
-          <img src="./icon.svg" alt="" width="24" height="24" />
+          <Brand />
           <span>tailcast</span>
         </a>
         <nav aria-label="Views">
@@ -68,4 +68,22 @@ function View({ route }: { readonly route: Route }): JSX.Element {
         />
       );
   }
+}
+
+/** The same drawing as `icon.svg`. An image would delay the first rows, because the browser loads it as a document. */
+function Brand(): JSX.Element {
+  return (
+    <svg viewBox="0 0 32 32" width="24" height="24" aria-hidden="true">
+      <rect width="32" height="32" rx="6" fill="#16202c" />
+      <path
+        d="M7 10l6 6-6 6"
+        fill="none"
+        stroke="#6fd3a6"
+        stroke-width="3"
+        stroke-linecap="round"
+        stroke-linejoin="round"
+      />
+      <circle cx="22" cy="21" r="4" fill="#e5534b" />
+    </svg>
+  );
 }

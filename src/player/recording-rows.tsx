@@ -19,7 +19,7 @@ import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { leadTo } from '../search/recording-link.ts';
 import { snippetParts } from './snippet.ts';
 import { Thumbnail } from './thumbnail.tsx';
-import { dayKeyOf, dayOf, type Zone } from './wall-text.ts';
+import { dayOf, type Zone } from './wall-text.ts';
 
 /** Number of rows per chunk. A small number keeps scrolling smooth. */
 const CHUNK = 10;
@@ -235,10 +235,8 @@ function useChunksInSight(
   count: number,
   heights: Map<number, number>,
 ): Chunks {
-  const [chunks, setChunks] = useState<Chunks>({
-    first: 0,
-    last: Math.ceil(innerHeight / USUAL_HEIGHT / CHUNK),
-  });
+  // one chunk is drawn first, because most screens show no more rows at the start
+  const [chunks, setChunks] = useState<Chunks>({ first: 0, last: 1 });
   const current = useRef(count);
   current.current = count;
   const look = (): void => {
@@ -299,7 +297,7 @@ function Chunk(props: ChunkProps): JSX.Element {
   const { number, recordings, text, query, columns, density, zone, selected, onSelect, isGrouped } = props;
   const rows = recordings.slice(number * CHUNK, (number + 1) * CHUNK);
   const before = recordings[number * CHUNK - 1];
-  const dayBefore = before === undefined ? '' : dayKeyOf(new Date(before.startedAt), zone);
+  const dayBefore = before === undefined ? '' : dayOf(new Date(before.startedAt), zone);
   const chosen = rows.map(({ id }) => (selected.has(id) ? 'x' : '-')).join('');
   // unchanged rows are not rendered again
   return useMemo(
@@ -328,12 +326,12 @@ function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
 
 /**
  * Returns the day of a recording if the previous recording started on another day.
- * @param before key of the day of the recording before the first row
+ * @param before day of the recording before the first row
  */
 function newDay(rows: readonly Listed[], index: number, before: string, zone: Zone): string | undefined {
-  const startOf = (at: number): Date => new Date(rows[at]?.startedAt ?? '');
-  const keyBefore = index === 0 ? before : dayKeyOf(startOf(index - 1), zone);
-  return dayKeyOf(startOf(index), zone) === keyBefore ? undefined : dayOf(startOf(index), zone);
+  const dayAt = (at: number): string => dayOf(new Date(rows[at]?.startedAt ?? ''), zone);
+  const day = dayAt(index);
+  return day === (index === 0 ? before : dayAt(index - 1)) ? undefined : day;
 }
 
 interface RowProps extends Pick<ChunkProps, 'text' | 'query' | 'columns' | 'density' | 'zone' | 'onSelect'> {
