@@ -52,7 +52,8 @@ const DISCOVERY = z.union([
   z
     .strictObject({
       objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
-      namespace: z.string().optional().describe('default: all namespaces'),
+      // A user who may create these objects can add clusters, and can get the credentials of `users`.
+      namespace: z.string().min(1).describe('only cluster managers may write to this namespace'),
       label: z.string().optional().describe('label selector'),
       names: z
         .array(z.string().min(1))
@@ -65,13 +66,9 @@ const DISCOVERY = z.union([
         .describe('for ClusterProfiles: kubeconfig with the credentials of each access provider'),
       ...COMMON,
     })
-    .refine(
-      ({ names, namespace, label }) =>
-        names === undefined || (namespace !== undefined && label === undefined),
-      {
-        error: 'names needs a namespace, and excludes label',
-      },
-    ),
+    .refine(({ names, label }) => names === undefined || label === undefined, {
+      error: 'names excludes label',
+    }),
 ]);
 
 const CLUSTER_FILE = z.strictObject({

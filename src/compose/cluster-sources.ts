@@ -3,6 +3,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { join, parse } from 'node:path';
 import { z } from 'zod';
 import { forEachConcurrent } from '../async/for-each-concurrent.ts';
+import { createLoopTurns } from '../async/loop-turns.ts';
 import { AnswerTooLargeError, createApiClient, type ApiAnswer } from '../doctor/api-client.ts';
 import { asTailcastError, TailcastError } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
@@ -209,6 +210,7 @@ const LIST = z.looseObject({
   metadata: z.looseObject({ continue: z.string().default('') }).default({ continue: '' }),
   items: z.array(z.looseObject({ metadata: METADATA })),
 });
+const VERSIONED = z.object({ metadata: z.object({ uid: z.string(), resourceVersion: z.string() }) });
 type Listed = z.infer<typeof LIST>['items'];
 /** An object of a list that is read in pages. */
 interface PagedObject {
@@ -232,11 +234,13 @@ function objectsOf(
   discovery: ObjectDiscovery,
   { apiServer, now }: Parameters<typeof openSources>[1],
 ): ClusterSource {
-  const { objects: format, namespace, users } = discovery;
+  const { objects: format, namespace } = discovery;
   const [prefix, resource] = PATHS[format];
-  const where = namespace === undefined ? '' : `/namespaces/${encodeURIComponent(namespace)}`;
+  const where = `/namespaces/${encodeURIComponent(namespace)}`;
   let found: FoundClusters | undefined;
   let readAtMs = 0;
+  /** Results of earlier reads. An unchanged object is not parsed again. */
+  const known = new Map<string, KnownObject>();
   return {
     name: `${format} ${resource}${where}`,
     async read(signal) {
@@ -248,24 +252,48 @@ function objectsOf(
         client.get(`${prefix}${where}/${resource}${path}`, limit),
       );
       const credentials = new Map(
-        Object.entries(users).map(([provider, { file, context }]) => [
+        Object.entries(discovery.users).map(([provider, { file, context }]) => [
           provider,
           readKubeconfigContext([file], context).user,
         ]),
       );
-      const next = new Map<string, ClusterSpec | TailcastError>();
-      for (const [key, object] of objects) {
-        const spec = attempt(() => {
+      const describe = (object: unknown): KnownObject['spec'] =>
+        attempt(() => {
           if (object instanceof TailcastError) throw object;
           const described = describeCluster(format, object, credentials);
           return described && discovered(described.name, described.context, discovery, false);
         });
-        if (spec !== undefined) next.set(key, spec);
+      const next = new Map<string, ClusterSpec | TailcastError>();
+      const users = JSON.stringify([...credentials]);
+      // Authors of objects choose the time that one object costs, within limits.
+      const turns = createLoopTurns(limit, 1);
+      for (const key of known.keys()) if (!objects.has(key)) known.delete(key);
+      for (const [key, object] of objects) {
+        const version = versionOf(object, users);
+        let result = known.get(key);
+        if (result === undefined || version === undefined || result.version !== version) {
+          if (turns.isDue()) await turns.turn();
+          result = { version, spec: describe(object) };
+          known.set(key, result);
+        }
+        if (result.spec !== undefined) next.set(key, result.spec);
       }
       found = next;
       return found;
     },
   };
+}
+
+/** The cluster that an object describes, or the error of the object; undefined if it describes none. */
+interface KnownObject {
+  /** Version of the object and of the credentials; undefined if it is unknown. */
+  readonly version: string | undefined;
+  readonly spec: ClusterSpec | TailcastError | undefined;
+}
+
+function versionOf(object: unknown, users: string): string | undefined {
+  const { data } = VERSIONED.safeParse(object);
+  return data === undefined ? undefined : `${data.metadata.uid} ${data.metadata.resourceVersion} ${users}`;
 }
 
 /**

@@ -307,6 +307,7 @@ class ClusterManager implements Clusters {
 
   async #openOne(spec: ClusterSpec, before: OpenCluster | undefined): Promise<OpenCluster> {
     const isDefault = this.file.unscopedRules === 'all';
+    if (before?.spec === spec && before.entry.isDefault === isDefault) return before;
     const key = hash(JSON.stringify([spec, isDefault]));
     if (before?.key === key) return before;
     const { config, openGate, maxRequests } = this.#options;

@@ -75,6 +75,12 @@ const FOREIGN_ARGOCD = ['execProviderConfig', 'awsAuthConfig', 'proxyUrl'] as co
 
 /** Maximum size of a kubeconfig in an object, in characters. */
 const MAX_LENGTH = 256 * 1024;
+/**
+ * Maximum number of tokens in a kubeconfig: runs of spaces, brackets, commas and quotation marks. The YAML parser compares
+ * each key of a mapping with all others, so 20,000 keys would block the process for 20 s.
+ */
+const MAX_TOKENS = 1000;
+const TOKEN = /\s+|[,[\]{}"']/g;
 
 /**
  * Returns the cluster of an object; undefined if the object describes none.
@@ -103,14 +109,20 @@ function fromSecret(format: 'capi' | 'argocd', object: unknown): DescribedCluste
   if (format === 'capi') {
     const text = field('value') ?? field('admin.conf');
     if (text === undefined) return undefined;
-    if (text.length > MAX_LENGTH) fail(source, 'the kubeconfig is larger than 256 KiB');
     const name =
       metadata.labels?.['cluster.x-k8s.io/cluster-name'] ?? metadata.name.replace(/-kubeconfig$/, '');
-    return { name, context: parseKubeconfigContext(text, source) };
+    return { name, context: readContext(text, source) };
   }
   const [name, server, text] = [field('name'), field('server'), field('config')];
   if (name === undefined || server === undefined) return undefined;
   return { name, context: fromArgo(source, { name, server, text: text ?? '{}' }) };
+}
+
+function readContext(text: string, source: string): KubeconfigContext {
+  if (text.length > MAX_LENGTH) fail(source, 'the kubeconfig is larger than 256 KiB');
+  if ((text.match(TOKEN)?.length ?? 0) > MAX_TOKENS)
+    fail(source, 'the kubeconfig has too many entries; reduce it to one context');
+  return parseKubeconfigContext(text, source);
 }
 
 function fromArgo(
@@ -173,7 +185,7 @@ function fromProfile(
     clusters: [{ name: metadata.name, cluster }],
     contexts: [{ name: metadata.name, context: { cluster: metadata.name } }],
   });
-  const context = parseKubeconfigContext(text, source);
+  const context = readContext(text, source);
   return { name: metadata.name, context: { ...context, userName: provider.name, user } };
 }
 

@@ -75,7 +75,7 @@ const secret = (name: string): object => ({
   },
 });
 
-it('a source with all labelled Secrets names the oldest first, whatever its namespace', async () => {
+it('a source with all labelled Secrets names the oldest first', async () => {
   const of = (namespace: string, name: string, creationTimestamp?: string): object => ({
     ...secret(name),
     metadata: {
@@ -92,7 +92,7 @@ it('a source with all labelled Secrets names the oldest first, whatever its name
       of('capi-clusters', 'prod', '2026-01-01T00:00:00Z'),
     ],
   });
-  const found = await open({ objects: 'capi' }, () => 0).read(signal);
+  const found = await open({ objects: 'capi', namespace: 'capi' }, () => 0).read(signal);
   expect([...found.keys()]).toEqual(['capi-clusters/prod', 'app-team/mine', 'app-team/unknown']);
 });
 
@@ -111,7 +111,7 @@ describe('a source with large Secrets', () => {
   it('leaves out the large ones, and names them', async () => {
     const large = Array.from({ length: 5 }, (_, at) => sized(`large-${at}`, 1024 ** 2, 1, 'app-team'));
     labelled = [...large, sized('prod', 10, 2), sized('dev', 10, 3)];
-    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    const found = await open({ objects: 'capi', namespace: 'capi' }, () => 0).read(signal);
     expect(found.get('capi/prod')).toMatchObject({ name: 'prod' });
     expect(found.get('capi/dev')).toMatchObject({ name: 'dev' });
     expect(found.get('app-team/large-0')).toMatchObject({
@@ -124,7 +124,7 @@ describe('a source with large Secrets', () => {
   it('leaves out the newest ones if all of them are too large together', async () => {
     const many = Array.from({ length: 80 }, (_, at) => sized(`many-${at}`, 500_000, 9, 'app-team'));
     labelled = [...many, sized('prod', 10, 2)];
-    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    const found = await open({ objects: 'capi', namespace: 'capi' }, () => 0).read(signal);
     expect(found.get('capi/prod')).toMatchObject({ name: 'prod' });
     const kept = [...found.values()].filter((spec) => 'name' in spec && 'hosts' in spec);
     expect(kept.length).toBeLessThan(68);
@@ -133,7 +133,7 @@ describe('a source with large Secrets', () => {
 
   it('leaves out the newest ones if there are too many', async () => {
     labelled = Array.from({ length: 1001 }, (_, at) => sized(`c-${at}`, 0, at === 1000 ? 1 : 2));
-    const found = await open({ objects: 'capi' }, () => 0).read(signal);
+    const found = await open({ objects: 'capi', namespace: 'capi' }, () => 0).read(signal);
     expect(found.get('capi/c-1000')).toMatchObject({ name: 'c-1000' });
     expect(found.get('')).toMatchObject({
       detail: 'there are more than 1000 secrets; the newest are left out',
@@ -145,7 +145,7 @@ describe('a source with large Secrets', () => {
 it('a discovered cluster cannot take a host name of the gateway', async () => {
   labelled = [secret('gateway'), secret('dev')];
   const own = ['gateway.example.org', 'dev'];
-  const found = await open({ objects: 'capi', hosts: ['{name}.example.org'] }, () => 0, own).read(signal);
+  const found = await open({ objects: 'capi', namespace: 'capi', hosts: ['{name}.example.org'] }, () => 0, own).read(signal);
   expect(found.get('tailcast/dev')).toMatchObject({ hosts: ['dev.example.org'] });
   expect(found.get('tailcast/gateway')).toMatchObject({
     code: 'CONFIG_INVALID',
@@ -175,9 +175,27 @@ describe('a source with named Secrets', () => {
     expect([...(await source.read(signal)).keys()]).toEqual(['tailcast/secret']);
   });
 
+  it('parses an object again only after a change', async () => {
+    const version = (resourceVersion: string): object => {
+      const object = secret('dev') as { metadata: object };
+      return { ...object, metadata: { ...object.metadata, uid: 'u1', resourceVersion } };
+    };
+    responses.set('dev', version('1'));
+    let nowMs = 0;
+    const source = open(NAMED, () => nowMs);
+    const first = (await source.read(signal)).get('tailcast/dev');
+    nowMs += 15_000;
+    expect((await source.read(signal)).get('tailcast/dev')).toBe(first);
+    responses.set('dev', version('2'));
+    nowMs += 15_000;
+    const changed = (await source.read(signal)).get('tailcast/dev');
+    expect(changed).toEqual(first);
+    expect(changed).not.toBe(first);
+  });
+
   it.each([
-    ['without a namespace', { namespace: undefined }, 'names needs a namespace'],
-    ['with a selector', { label: 'env=prod' }, 'names needs a namespace, and excludes label'],
+    ['without a namespace', { namespace: undefined }, 'namespace'],
+    ['with a selector', { label: 'env=prod' }, 'names excludes label'],
     ['with too many names', { names: Array.from({ length: 201 }, (_, index) => `s${index}`) }, 'discover[0]'],
   ])('is refused %s', (_case, fields, message) => {
     const text = JSON.stringify({ discover: [{ ...NAMED, ...fields }] });

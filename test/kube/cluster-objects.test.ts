@@ -59,6 +59,17 @@ describe('a Secret of Cluster API', () => {
   });
 
   it.each([
+    ['keys', `{${Array.from({ length: 20_000 }, (_, at) => `k${at}`).join()}}`],
+    ['lines', Array.from({ length: 20_000 }, (_, at) => `k${at}: 1`).join('\n')],
+    ['brackets', '['.repeat(20_000)],
+    ['quoted texts', '""'.repeat(20_000)],
+  ])('with thousands of %s is refused before it is parsed', (_what, value) => {
+    const startedAt = performance.now();
+    expect(() => describeCluster('capi', secret({ value }))).toThrow('the kubeconfig has too many entries');
+    expect(performance.now() - startedAt).toBeLessThan(500);
+  });
+
+  it.each([
     ['certificate-authority', { 'certificate-authority': '/etc/shadow' }, {}],
     ['proxy-url', { 'proxy-url': 'socks5://127.0.0.1:1055' }, {}],
     ['insecure-skip-tls-verify', { 'insecure-skip-tls-verify': true }, {}],
