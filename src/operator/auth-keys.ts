@@ -11,6 +11,8 @@ export interface AuthKey {
 export interface TailnetDevice {
   readonly hostname: string;
   readonly addresses: readonly string[];
+  /** Public half of the machine key, `mkey:<hex>`; undefined if the server does not report the key. */
+  readonly machineKey?: string | undefined;
 }
 
 /** A node in the list of all nodes. */

@@ -34,6 +34,7 @@ const nodeSchema = z.object({
     givenName: z.string().default(''),
     name: z.string().default(''),
     ipAddresses: z.array(z.string()).default([]),
+    machineKey: z.string().optional(),
   }),
 });
 const nodesSchema = z.object({
@@ -103,7 +104,8 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
       if (isAbsent(answer)) return undefined;
       if (answer.status !== 200) throw refused('reading a node', answer);
       const { node } = nodeSchema.parse(answer.body);
-      return { hostname: node.givenName === '' ? node.name : node.givenName, addresses: node.ipAddresses };
+      const { givenName, name, ipAddresses: addresses, machineKey } = node;
+      return { hostname: givenName === '' ? name : givenName, addresses, machineKey };
     },
     async allDevices(signal) {
       const answer = await call('GET', '/node', signal);

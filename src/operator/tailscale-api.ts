@@ -26,6 +26,7 @@ const keyStateSchema = z.object({ invalid: z.boolean().optional(), revoked: z.st
 const deviceSchema = z.object({
   hostname: z.string().default(''),
   addresses: z.array(z.string()).default([]),
+  machineKey: z.string().optional(),
 });
 const devicesSchema = z.object({
   devices: z

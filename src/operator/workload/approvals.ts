@@ -45,8 +45,9 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
   return {
     async see(control, nodes, routes, signal) {
       let pending: string | undefined;
-      for (const { state } of nodes) {
-        if (state.deviceId !== undefined) {
+      for (const { state, control: device } of nodes) {
+        // Without a response of the control server, the node ID in the state Secret is not checked.
+        if (state.deviceId !== undefined && device !== undefined) {
           pending = (await approve(control, state.deviceId, routes, signal)) ?? pending;
         }
       }

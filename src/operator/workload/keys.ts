@@ -4,7 +4,7 @@ import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl, TailnetDevice } from '../auth-keys.ts';
 import type { KubeObject } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
-import { machineKeyOf, readNodeState, secretData, type NodeState } from './node-state.ts';
+import { isNodeOf, machineKeyOf, readNodeState, secretData, type NodeState } from './node-state.ts';
 import { type StoredKey, KEY_ANNOTATIONS } from './object-specs.ts';
 import type { NodeGroup } from './workload.ts';
 
@@ -124,7 +124,9 @@ export async function removeNode(
     }
     return removed;
   };
-  if (deviceId !== undefined && (await remove(deviceId))) return;
+  const device = deviceId === undefined ? undefined : await control.device(deviceId, signal);
+  const isOwn = device !== undefined && isNodeOf(state, device);
+  if (deviceId !== undefined && isOwn && (await remove(deviceId))) return;
   const machineKey = machineKeyOf(state);
   if (machineKey === undefined) return;
   const known = await control.allDevices(signal);
@@ -208,7 +210,9 @@ export class KeyKeeper {
       spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
       nowMs: this.#deps.nowMs(),
     });
-    const stored = await this.#carryOut(replica, decision, before, node.deviceId, write);
+    // The tags of an unknown node do not change.
+    const followed = node.device === undefined ? undefined : node.deviceId;
+    const stored = await this.#carryOut(replica, decision, before, followed, write);
     const wanted = node.deviceId === undefined || state.brokenKey !== undefined;
     return {
       ordinal,
@@ -226,16 +230,21 @@ export class KeyKeeper {
 
   /**
    * Reads the node of a replica. If the control server does not know the node any more, a user has removed it, and the
-   * replica must join again.
+   * replica must join again. The node of another machine counts as removed.
    */
   async #readDevice(
-    { control, signal }: Replica,
+    { control, secrets, signal }: ReplicaWithSecrets,
     deviceId: string | undefined,
   ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
     const response = await this.#query('what a node is', () => control.device(deviceId, signal));
-    const removed = response !== undefined && response.answer === undefined;
-    return { deviceId: removed ? undefined : deviceId, device: response?.answer, removed };
+    const answer = response?.answer;
+    const device =
+      answer !== undefined && secrets.state !== undefined && isNodeOf(secrets.state, answer)
+        ? answer
+        : undefined;
+    const removed = response !== undefined && device === undefined;
+    return { deviceId: removed ? undefined : deviceId, device, removed };
   }
 
   async #carryOut(

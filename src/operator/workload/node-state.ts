@@ -2,6 +2,7 @@
 import { createPrivateKey, createPublicKey } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
+import type { TailnetDevice } from '../auth-keys.ts';
 import type { KubeObject } from '../kube-object.ts';
 import { nullableList } from './schema.ts';
 
@@ -73,6 +74,14 @@ export function machineKeyOf(secret: KubeObject): string | undefined {
     format: 'jwk',
   });
   return `mkey:${Buffer.from(x, 'base64url').toString('hex')}`;
+}
+
+/**
+ * True if the node belongs to the replica with this state Secret. The pod can write any node ID into the Secret, but only
+ * the node's own machine has the private key.
+ */
+export function isNodeOf(secret: KubeObject, { machineKey = '' }: TailnetDevice): boolean {
+  return machineKey === '' || machineKey === machineKeyOf(secret);
 }
 
 /** Returns the decoded values in the `data` of a Secret. */

@@ -80,7 +80,8 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
     },
     async device(id) {
       check();
-      return devices.get(id);
+      const device = devices.get(id);
+      return device === undefined ? undefined : { ...device, machineKey: machineKeys.get(id) };
     },
     async allDevices() {
       check();
