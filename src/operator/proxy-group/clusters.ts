@@ -2,6 +2,7 @@
  * Additional clusters of a ProxyGroup. Secrets in the operator's namespace with a label of Cluster API or Argo CD
  * describe them. The gateways may read only these Secrets, by name. Pure.
  */
+import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import { describeCluster, FORMAT_LABELS, MAX_NAMED_OBJECTS } from '../../kube/cluster-objects.ts';
 import { olderFirst } from '../../kube/object-age.ts';
@@ -9,7 +10,8 @@ import { isLabelSelector } from '../../kube/selectors.ts';
 import { CLUSTER_NAME } from '../../wire/asciicast/header.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { metadataOf } from '../workload/object-specs.ts';
-import type { NodeGroup } from '../workload/workload.ts';
+import { nullableList } from '../workload/schema.ts';
+import { isOfAnyGroup, type NodeGroup } from '../workload/workload.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 import type { GroupVerdict } from './status.ts';
 
@@ -61,14 +63,33 @@ export interface ServedClusters {
   readonly verdict: GroupVerdict;
 }
 
+const roleSchema = z.object({
+  rules: nullableList(z.object({ resourceNames: nullableList(z.string()), verbs: nullableList(z.string()) })),
+});
+
+/**
+ * Names of the Secrets that pods of the operator can change, such as the state of their nodes. A compromised pod could
+ * label such a Secret as a cluster.
+ *
+ * @param roles Roles of the operator's namespace
+ */
+export function secretsOfPods(roles: readonly KubeObject[]): ReadonlySet<string> {
+  const rules = roles.filter(isOfAnyGroup).flatMap((role) => roleSchema.parse(role).rules);
+  const changing = rules.filter(({ verbs }) => verbs.some((verb) => verb !== 'get'));
+  return new Set(changing.flatMap(({ resourceNames }) => resourceNames));
+}
+
 /**
  * Decides which Secrets are clusters of the group. If several Secrets describe clusters with the same name, the oldest
  * Secret is used. Gateways may still read a Secret with an invalid kubeconfig, because they keep the last valid state
  * of its cluster.
+ *
+ * @param ofPods names of the Secrets that pods can change
  */
 export function chooseClusters(
   { metadata: { name: own } }: ProxyGroup,
   found: Readonly<Record<SecretFormat, readonly KubeObject[]>>,
+  ofPods: ReadonlySet<string>,
 ): ServedClusters {
   const secrets: Record<SecretFormat, string[]> = { capi: [], argocd: [] };
   const owners = new Map([[own, "the group's own cluster"]]);
@@ -82,6 +103,10 @@ export function chooseClusters(
     if (seen.has(name)) continue;
     seen.add(name);
     const refuse = (reason: string): void => void refused.push(`Secret ${name}: ${reason}`);
+    if (ofPods.has(name)) {
+      refuse('a pod of the operator can change it');
+      continue;
+    }
     const { cluster, problem } = clusterOf(format, secret);
     const owner = cluster === undefined ? undefined : owners.get(cluster);
     if (cluster === undefined && problem === undefined) continue;

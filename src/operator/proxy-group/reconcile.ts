@@ -31,6 +31,7 @@ import {
   problemOfClusters,
   SECRET_FORMATS,
   secretSelector,
+  secretsOfPods,
   type ServedClusters,
 } from './clusters.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
@@ -197,8 +198,12 @@ async function configureClusters(
     const labelSelector = secretSelector(format, selector);
     return (await client.list(KINDS.secret, { namespace, labelSelector }, signal)).items;
   };
-  const [capi, argocd] = await Promise.all([listed('capi'), listed('argocd')]);
-  const clusters = chooseClusters(proxyGroup, { capi, argocd });
+  const [capi, argocd, roles] = await Promise.all([
+    listed('capi'),
+    listed('argocd'),
+    client.list(KINDS.role, { namespace }, signal),
+  ]);
+  const clusters = chooseClusters(proxyGroup, { capi, argocd }, secretsOfPods(roles.items));
   const desired = clustersConfigMap(proxyGroup, group, clusters, options);
   const existing = await client.get(KINDS.configMap, configOf(group, options), signal);
   await applyOwned(deps, group, desired, existing, signal);

@@ -76,12 +76,15 @@ export function problemOfName(name: string): string | undefined {
 /** Kinds whose created objects have an owner reference to the resource. */
 type OwningKind = 'Recorder' | 'ProxyGroup';
 
+const MANAGED_BY = 'app.kubernetes.io/managed-by';
+const OPERATOR = 'tailscale-operator';
+
 /** Labels of all objects of a group. */
 export function groupLabels(kind: OwningKind, name: string): Readonly<Record<string, string>> {
   return {
     'app.kubernetes.io/name': kind.toLowerCase(),
     'app.kubernetes.io/instance': labelValue(name),
-    'app.kubernetes.io/managed-by': 'tailscale-operator',
+    [MANAGED_BY]: OPERATOR,
   };
 }
 
@@ -187,6 +190,11 @@ export function parentLabels({ type, namespace, name }: Parent): Readonly<Record
 /** Selects the objects of all parents of a type. */
 export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
+}
+
+/** True for objects that the operator, or the reference, creates for pods. */
+export function isOfAnyGroup({ metadata: { labels = {} } }: KubeObject): boolean {
+  return labels[LABELS.managed] === 'true' || labels[MANAGED_BY] === OPERATOR;
 }
 
 /**
