@@ -38,7 +38,7 @@ export async function removeSurplus(
       complete = false;
       continue;
     }
-    await leaveTailnet(deps, replica, control, signal);
+    await leaveTailnet(deps, group, replica, control, signal);
     // The state Secret is deleted last, because it identifies the node.
     await removeObject(deps, group, KINDS.secret, replica.auth, signal);
     await removeObject(deps, group, KINDS.secret, replica.state, signal);
@@ -106,7 +106,7 @@ export async function removeAll(
   const replicas = replicaSecrets(group, observed);
   const left: string[] = [];
   for (const replica of replicas) {
-    if (control !== undefined) await leaveTailnet(deps, replica, control, signal);
+    if (control !== undefined) await leaveTailnet(deps, group, replica, control, signal);
     else {
       const deviceId = replica.state && readNodeState(replica.state).deviceId;
       if (deviceId !== undefined) left.push(deviceId);
@@ -153,17 +153,19 @@ async function removeSecrets(
 
 /**
  * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. The state
- * Secret is read again first, because the pod may have written to it.
+ * Secret is read again first, because the pod may have written to it. A Secret of another group can have the same name,
+ * because names of objects contain a short hash. Its node stays.
  */
 async function leaveTailnet(
   deps: CleanupDeps,
+  group: NodeGroup,
   { state: seen, auth }: ReplicaSecrets,
   control: TailnetControl,
   signal: AbortSignal,
 ): Promise<void> {
-  const keyId = auth === undefined ? undefined : readStoredKey(auth).id;
+  const keyId = auth !== undefined && belongsTo(group, auth) ? readStoredKey(auth).id : undefined;
   if (keyId !== undefined) await control.revokeKey(keyId, signal);
-  if (seen === undefined) return;
+  if (seen === undefined || !belongsTo(group, seen)) return;
   const { namespace, name } = seen.metadata;
   const state = (await deps.client.get(KINDS.secret, { namespace, name }, signal)) ?? seen;
   await removeNode(deps, state, control, signal);
