@@ -1,5 +1,6 @@
 /** Determines the purpose of a Service. Pure. */
 import { isIP } from 'node:net';
+import { isForeignHost } from '../../kube/cluster-objects.ts';
 import { isLocalAddress } from '../../kube/local-address.ts';
 import type { PacketDuty } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
@@ -78,7 +79,14 @@ type LoadBalancerLike = Pick<Service['spec'], 'type' | 'loadBalancerClass'>;
 
 /** Returns the purpose of a Service that is exposed to the tailnet. */
 function inwardPurpose({ spec }: Service): Purpose {
-  if (spec.type === 'ExternalName') return proxy({ kind: 'ingress-name', name: spec.externalName });
+  if (spec.type === 'ExternalName') {
+    const name = spec.externalName;
+    if (!isForeignHost(name.replace(/\.$/, ''))) return proxy({ kind: 'ingress-name', name });
+    const message =
+      `spec.externalName: ${JSON.stringify(name)} is an address of the proxy's own machine or link: name ` +
+      'another host';
+    return { kind: 'invalid', message };
+  }
   if (spec.clusterIP === 'None') {
     return {
       kind: 'invalid',

@@ -71,7 +71,9 @@ export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
   defaultClass: string,
 ): string {
-  return labels?.[ANNOTATIONS.proxyClass] ?? annotations?.[ANNOTATIONS.proxyClass] ?? defaultClass;
+  // An empty name selects no class, so the default class applies.
+  const names = [labels?.[ANNOTATIONS.proxyClass], annotations?.[ANNOTATIONS.proxyClass]];
+  return names.find((name) => name !== undefined && name !== '') ?? defaultClass;
 }
 
 /**
