@@ -54,6 +54,10 @@ export function createController(options: ControllerOptions): Controller {
 
   const queue: WorkQueue = createWorkQueue({
     workers: options.workers,
+    shareOf(key) {
+      const [, namespace, name] = key.split('/');
+      return namespace === undefined || name === undefined ? key : namespace;
+    },
     clock,
     random,
     async handle(key, signal) {

@@ -4,6 +4,7 @@
  * number of different keys limits the size of the queue.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
+import { createKeyedCounter } from '../keyed-counter.ts';
 import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
@@ -14,6 +15,11 @@ export interface WorkQueueOptions {
   readonly handle: (key: string, signal: AbortSignal) => Promise<number | undefined>;
   readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;
   readonly workers: number;
+  /**
+   * Returns the namespace of a key. Keys of one namespace use at most half of the workers that other keys leave free, so
+   * that authors of a namespace cannot delay all other work. Default: each key has its own share.
+   */
+  readonly shareOf?: (key: string) => string;
   readonly clock: Clock;
   readonly random: () => number;
   /** Delays of retries; default: from half a second to five minutes. */
@@ -37,6 +43,7 @@ class KeyedQueue implements WorkQueue {
   readonly #options: WorkQueueOptions;
   readonly #waiting = new Set<string>();
   readonly #working = new Map<string, Promise<void>>();
+  readonly #shares = createKeyedCounter();
   readonly #addedMeanwhile = new Set<string>();
   readonly #delayed = new Map<string, () => void>();
   readonly #backoffs = new Map<string, Backoff>();
@@ -73,14 +80,17 @@ class KeyedQueue implements WorkQueue {
   #startWork(): void {
     const signal = this.#signal;
     if (signal === undefined) return;
+    const { workers, shareOf = (key) => key } = this.#options;
     for (const key of this.#waiting) {
-      if (signal.aborted || this.#working.size >= this.#options.workers) return;
+      if (signal.aborted || this.#working.size >= workers) return;
+      const leave = this.#shares.takeShare(shareOf(key), workers);
+      if (leave === undefined) continue;
       this.#waiting.delete(key);
-      this.#working.set(key, this.#work(key, signal));
+      this.#working.set(key, this.#work(key, leave, signal));
     }
   }
 
-  async #work(key: string, signal: AbortSignal): Promise<void> {
+  async #work(key: string, leave: () => void, signal: AbortSignal): Promise<void> {
     let retryAfterMs: number | undefined;
     try {
       retryAfterMs = await this.#options.handle(key, signal);
@@ -90,6 +100,7 @@ class KeyedQueue implements WorkQueue {
       if (!signal.aborted) this.#options.onFailure(key, error, retryAfterMs);
     }
     this.#working.delete(key);
+    leave();
     if (signal.aborted) return;
     if (this.#addedMeanwhile.delete(key)) {
       this.#waiting.add(key);

@@ -12,7 +12,7 @@ interface Work {
   stop(): Promise<void>;
 }
 
-function start(workers = 2): Work {
+function start(workers = 2, shareOf?: (key: string) => string): Work {
   const clock = createFakeClock();
   const abort = new AbortController();
   const started: string[] = [];
@@ -20,6 +20,7 @@ function start(workers = 2): Work {
   const open = new Map<string, { resolve(result?: number): void; reject(error: Error): void }>();
   const queue = createWorkQueue({
     workers,
+    ...(shareOf === undefined ? {} : { shareOf }),
     clock,
     random: () => 0,
     retry: { baseMs: 100, maxMs: 1000 },
@@ -84,6 +85,20 @@ describe('the work queue', () => {
     expect(work.started).toEqual(['a', 'b']);
     await work.finish('b');
     expect(work.started).toEqual(['a', 'b', 'c']);
+    await work.stop();
+  });
+
+  it('leaves workers to others while one namespace has much work', async () => {
+    const work = start(4, (key) => key.split('/')[0] ?? key);
+    for (let at = 0; at < 10; at += 1) work.queue.add(`evil/${at}`);
+    expect(work.started).toEqual(['evil/0', 'evil/1']);
+    work.queue.add('prod/0');
+    expect(work.started.at(-1)).toBe('prod/0');
+    await work.finish('evil/0');
+    expect(work.started.at(-1)).toBe('evil/2');
+    await work.finish('prod/0');
+    work.queue.add('shop/0');
+    expect(work.started.at(-1)).toBe('shop/0');
     await work.stop();
   });
 

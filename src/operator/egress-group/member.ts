@@ -8,6 +8,7 @@ import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/classify.ts';
+import { ANNOTATIONS } from '../service/predicates.ts';
 
 /** Labels of fronts in addition to the common labels. The reference (Tailscale's operator) uses the same labels. */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
@@ -160,6 +161,35 @@ export function assignPorts(
     pairs.push({ name: name === '' ? 'tailscale-unnamed' : name, port, protocol, nodePort });
   }
   return pairs;
+}
+
+/**
+ * Returns the reason why the Services of a namespace cannot have more ports of a group, or undefined. They have at most
+ * half of the ports that other namespaces leave free, so that one namespace cannot take all ports.
+ */
+export function problemOfShare(
+  group: string,
+  namespace: string,
+  {
+    wanted,
+    before,
+    others,
+  }: {
+    readonly wanted: readonly PortPair[];
+    readonly before: ServiceFront | undefined;
+    readonly others: readonly ServiceFront[];
+  },
+): string | undefined {
+  const isOwn = ({ key }: ServiceFront): boolean => key.startsWith(`${namespace}.`);
+  const count = (fronts: readonly ServiceFront[]): number =>
+    fronts.reduce((sum, { ports }) => sum + ports.length, 0);
+  const own = count(others.filter(isOwn)) + wanted.length;
+  const share = Math.floor((PORTS_OF_A_GROUP - count(others.filter((one) => !isOwn(one)))) / 2);
+  if (wanted.length <= (before?.ports.length ?? 0) || own <= share) return undefined;
+  return (
+    `spec.ports: the Services of namespace ${namespace} may use ${share} ports of ProxyGroup "${group}": ` +
+    `name another in ${ANNOTATIONS.proxyGroup}`
+  );
 }
 
 function isNodePort(port: number): boolean {

@@ -41,6 +41,7 @@ import {
   parseMember,
   PORTS_OF_A_GROUP,
   problemOfPorts,
+  problemOfShare,
   readFront,
   type ServiceFront,
   type Member,
@@ -287,11 +288,13 @@ async function prepare(
   const others = [...fronts.values()].filter((front) => front.key !== key);
   const taken = new Set(others.flatMap(({ ports }) => ports.map(({ nodePort }) => nodePort)));
   const pairs = assignPorts(member, before, taken);
-  const tags = await deps.tags.problemOf({ namespace: member.metadata.namespace, tags: group.tags }, signal);
+  const { namespace = '' } = member.metadata;
+  const tags = await deps.tags.problemOf({ namespace, tags: group.tags }, signal);
   const problem =
     egressProblemOf(member, servesUnclassed) ??
     problemOfPorts(member) ??
     (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
+    problemOfShare(group.name, namespace, { wanted: pairs ?? [], before, others }) ??
     (pairs === undefined
       ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are ` +
         `taken: name another in ${ANNOTATIONS.proxyGroup}`

@@ -1,10 +1,11 @@
 /** Selects the members that a group serves, and their names, addresses and backends. Effects. */
+import { createKeyedCounter, type KeyedCounter } from '../../keyed-counter.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { addFinalizer, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import { addFinalizer, type ReconcilerDeps, warnOfAll } from '../workload/reconciler.ts';
 import { forEachMember } from '../workload/for-each-member.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../workload/names.ts';
@@ -74,17 +75,15 @@ export async function exposuresOf(
   const certificates = await createCertificateObjects(deps, group, domains, signal);
   const { filled } = certificates;
   const exposures = requests.flatMap((request) => {
-    const addresses = addressesOf(
-      granted.get(request.member.key),
-      allocations.get(request.member.key)?.addresses,
-    );
+    const before = allocations.get(request.member.key);
+    const addresses = addressesOf(granted.get(request.member.key), before?.addresses);
     if (addresses.length === 0) return [];
     const { member, dnsName } = request;
     const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
     // In route mode the addresses belong to this group only, so no other cluster could serve callers instead.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
-    return [{ member, addresses, dnsName, web, isCertificatePending, unready }];
+    return [{ member, addresses, dnsName, web, isCertificatePending, unready, hosts: before?.hosts ?? [] }];
   });
   for (const { member } of requests) {
     const answer = granted.get(member.key);
@@ -124,12 +123,13 @@ async function accept(
   const requests: ServeRequest[] = [];
   const domain = domainOf(input.nodes);
   let isNameTaken = false;
-  let usedBytes = 0;
+  const used = createKeyedCounter();
   const take = async (member: GroupMember): Promise<void> => {
     const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
     const request = { member, dnsName, ...routesOf(member, input.candidates) };
     const bytes = sizeOfMember(input, request);
-    const tooLarge = problemOfSize(input.group, bytes, usedBytes);
+    const { namespace = '' } = member.metadata;
+    const tooLarge = problemOfSize(input.group, namespace, bytes, used);
     if (tooLarge !== undefined) {
       refused.set(member, tooLarge);
       return;
@@ -152,7 +152,7 @@ async function accept(
     } finally {
       if (isAccepted) {
         requests.push(request);
-        usedBytes += bytes;
+        used.take(namespace, bytes);
       }
     }
   };
@@ -179,16 +179,27 @@ function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
   return RULE_BYTES + Buffer.byteLength(JSON.stringify(web).replaceAll(/[<>&\u2028\u2029]/g, '\\u0000'));
 }
 
-function problemOfSize({ name }: NodeGroup, bytes: number, usedBytes: number): string | undefined {
+/**
+ * The members of one namespace use at most half of the space that other namespaces leave free, so that one namespace
+ * cannot take all space.
+ */
+function problemOfSize(
+  { name }: NodeGroup,
+  namespace: string,
+  bytes: number,
+  used: KeyedCounter,
+): string | undefined {
   if (bytes > MAX_MEMBER_BYTES) {
     return (
       `spec.rules: the paths need ${Math.ceil(bytes / 1024)} KiB, and a ProxyGroup serves at most ` +
       `${MAX_MEMBER_BYTES / 1024} KiB of one Ingress: remove paths, or remove ${ANNOTATIONS.proxyGroup}`
     );
   }
-  return usedBytes + bytes > MAX_GROUP_BYTES
-    ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" has no space left: its older members use ` +
-        `${Math.ceil(usedBytes / 1024)} of ${MAX_GROUP_BYTES / 1024} KiB: name another ProxyGroup`
+  const own = used.usedBy(namespace);
+  const share = (MAX_GROUP_BYTES - (used.total - own)) / 2;
+  return own + bytes > share
+    ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" has no space left for namespace ${namespace}: its older ` +
+        `members use ${Math.ceil(own / 1024)} of ${Math.floor(share / 1024)} KiB: name another ProxyGroup`
     : undefined;
 }
 
@@ -325,7 +336,7 @@ async function reportProblems(
       ...problemsOfGroup(member, taken.get(member.key) ?? []),
     ];
     const target = { kind: member.kind, metadata: member.metadata };
-    for (const problem of problems) await warn(deps, target, problem, signal);
+    await warnOfAll(deps, target, problems, signal);
   }
 }
 
@@ -345,7 +356,7 @@ function problemsOfGroup(
       : []),
     ...taken.map((key) => ({
       reason: 'UnsupportedHost',
-      message: `spec.rules: an older Ingress of the group has ${key.replace(/:\d+$/, '')} already: name another host`,
+      message: `spec.rules: another Ingress of the group has ${key.replace(/:\d+$/, '')} already: name another host`,
     })),
   ];
 }

@@ -79,7 +79,7 @@ export function grantRoutes(
         continue;
       }
       for (const address of addresses) taken.add(address);
-      next.set(key, { hostname, addresses });
+      next.set(key, { ...before.get(key), hostname, addresses });
       granted.set(key, { kind: 'granted', addresses });
     }
     await writeAllocations(deps, group, next, signal);

@@ -16,6 +16,8 @@ export interface Allocation {
   readonly hostname: string;
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
+  /** Hosts and ports that the member serves in route mode. Another member cannot take them. */
+  readonly hosts?: readonly string[] | undefined;
 }
 
 /** Allocations by the key of a member. */
@@ -23,7 +25,11 @@ export type Allocations = ReadonlyMap<string, Allocation>;
 
 const allocationsSchema = z.record(
   z.string(),
-  z.object({ hostname: z.string(), addresses: z.array(z.string()) }),
+  z.object({
+    hostname: z.string(),
+    addresses: z.array(z.string()),
+    hosts: z.array(z.string()).optional(),
+  }),
 );
 
 /** Name of a group's ConfigMap with allocations. */

@@ -45,6 +45,8 @@ export interface ServedMember {
   readonly isCertificatePending: boolean;
   /** True if no endpoint of the Service is ready. Callers should then reach another cluster. */
   readonly unready: boolean;
+  /** Hosts and ports that the group serves for this member already, in route mode. */
+  readonly hosts: readonly string[];
 }
 
 const NOTHING: WebPlan = { web: {}, ports: [], problems: [] };
@@ -176,9 +178,16 @@ export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<stri
   return taken;
 }
 
+/** Returns the hosts and ports that the group serves for each member in route mode, by the key of the member. */
+export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
+  const byMember = Map.groupBy(ownersOfHosts(exposures), ([, { member }]) => member.key);
+  return new Map([...byMember].map(([key, owned]) => [key, owned.map(([host]) => host)]));
+}
+
 /**
- * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the oldest one with a rule
- * for it.
+ * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the one that has served the
+ * host already, otherwise the oldest one with a rule for it. The author of an old Ingress can therefore not take the host
+ * of a newer one.
  */
 function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
   const owners = new Map<string, ServedMember>();
@@ -186,10 +195,11 @@ function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, 
     [dnsName, ...addresses].some(
       (name) => name !== undefined && (key.startsWith(`${name}:`) || key.startsWith(`${name}.`)),
     );
-  for (const own of [true, false]) {
+  const isServed = ({ hosts }: ServedMember, key: string): boolean => hosts.includes(key);
+  for (const isFirst of [isOwn, isServed, () => true]) {
     for (const exposure of exposures) {
       for (const key of Object.keys(exposure.web?.web ?? {}))
-        if (isOwn(exposure, key) === own && !owners.has(key)) owners.set(key, exposure);
+        if (isFirst(exposure, key) && !owners.has(key)) owners.set(key, exposure);
     }
   }
   return owners;

@@ -43,10 +43,10 @@ import {
   type IngressGroupChoices,
   type GroupContext,
 } from './candidates.ts';
-import { allocationsName } from './allocations.ts';
+import { allocationsName, type Allocation } from './allocations.ts';
 import { keyOfMember, type GroupMember } from './member.ts';
 import { releaseMember, releaseStrays, refuse, report, rejectMembers } from './members.ts';
-import { isIdle, ordersOf, type ServedMember, type ServeMode } from './plan.ts';
+import { isIdle, ordersOf, servedHosts, type ServedMember, type ServeMode } from './plan.ts';
 import { followsOrders, readGroupNode, serves, type GroupNode } from './reports.ts';
 import { shownAddresses, exposureVerdictsOf } from './status.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
@@ -219,8 +219,12 @@ async function takeBack(
     signal,
   );
   await removeCertificates(deps, group.name, domains, signal);
-  const kept = new Map(
-    exposures.map(({ member, addresses }) => [member.key, { hostname: member.hostname, addresses }] as const),
+  const hosts = control.services === undefined ? servedHosts(exposures) : new Map<string, readonly string[]>();
+  const kept = new Map<string, Allocation>(
+    exposures.map(({ member: { key, hostname }, addresses }) => [
+      key,
+      { hostname, addresses, hosts: hosts.get(key) },
+    ]),
   );
   const gone = candidates.members.filter(({ key }) => allocations.has(key) && !kept.has(key));
   const release = async (member: GroupMember): Promise<void> => {

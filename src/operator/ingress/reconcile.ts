@@ -6,6 +6,7 @@ import {
   type ReconcilerDeps,
   createReconciler,
   warn,
+  warnOfAll,
   writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
@@ -109,11 +110,11 @@ async function deploy(
   const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress), signal);
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
   // If the operator may not read the Secrets, the Ingress is served without its own certificates.
-  const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
+  const own = [...secrets.values()].some((secret) => secret !== 'forbidden' && secret !== 'excess');
   const { plan, problems, table } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
     : planOf(ingress, node, services);
-  for (const problem of problems) await warn(deps, resource, problem, signal);
+  await warnOfAll(deps, resource, problems, signal);
   const deployed = await deployProxy(
     deps,
     {

@@ -10,8 +10,8 @@ import { secretData } from '../workload/node-state.ts';
 import { hostnameOf, INGRESS_ANNOTATIONS, type Ingress } from './resource.ts';
 import type { HostRoutes, IngressProblem } from './routes.ts';
 
-/** A certificate Secret, or the reason why it is not available. */
-export type TlsSecret = KubeObject | 'missing' | 'forbidden';
+/** A certificate Secret, or the reason why it is not available. `excess`: the resource uses too many Secrets. */
+export type TlsSecret = KubeObject | 'missing' | 'forbidden' | 'excess';
 
 export interface TablePlan {
   readonly table: IngressTable;
@@ -121,6 +121,7 @@ type Found =
 export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
     return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
+  if (secret === 'excess') return { problem: `Secret "${name}" is one too many: divide the Ingress into several` };
   if (secret === 'forbidden') return { problem: `the operator may not read Secret "${name}": grant it get` };
   const data = secretData(secret);
   const certificatePem = data.get('tls.crt') ?? '';

@@ -7,6 +7,7 @@ import { readNodeState, secretData } from '../workload/node-state.ts';
 import { tagsIn } from '../service/classify.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
+import { SERVICES, SERVICES_BY_NAME } from '../indexes.ts';
 import { existingName } from '../workload/proxy.ts';
 
 /**
@@ -71,20 +72,24 @@ export async function dnsNameOf(
 
 /** Returns the existing Services that are not being deleted, by name. */
 export async function servicesNamed(
-  { client }: Pick<ReconcilerDeps, 'client'>,
+  { cache }: Pick<ReconcilerDeps, 'cache'>,
   namespace: string | undefined,
   names: Iterable<string>,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, KubeObject>> {
+  const cached = await cache.read([SERVICES], signal);
   const found = new Map<string, KubeObject>();
   for (const name of names) {
-    const object = await client.get(KINDS.service, { namespace, name }, signal);
+    const [object] = cached.by(SERVICES_BY_NAME, `${namespace ?? ''}/${name}`);
     if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
   }
   return found;
 }
 
-/** Reads the Secrets with certificates. Returns them by name. */
+/** Maximum number of certificate Secrets of one resource. The operator sends a request for each Secret every minute. */
+const MAX_SECRETS = 100;
+
+/** Reads the Secrets with certificates. Returns them by name; Secrets above the maximum number are `excess`. */
 export async function tlsSecretsOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { namespace }: Pick<Managed['metadata'], 'namespace'>,
@@ -92,7 +97,8 @@ export async function tlsSecretsOf(
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, TlsSecret>> {
   const found = new Map<string, TlsSecret>();
-  for (const name of names) {
+  for (const name of names.slice(MAX_SECRETS)) found.set(name, 'excess');
+  for (const name of names.slice(0, MAX_SECRETS)) {
     try {
       found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
     } catch (error) {

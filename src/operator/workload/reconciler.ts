@@ -351,6 +351,26 @@ export function warn(
   return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
 }
 
+/**
+ * Maximum number of events about one resource in one reconciliation. Users of a namespace can cause any number of
+ * problems, and each event is a request to the API server.
+ */
+const MAX_EVENTS = 20;
+
+/** Emits an event for each problem. If there are too many problems, the last event contains the number of the others. */
+export async function warnOfAll(
+  deps: Pick<ReconcilerDeps, 'events'>,
+  target: EventTarget,
+  problems: readonly { readonly reason: string; readonly message: string }[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const problem of problems.slice(0, MAX_EVENTS)) await warn(deps, target, problem, signal);
+  const [first, ...others] = problems.slice(MAX_EVENTS);
+  if (first === undefined) return;
+  const message = `${first.message}; and ${others.length} more problems`;
+  await warn(deps, target, { reason: first.reason, message }, signal);
+}
+
 /** @param status new status; undefined writes nothing. The uid prevents writes to a new resource with the same name. */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,

@@ -436,15 +436,24 @@ describe('a Service of a group', () => {
 
   it('is told when the group has no port left', async () => {
     putGroup();
-    put('all', {
-      spec: { ports: Array.from({ length: 1000 }, (_, index) => ({ name: `p${index}`, port: index + 1 })) },
+    const ports = (length: number): object => ({
+      spec: { ports: Array.from({ length }, (_, index) => ({ name: `p${index}`, port: index + 1 })) },
     });
+    put('all', ports(500));
     await passes();
     put('late');
     await passes();
-    expect(condition('late', 'TailscaleEgressSvcValid')?.message).toContain('1000 of 1000');
-    expect(new Set(front('all').spec.ports.map(({ targetPort }) => targetPort)).size).toBe(1001);
+    expect(condition('late', 'TailscaleEgressSvcValid')?.message).toContain(
+      'the Services of namespace prod may use 500 ports of ProxyGroup "out"',
+    );
+    expect(new Set(front('all').spec.ports.map(({ targetPort }) => targetPort)).size).toBe(501);
     expect(front('all').spec.ports.at(-1)?.port).toBe(9002);
+    put('other', { ...ports(250), metadata: { namespace: 'dev' } });
+    await passes();
+    expect(bench.events().join()).not.toContain('namespace dev');
+    put('other', { ...ports(251), metadata: { namespace: 'dev' } });
+    await passes();
+    expect(bench.events().join()).toContain('the Services of namespace dev may use 250 ports');
     bench.api.remove(path('all'));
     await passes();
     expect(condition('late', 'TailscaleEgressSvcValid')).toMatchObject({ status: 'True' });
