@@ -22,6 +22,7 @@ import {
 } from '../workload/reconciler.ts';
 import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
 import { applyChanged } from '../workload/apply.ts';
+import { namesByOwner } from '../workload/names.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { settleCoreDns } from './coredns.ts';
 import {
@@ -129,24 +130,27 @@ async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise
 
 /** Lists the objects that the operator has created for Services. */
 async function listServices(
-  { client, options }: ReconcilerDeps,
+  deps: ReconcilerDeps,
   signal: AbortSignal,
 ): Promise<Parameters<typeof nameTable>[0]> {
+  const { client, options } = deps;
   const { namespace } = options;
   const listed = async (kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]> =>
     (await client.list(kind, { namespace, labelSelector }, signal)).items;
   const own = typeSelector('svc');
-  const [statefulSets, secrets, slices, fronts] = await Promise.all([
+  const [statefulSets, secrets, slices, fronts, owned] = await Promise.all([
     listed(KINDS.statefulSet, own),
     listed(KINDS.secret, own),
     listed(KINDS.endpointSlice, own),
     listed(KINDS.service, `${own},${frontSelector()}`),
+    namesByOwner(deps, signal),
   ]);
   return {
     statefulSets,
     secrets: new Map(secrets.map((secret) => [secret.metadata.name, secret])),
     slices,
     fronts,
+    owned,
   };
 }
 

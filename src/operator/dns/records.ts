@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { olderFirst } from '../../kube/object-age.ts';
 import { keyOf, readFront } from '../egress-group/member.ts';
 import type { KubeObject } from '../kube-object.ts';
+import { ownsNodeName } from '../workload/names.ts';
 import { readNodeState } from '../workload/node-state.ts';
 import { parentOf, stateSecretName } from '../workload/workload.ts';
 import { LAST_SET } from '../workload/proxy-specs.ts';
@@ -20,10 +21,13 @@ export interface Standing {
   readonly slices: readonly KubeObject[];
   /** Front Services of egress groups. */
   readonly fronts: readonly KubeObject[];
+  /** ConfigMaps of tailnet names, by the uid of the owner. */
+  readonly owned: ReadonlyMap<string, readonly string[]>;
 }
 
 const templateSchema = z.object({
   spec: z.object({
+    selector: z.object({ matchLabels: z.record(z.string(), z.string()).default({}) }).prefault({}),
     template: z.object({
       metadata: z.object({ annotations: z.record(z.string(), z.string()).default({}) }).prefault({}),
     }),
@@ -75,14 +79,18 @@ export function nameTable(standing: Standing): NameTable {
 function claimsOf(standing: Standing): readonly Claim[] {
   const claims: Claim[] = [];
   for (const set of standing.statefulSets) {
-    const { annotations } = templateSchema.parse(set).spec.template.metadata;
+    const { selector, template } = templateSchema.parse(set).spec;
+    const { annotations } = template.metadata;
     const target = annotations[`${LAST_SET}ts-tailnet-target-fqdn`];
     if (target !== undefined)
       claims.push({ by: set, name: target, addresses: readyAddresses(set.metadata.name, standing.slices) });
     const address = annotations[`${LAST_SET}cluster-ip`];
     const secret = standing.secrets.get(stateSecretName(set.metadata.name, 0));
     const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
-    if (address !== undefined && name !== undefined) claims.push({ by: set, name, addresses: [address] });
+    if (address === undefined || name === undefined) continue;
+    // The pod writes the name into its Secret, so the name counts only if the Service owns it.
+    const owned = standing.owned.get(selector.matchLabels['app'] ?? '') ?? [];
+    if (ownsNodeName(owned, name)) claims.push({ by: set, name, addresses: [address] });
   }
   for (const object of standing.fronts) {
     const front = readFront(object);

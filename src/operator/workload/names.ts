@@ -90,6 +90,15 @@ export async function namesByOwner(
   return new Map([...byOwner].map(([uid, owned]) => [uid, owned.map(({ metadata }) => metadata.name)]));
 }
 
+/**
+ * True if the name of a node belongs to the owner of these ConfigMaps. The control server adds a number to a name that
+ * another node has.
+ */
+export function ownsNodeName(owned: readonly string[], dnsName: string): boolean {
+  const [label = ''] = dnsName.split('.', 1);
+  return [label, label.replace(/-\d+$/, '')].some((name) => owned.includes(objectName(name, '')));
+}
+
 /** True if the resource owns all names in the claim and no others. */
 export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, readonly string[]>): boolean {
   const owned = owners.get(claim.metadata.uid) ?? [];

@@ -281,6 +281,21 @@ describe('the names', () => {
     expect(records()).toMatchObject({ ip4: { 'prod-web.lab.ts.net': ['10.96.0.10'] } });
   });
 
+  it('do not contain names that a compromised pod takes for its Service', async () => {
+    put();
+    putService('web', { 'tailscale.com/expose': 'true' }, { type: 'ClusterIP', clusterIP: '10.96.0.10' });
+    await look('web');
+    for (const fqdn of ['db.lab.ts.net', 'prod.web.lab.ts.net', 'ts.net', 'prod-web-x.lab.ts.net']) {
+      bench.join(`${nameOf('web')}-0`, { fqdn });
+      await run();
+      expect(records()).toMatchObject({ ip4: {} });
+    }
+    // The control server adds a number to a name that another node has.
+    bench.join(`${nameOf('web')}-0`, { fqdn: 'prod-web-2.lab.ts.net' });
+    await run();
+    expect(records()).toMatchObject({ ip4: { 'prod-web-2.lab.ts.net': ['10.96.0.10'] } });
+  });
+
   it('of groups have the addresses of what stands for the Service', async () => {
     put();
     putFront('db', 'prod', { clusterIPs: ['10.96.5.5', 'fd96::5'] });
