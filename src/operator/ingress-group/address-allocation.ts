@@ -189,6 +189,7 @@ export async function createCertificateObjects(
     for (const object of rights) {
       const kind = kindOf(object);
       const before = kind && (await client.get(kind, reference, signal));
+      assertOurs(group, before);
       await applyChanged(client, object, before, signal);
     }
   };

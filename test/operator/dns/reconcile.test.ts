@@ -288,7 +288,7 @@ describe('the names', () => {
     for (const fqdn of ['db.lab.ts.net', 'prod.web.lab.ts.net', 'ts.net', 'prod-web-x.lab.ts.net']) {
       bench.join(`${nameOf('web')}-0`, { fqdn });
       await run();
-      expect(records()).toMatchObject({ ip4: {} });
+      expect((records() as { ip4: object }).ip4).toEqual({});
     }
     // The control server adds a number to a name that another node has.
     bench.join(`${nameOf('web')}-0`, { fqdn: 'prod-web-2.lab.ts.net' });
