@@ -53,7 +53,7 @@ const DISCOVERY = z.union([
     .strictObject({
       objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
       // A user who may create these objects can add clusters, and can get the credentials of `users`.
-      namespace: z.string().min(1).describe('only cluster managers may write to this namespace'),
+      namespace: z.string().default('').describe('required; only cluster managers may write to it'),
       label: z.string().optional().describe('label selector'),
       names: z
         .array(z.string().min(1))
@@ -66,6 +66,7 @@ const DISCOVERY = z.union([
         .describe('for ClusterProfiles: kubeconfig with the credentials of each access provider'),
       ...COMMON,
     })
+    .refine(({ namespace }) => namespace !== '', { error: 'objects needs a namespace' })
     .refine(({ names, label }) => names === undefined || label === undefined, {
       error: 'names excludes label',
     }),

@@ -145,7 +145,11 @@ describe('a source with large Secrets', () => {
 it('a discovered cluster cannot take a host name of the gateway', async () => {
   labelled = [secret('gateway'), secret('dev')];
   const own = ['gateway.example.org', 'dev'];
-  const found = await open({ objects: 'capi', namespace: 'capi', hosts: ['{name}.example.org'] }, () => 0, own).read(signal);
+  const found = await open(
+    { objects: 'capi', namespace: 'capi', hosts: ['{name}.example.org'] },
+    () => 0,
+    own,
+  ).read(signal);
   expect(found.get('tailcast/dev')).toMatchObject({ hosts: ['dev.example.org'] });
   expect(found.get('tailcast/gateway')).toMatchObject({
     code: 'CONFIG_INVALID',
@@ -194,7 +198,7 @@ describe('a source with named Secrets', () => {
   });
 
   it.each([
-    ['without a namespace', { namespace: undefined }, 'namespace'],
+    ['without a namespace', { namespace: undefined }, 'objects needs a namespace'],
     ['with a selector', { label: 'env=prod' }, 'names excludes label'],
     ['with too many names', { names: Array.from({ length: 201 }, (_, index) => `s${index}`) }, 'discover[0]'],
   ])('is refused %s', (_case, fields, message) => {

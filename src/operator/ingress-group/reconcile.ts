@@ -219,7 +219,8 @@ async function takeBack(
     signal,
   );
   await removeCertificates(deps, group.name, domains, signal);
-  const hosts = control.services === undefined ? servedHosts(exposures) : new Map<string, readonly string[]>();
+  const hosts =
+    control.services === undefined ? servedHosts(exposures) : new Map<string, readonly string[]>();
   const kept = new Map<string, Allocation>(
     exposures.map(({ member: { key, hostname }, addresses }) => [
       key,

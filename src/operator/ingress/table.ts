@@ -121,7 +121,8 @@ type Found =
 export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
     return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
-  if (secret === 'excess') return { problem: `Secret "${name}" is one too many: divide the Ingress into several` };
+  if (secret === 'excess')
+    return { problem: `Secret "${name}" is one too many: divide the Ingress into several` };
   if (secret === 'forbidden') return { problem: `the operator may not read Secret "${name}": grant it get` };
   const data = secretData(secret);
   const certificatePem = data.get('tls.crt') ?? '';
