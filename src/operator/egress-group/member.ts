@@ -164,8 +164,8 @@ export function assignPorts(
 }
 
 /**
- * Returns the reason why the Services of a namespace cannot have more ports of a group, or undefined. They have at most
- * half of the ports that other namespaces leave free, so that one namespace cannot take all ports.
+ * Returns the reason why a Service cannot have its ports of a group, or undefined. The Services of a namespace have at
+ * most half of the ports that other namespaces leave free, so that one namespace cannot take all ports.
  */
 export function problemOfShare(
   group: string,
@@ -175,20 +175,22 @@ export function problemOfShare(
     before,
     others,
   }: {
-    readonly wanted: readonly PortPair[];
+    /** Undefined if the group has no free ports. */
+    readonly wanted: readonly PortPair[] | undefined;
     readonly before: ServiceFront | undefined;
     readonly others: readonly ServiceFront[];
   },
 ): string | undefined {
-  const isOwn = ({ key }: ServiceFront): boolean => key.startsWith(`${namespace}.`);
   const count = (fronts: readonly ServiceFront[]): number =>
     fronts.reduce((sum, { ports }) => sum + ports.length, 0);
-  const own = count(others.filter(isOwn)) + wanted.length;
-  const share = Math.floor((PORTS_OF_A_GROUP - count(others.filter((one) => !isOwn(one)))) / 2);
-  if (wanted.length <= (before?.ports.length ?? 0) || own <= share) return undefined;
+  const own = count(others.filter(({ key }) => key.startsWith(`${namespace}.`)));
+  const taken = count(others);
+  const share = Math.floor((PORTS_OF_A_GROUP - (taken - own)) / 2);
+  const isGrowing = wanted === undefined || wanted.length > (before?.ports.length ?? 0);
+  if (!isGrowing || own + (wanted?.length ?? PORTS_OF_A_GROUP) <= share) return undefined;
   return (
-    `spec.ports: the Services of namespace ${namespace} may use ${share} ports of ProxyGroup "${group}": ` +
-    `name another in ${ANNOTATIONS.proxyGroup}`
+    `spec.ports: ${taken} of ${PORTS_OF_A_GROUP} ports of ProxyGroup "${group}" are taken, and namespace ` +
+    `${namespace} may use ${share}: name another in ${ANNOTATIONS.proxyGroup}`
   );
 }
 

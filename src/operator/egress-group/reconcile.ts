@@ -39,7 +39,6 @@ import {
   frontSelector,
   keyOf,
   parseMember,
-  PORTS_OF_A_GROUP,
   problemOfPorts,
   problemOfShare,
   readFront,
@@ -294,11 +293,7 @@ async function prepare(
     egressProblemOf(member, servesUnclassed) ??
     problemOfPorts(member) ??
     (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
-    problemOfShare(group.name, namespace, { wanted: pairs ?? [], before, others }) ??
-    (pairs === undefined
-      ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are ` +
-        `taken: name another in ${ANNOTATIONS.proxyGroup}`
-      : undefined);
+    problemOfShare(group.name, namespace, { wanted: pairs, before, others });
   if (problem !== undefined || pairs === undefined) {
     const message = problem ?? '';
     const target = { kind: KINDS.service, metadata: member.metadata };

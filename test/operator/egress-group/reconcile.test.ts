@@ -444,7 +444,7 @@ describe('a Service of a group', () => {
     put('late');
     await passes();
     expect(condition('late', 'TailscaleEgressSvcValid')?.message).toContain(
-      'the Services of namespace prod may use 500 ports of ProxyGroup "out"',
+      '500 of 1000 ports of ProxyGroup "out" are taken, and namespace prod may use 500',
     );
     expect(new Set(front('all').spec.ports.map(({ targetPort }) => targetPort)).size).toBe(501);
     expect(front('all').spec.ports.at(-1)?.port).toBe(9002);
@@ -453,7 +453,7 @@ describe('a Service of a group', () => {
     expect(bench.events().join()).not.toContain('namespace dev');
     put('other', { ...ports(251), metadata: { namespace: 'dev' } });
     await passes();
-    expect(bench.events().join()).toContain('the Services of namespace dev may use 250 ports');
+    expect(bench.events().join()).toContain('namespace dev may use 250');
     bench.api.remove(path('all'));
     await passes();
     expect(condition('late', 'TailscaleEgressSvcValid')).toMatchObject({ status: 'True' });
