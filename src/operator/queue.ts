@@ -16,8 +16,8 @@ export interface WorkQueueOptions {
   readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;
   readonly workers: number;
   /**
-   * Returns the namespace of a key. Keys of one namespace use at most half of the workers that other keys leave free, so
-   * that authors of a namespace cannot delay all other work. Default: each key has its own share.
+   * Returns the namespace of a key. Keys of one namespace use at most half of the workers that other keys leave free,
+   * so that authors of a namespace cannot delay all other work. Default: each key has its own share.
    */
   readonly shareOf?: (key: string) => string;
   readonly clock: Clock;

@@ -185,9 +185,9 @@ export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<str
 }
 
 /**
- * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the one that has served the
- * host already, otherwise the oldest one with a rule for it. The author of an old Ingress can therefore not take the host
- * of a newer one.
+ * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the one that has served
+ * the host already, otherwise the oldest one with a rule for it. The author of an old Ingress can therefore not take
+ * the host of a newer one.
  */
 function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
   const owners = new Map<string, ServedMember>();

@@ -77,8 +77,8 @@ export function machineKeyOf(secret: KubeObject): string | undefined {
 }
 
 /**
- * True if the node belongs to the replica with this state Secret. The pod can write any node ID into the Secret, but only
- * the node's own machine has the private key.
+ * True if the node belongs to the replica with this state Secret. The pod can write any node ID into the Secret, but
+ * only the node's own machine has the private key.
  */
 export function isNodeOf(secret: KubeObject, { machineKey = '' }: TailnetDevice): boolean {
   return machineKey === '' || machineKey === machineKeyOf(secret);

@@ -357,7 +357,7 @@ export function warn(
  */
 const MAX_EVENTS = 20;
 
-/** Emits an event for each problem. If there are too many problems, the last event contains the number of the others. */
+/** Emits an event for each problem. If there are too many problems, the last event contains the number of others. */
 export async function warnOfAll(
   deps: Pick<ReconcilerDeps, 'events'>,
   target: EventTarget,
