@@ -108,7 +108,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'secrets',
     'errors',
   ],
-  operator: ['bounded-map', 'async', 'wire', 'kube', 'observe', 'errors'],
+  operator: ['bounded-map', 'keyed-counter', 'async', 'wire', 'kube', 'observe', 'errors'],
   nameserver: ['async', 'followed-file', 'listen', 'wire', 'observe', 'errors'],
   forwarder: ['listen', 'keyed-counter', 'observe', 'errors'],
   ingress: [

@@ -27,7 +27,7 @@ const LAST_HEALTH_PORT = 10_002;
 /** First port on the nodes for Services. */
 const FIRST_PORT = 10_000;
 /** Maximum number of Service ports in one group. */
-export const PORTS_OF_A_GROUP = 1000;
+const PORTS_OF_A_GROUP = 1000;
 
 const portSchema = z.object({
   name: z.string().default(''),
