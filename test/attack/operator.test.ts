@@ -68,12 +68,17 @@ describe('an author of Ingresses', () => {
 
   it('does not delay the other members of a group with problems', async () => {
     bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress' });
-    putIngress(manyPaths(), { 'tailscale.com/proxy-group': 'in' });
-    const reconciler = createIngressGroupReconciler(bench.deps(), {
-      ...CHOICES,
-      networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []),
-    });
+    putService('dev', 'web', {});
+    const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
+    putIngress({ ...manyPaths(), defaultBackend }, { 'tailscale.com/proxy-group': 'in' });
+    const reconciler = createIngressGroupReconciler(bench.deps(), CHOICES);
+    await reconciler.reconcile('in', bench.signal);
+    for (const ordinal of [0, 1]) {
+      bench.startPod(`in-${ordinal}`);
+      bench.join(`in-${ordinal}`);
+    }
     for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('in', bench.signal);
+    expect(bench.events().join()).toContain('more problems');
     expect(requests('/events')).toBeLessThan(30);
   });
 
