@@ -21,6 +21,8 @@ export interface EventQuery {
   readonly resource?: string;
   readonly verb?: string;
   readonly name?: string;
+  /** Recording that a viewer accessed. */
+  readonly recording?: string;
   /**
    * Time range in nanoseconds since the epoch: `from` is inclusive (default: 31 days ago), `to` is exclusive (default:
    * now).
@@ -215,6 +217,7 @@ function matches({ value }: JsonObjectText, query: EventQuery): boolean {
     [query.resource, [kubernetes?.get('Resource')]],
     [query.verb, [kubernetes?.get('Verb')]],
     [query.name, [kubernetes?.get('Name')]],
+    [query.recording, [event.get('recording')]],
   ];
   return found.every(([wanted, values]) => wanted === undefined || values.includes(wanted));
 }

@@ -4,6 +4,12 @@ import { replaceSecrets } from '../../secrets.ts';
 import type { CastHead } from './cast-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
+/**
+ * Commands without secrets, by header. The search for secrets is slow for a long command, and lists describe running
+ * sessions again for each request.
+ */
+const shownCommands = new WeakMap<CastHead, string>();
+
 /** Returns the fields of a recording that come from its key and its header. */
 export function describeHead(
   key: RecordingKey,
@@ -17,7 +23,7 @@ export function describeHead(
     startedAt: isoMilliseconds(key.time),
     width,
     height,
-    ...(command === undefined ? {} : { command: replaceSecrets(command) }),
+    ...(command === undefined ? {} : { command: shownCommand(head, command) }),
     kind,
     source,
     destination,
@@ -29,6 +35,12 @@ export function describeHead(
 }
 
 /** Returns the time of a key in RFC 3339 with three fraction digits. */
-function isoMilliseconds(time: string): string {
+export function isoMilliseconds(time: string): string {
   return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
+}
+
+function shownCommand(head: CastHead, command: string): string {
+  const shown = shownCommands.get(head) ?? replaceSecrets(command);
+  shownCommands.set(head, shown);
+  return shown;
 }

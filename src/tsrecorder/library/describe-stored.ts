@@ -8,7 +8,7 @@ import type { ByteRange } from '../files/file-range.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
-import { describeHead } from './describe-head.ts';
+import { describeHead, isoMilliseconds } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
@@ -238,7 +238,7 @@ const BEGINNING_BYTES = 4096;
 /** Maximum size of a sidecar, in bytes. */
 export const MAX_SIDECAR_BYTES = 8_388_608;
 
-/** Describes a recording from its sidecar. Id, key and length come from the stored cast, not from the sidecar. */
+/** Describes a recording from its sidecar. Id, key, time and length come from the stored cast, not from the sidecar. */
 function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
   const changed = cast.bytes !== bytes;
   return {
@@ -246,6 +246,7 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
     ...(recording.command === undefined ? {} : { command: replaceSecrets(recording.command) }),
     id: recordingId(key),
     key: recordingKey(key),
+    startedAt: isoMilliseconds(key.time),
     bytes,
     ...(changed ? { problem: 'the length of the cast differs from the stored length' } : {}),
   };

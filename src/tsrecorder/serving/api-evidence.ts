@@ -16,8 +16,10 @@ import { describeEvidence } from '../evidence/check-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { API_EVENT_TYPE } from '../../wire/recorder-api/api-event.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Scope } from '../library/scope.ts';
+import { listedRecording } from '../library/listed-recording.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { STORE_READ_LIMITS } from './api-lists.ts';
 import type { ViewerAccess } from './viewer-access.ts';
@@ -94,7 +96,8 @@ async function findRelated(
   const list = async (query: object): Promise<readonly Recording[]> =>
     (await catalog.list({ ...near, ...query }, scope, owner)).recordings
       .filter(({ id }) => id !== recording.id)
-      .slice(0, MAX_RELATED);
+      .slice(0, MAX_RELATED)
+      .map(listedRecording);
   return {
     caller: await list(caller),
     pod: kubernetes === undefined ? [] : await list({ namespace: kubernetes.namespace, pod: kubernetes.pod }),
@@ -115,16 +118,17 @@ async function findEvents(
   const { user, tags } = recording.source;
   const who = user ?? tags?.[0];
   const [accesses, events] = await Promise.all([
-    search.find({ type: 'tailcast-recording-access', text: recording.id, limit: MAX_EVENTS }),
+    search.find({ type: 'tailcast-recording-access', recording: recording.id, limit: MAX_EVENTS }),
     who === undefined
       ? { events: [] }
-      : search.find({ user: who, from: start - AROUND_NS, to: end + AROUND_NS, limit: MAX_EVENTS }),
+      : search.find({
+          type: API_EVENT_TYPE,
+          user: who,
+          from: start - AROUND_NS,
+          to: end + AROUND_NS,
+          limit: MAX_EVENTS,
+        }),
   ]);
   const read = (line: string): unknown => JSON.parse(line);
-  return {
-    accesses: accesses.events.map(read),
-    events: events.events
-      .map(read)
-      .filter((event) => !JSON.stringify(event).includes('"tailcast-recording-access"')),
-  };
+  return { accesses: accesses.events.map(read), events: events.events.map(read) };
 }

@@ -9,6 +9,7 @@ import { createLimiter } from '../../async/limiter.ts';
 import { TailcastError } from '../../errors.ts';
 import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { Catalog } from '../library/catalog.ts';
+import { listedRecording } from '../library/listed-recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
@@ -116,7 +117,7 @@ export function addLists(
     const page = await catalog.list(query, access.scope(viewer), ownerOf(viewer));
     await access.saw(viewer, 'list', request.url);
     return {
-      recordings: await withReviews(reviews, page.recordings),
+      recordings: await withReviews(reviews, page.recordings.map(listedRecording)),
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
       ...noRuleField(access.scope(viewer), viewer),
       // The page shows the search field only if search is available.

@@ -21,6 +21,7 @@ import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { termsOf } from '../library/index-rows.ts';
 import type { Scope } from '../library/scope.ts';
+import { listedRecording } from '../library/listed-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
@@ -197,7 +198,9 @@ async function visibleSessions(
     scope,
   );
   const reviewed = await Promise.all(
-    shown.map(async (recording) => (recording === undefined ? [] : withReviews(reviews, [recording]))),
+    shown.map(async (recording) =>
+      recording === undefined ? [] : withReviews(reviews, [listedRecording(recording)]),
+    ),
   );
   return sessions.flatMap(({ id: _id, ...found }, at) => {
     const [recording] = reviewed[at] ?? [];

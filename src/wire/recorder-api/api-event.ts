@@ -63,7 +63,8 @@ export interface ApiRequestEvent {
   readonly access?: { readonly request: string; readonly approvers: readonly string[] };
 }
 
-const API_EVENT_TYPE = 'kubernetes-api-request';
+/** Type of events about API requests. */
+export const API_EVENT_TYPE = 'kubernetes-api-request';
 
 /**
  * Returns the body of `POST /v2/event`. `id` and `destination` are empty, because the recorder sets them.

@@ -1,8 +1,8 @@
-import { appendFile } from 'node:fs/promises';
+import { appendFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
-import { createRig, HEADER, openUpload, until, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, request, until, type Rig } from '../recorder-rig.ts';
 
 interface Answer {
   readonly evidence: {
@@ -65,6 +65,36 @@ describe('the evidence of a recording', () => {
     );
     await rig.get(`/api/v1/recordings/${id}?view=1`);
     expect((await evidenceOf(rig, id)).accesses?.map(({ event }) => event.action)).toContain('play');
+  });
+
+  it('is failed for a sidecar with an invalid time', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    const [{ key } = { key: '' }] = await rig.list();
+    const path = join(rig.directory, key.replace(/cast$/, 'json'));
+    const sidecar = await readFile(path, 'utf8');
+    await writeFile(path, sidecar.replace(/"startedAt":"[^"]*"/, '"startedAt":"never"'));
+    // Another recorder has no cached description.
+    await using other = await rig.restart();
+    const found = await evidenceOf(other, id);
+    expect(found.evidence.verdict).toBe('failed');
+  });
+
+  it('contains API requests and accesses that imitate other events', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    await rig.get(`/api/v1/recordings/${id}/cast`);
+    for (let limit = 1; limit <= 60; limit += 1) await rig.list(`?text=${id}&limit=${limit}`);
+    const body = JSON.stringify({
+      type: 'kubernetes-api-request',
+      timestamp: Math.floor(Date.now() / 1000),
+      userAgent: 'tailcast-recording-access',
+      source: { node: 'laptop.tail1.ts.net', nodeID: 'nA1CNTRL', nodeUser: 'a@example.com' },
+    });
+    await request(rig.recorder, { path: '/v2/event', method: 'POST', body });
+    const found = await evidenceOf(rig, id);
+    expect(found.accesses?.map(({ event }) => event.action)).toContain('download');
+    expect(found.events).toHaveLength(1);
   });
 
   it('is verified for a limited number of concurrent requests of one viewer', async () => {
