@@ -4,11 +4,9 @@
  */
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
-import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit, ListSort } from '../search/search-index.ts';
-import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
 import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
 import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-search.ts';
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
@@ -277,55 +275,6 @@ export async function readTranscript(
   return readBuilt(ask, `${pathOf(id)}/transcript?view=1`, signal, isTranscript);
 }
 
-/** Evidence about a recording (see `src/tsrecorder/serving/api-evidence.ts`). */
-export interface Evidence {
-  readonly evidence: CheckedEvidence;
-  readonly session?: {
-    readonly user?: string;
-    readonly groups?: readonly string[];
-    readonly argv?: readonly string[];
-    readonly path?: string;
-  };
-  readonly gaps: readonly { readonly at: number; readonly bytes?: number; readonly reason: string }[];
-  readonly gapCount: number;
-  readonly parts: number;
-  readonly related: { readonly caller: readonly ListedRecording[]; readonly pod: readonly ListedRecording[] };
-  readonly accesses?: readonly StoredEvent[];
-  readonly events?: readonly StoredEvent[];
-}
-
-interface StoredEvent extends Partial<Trust> {
-  readonly event: {
-    readonly timestamp: number;
-    readonly action?: string;
-    readonly source?: {
-      readonly node?: string;
-      readonly nodeUser?: string;
-      readonly nodeTags?: readonly string[];
-    };
-    readonly request?: { readonly method?: string; readonly path?: string };
-    readonly kubernetes?: {
-      readonly Verb?: string;
-      readonly Resource?: string;
-      readonly Namespace?: string;
-      readonly Name?: string;
-    };
-  };
-}
-
-/** Returns the evidence after a check, which reads the complete recording. */
-export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
-  const body = await readJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
-  if (!isEvidence(body)) throw new Error('The response of the recorder cannot be read.');
-  return body;
-}
-
-function isEvidence(body: unknown): body is Evidence {
-  return (
-    isRecord(body) && isRecord(body['evidence']) && isRecord(body['related']) && Array.isArray(body['gaps'])
-  );
-}
-
 function isTranscript(body: unknown): body is TranscriptDocument {
   return (
     isRecord(body) &&
@@ -401,7 +350,8 @@ export function bytesAt(id: string, name: string): string {
   return `${pathOf(id)}/${name}`;
 }
 
-function pathOf(id: string): string {
+/** Path of a recording. */
+export function pathOf(id: string): string {
   return `api/v1/recordings/${encodeURIComponent(id)}`;
 }
 

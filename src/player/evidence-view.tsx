@@ -2,7 +2,7 @@
 import { Radio, ShieldAlert, ShieldCheck, ShieldQuestionMark } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
-import { readEvidence, type Evidence } from './archive.ts';
+import { readEvidence, type Evidence, type StoredEvent } from './evidence.ts';
 import { CheckNow } from './check-now.tsx';
 import { Icon, type IconShape } from './icon.tsx';
 import { Recorder } from './recorder-context.ts';
@@ -227,8 +227,6 @@ function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
   const text = trustText(of);
   return text === undefined || text === 'verified' ? null : <strong class="problem"> {text}</strong>;
 }
-
-type StoredEvent = NonNullable<Evidence['events']>[number];
 
 /** List of events about several recordings. `events` is undefined for restricted viewers. */
 function Events({

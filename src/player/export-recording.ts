@@ -2,7 +2,8 @@
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { answerOf, bytesAt, castAddress, readEvidence } from './archive.ts';
+import { answerOf, bytesAt, castAddress } from './archive.ts';
+import { readEvidence } from './evidence.ts';
 import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 

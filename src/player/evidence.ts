@@ -1,0 +1,169 @@
+/**
+ * Client of the recorder's evidence (see `src/tsrecorder/serving/api-evidence.ts`). Uploaders and writers of the store
+ * choose the description of the session and the events, so invalid values are left out. Otherwise, they would prevent
+ * the page from showing the verdict.
+ */
+import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
+import { isRecord } from '../wire/is-record.ts';
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import type { Trust } from '../wire/recorder-api/recording-status.ts';
+import { pathOf, readJson } from './archive.ts';
+import type { Ask } from './recorder-context.ts';
+
+/** Evidence about a recording. */
+export interface Evidence {
+  readonly evidence: CheckedEvidence;
+  readonly session?: SessionFacts;
+  readonly gaps: readonly Gap[];
+  readonly gapCount: number;
+  readonly parts: number;
+  readonly related: { readonly caller: readonly ListedRecording[]; readonly pod: readonly ListedRecording[] };
+  readonly accesses?: readonly StoredEvent[];
+  readonly events?: readonly StoredEvent[];
+}
+
+interface SessionFacts {
+  readonly user?: string;
+  readonly groups?: readonly string[];
+  readonly argv?: readonly string[];
+  readonly path?: string;
+}
+
+interface Gap {
+  readonly at: number;
+  readonly bytes?: number;
+  readonly reason: string;
+}
+
+export interface StoredEvent extends Partial<Trust> {
+  readonly event: {
+    readonly timestamp: number;
+    readonly action?: string;
+    readonly source?: {
+      readonly node?: string;
+      readonly nodeUser?: string;
+      readonly nodeTags?: readonly string[];
+    };
+    readonly request?: { readonly method?: string; readonly path?: string };
+    readonly kubernetes?: {
+      readonly Verb?: string;
+      readonly Resource?: string;
+      readonly Namespace?: string;
+      readonly Name?: string;
+    };
+  };
+}
+
+/** Returns the evidence after a check, which reads the complete recording. */
+export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
+  const found = decodeEvidence(await readJson(ask, `${pathOf(id)}/evidence?view=1`, signal));
+  if (found === undefined) throw new Error('The response of the recorder cannot be read.');
+  return found;
+}
+
+function decodeEvidence(body: unknown): Evidence | undefined {
+  if (!isRecord(body) || !isChecked(body['evidence']) || !isRecord(body['related'])) return undefined;
+  const { evidence, session, related, accesses, events } = body;
+  const { signedBy, ...checked } = evidence;
+  return {
+    evidence: { ...checked, ...(isSigner(signedBy) ? { signedBy } : {}) },
+    ...(isSession(session) ? { session } : {}),
+    gaps: listOf(body['gaps'], isGap),
+    gapCount: numberOf(body['gapCount']),
+    parts: numberOf(body['parts']),
+    related: {
+      caller: listOf(related['caller'], isRecording),
+      pod: listOf(related['pod'], isRecording),
+    },
+    ...(accesses === undefined ? {} : { accesses: listOf(accesses, isStoredEvent) }),
+    ...(events === undefined ? {} : { events: listOf(events, isStoredEvent) }),
+  };
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+const VERDICTS: ReadonlySet<unknown> = new Set(['verified', 'unverified', 'failed', 'none', 'running']);
+
+function isChecked(value: unknown): value is CheckedEvidence {
+  return (
+    isRecord(value) &&
+    VERDICTS.has(value['verdict']) &&
+    isText(value['checkedAt']) &&
+    Array.isArray(value['findings']) &&
+    value['findings'].every((finding) => isRecord(finding) && areTexts(finding, 'code', 'message'))
+  );
+}
+
+function isSigner(value: unknown): value is NonNullable<CheckedEvidence['signedBy']> {
+  return (
+    isRecord(value) &&
+    areTexts(value, 'key', 'owner', 'log') &&
+    typeof value['entry'] === 'number' &&
+    (value['adopted'] === undefined || isAdopted(value['adopted']))
+  );
+}
+
+function isAdopted(value: unknown): boolean {
+  return isRecord(value) && areTexts(value, 'key', 'log') && typeof value['entry'] === 'number';
+}
+
+function isSession(value: unknown): value is SessionFacts {
+  return (
+    isRecord(value) &&
+    mayBeTexts(value, 'user', 'path') &&
+    mayBeList(value['groups']) &&
+    mayBeList(value['argv'])
+  );
+}
+
+function isGap(value: unknown): value is Gap {
+  return (
+    isRecord(value) &&
+    typeof value['at'] === 'number' &&
+    isText(value['reason']) &&
+    (value['bytes'] === undefined || typeof value['bytes'] === 'number')
+  );
+}
+
+function isRecording(value: unknown): value is ListedRecording {
+  return decodeRecording(value) !== undefined;
+}
+
+function isStoredEvent(value: unknown): value is StoredEvent {
+  if (!isRecord(value) || !isRecord(value['event']) || !mayBeTexts(value, 'trust', 'trustReason'))
+    return false;
+  const { timestamp, source, request, kubernetes } = value['event'];
+  return (
+    typeof timestamp === 'number' &&
+    mayBeTexts(value['event'], 'action') &&
+    (source === undefined ||
+      (isRecord(source) && mayBeTexts(source, 'node', 'nodeUser') && mayBeList(source['nodeTags']))) &&
+    (request === undefined || (isRecord(request) && mayBeTexts(request, 'method', 'path'))) &&
+    (kubernetes === undefined ||
+      (isRecord(kubernetes) && mayBeTexts(kubernetes, 'Verb', 'Resource', 'Namespace', 'Name')))
+  );
+}
+
+function listOf<T>(value: unknown, isItem: (item: unknown) => item is T): readonly T[] {
+  return Array.isArray(value) ? value.filter(isItem) : [];
+}
+
+function numberOf(value: unknown): number {
+  return typeof value === 'number' ? value : 0;
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+function areTexts(value: Fields, ...names: readonly string[]): boolean {
+  return names.every((name) => isText(value[name]));
+}
+
+function mayBeTexts(value: Fields, ...names: readonly string[]): boolean {
+  return names.every((name) => value[name] === undefined || isText(value[name]));
+}
+
+function mayBeList(value: unknown): boolean {
+  return value === undefined || (Array.isArray(value) && value.every(isText));
+}
