@@ -99,6 +99,8 @@ export interface RecorderLimits {
   readonly maxPendingBytes: number;
   /** Maximum bytes of all sessions that are received but not written to disk. */
   readonly maxTotalPendingBytes: number;
+  /** Maximum bytes of long lines of all sessions in memory. A single node may use all free bytes. */
+  readonly maxLongLineBytes: number;
   /**
    * Maximum number of sessions that are open, resumable or not yet in the store. A single node may use all free slots.
    */
@@ -179,6 +181,7 @@ const DEFAULT_LIMITS: RecorderLimits = {
   maxLineBytes: 64 * 1024 ** 2,
   maxPendingBytes: 2 * 1024 ** 2,
   maxTotalPendingBytes: 32 * 1024 ** 2,
+  maxLongLineBytes: 128 * 1024 ** 2,
   maxSessions: 4000,
   maxConnections: 20_000,
   maxViewers: 500,

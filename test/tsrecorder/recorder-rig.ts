@@ -101,7 +101,13 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
 /** One HTTP/1.1 request on a new connection. */
 export function request(
   { address }: RunningRecorder,
-  options: { path: string; method?: string; headers?: Record<string, string>; body?: string | Uint8Array },
+  options: {
+    path: string;
+    method?: string;
+    headers?: Record<string, string>;
+    body?: string | Uint8Array;
+    localAddress?: string;
+  },
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const sent = httpRequest(

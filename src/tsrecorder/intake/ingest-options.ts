@@ -20,6 +20,8 @@ export interface IngestOptions {
     readonly maxSessions: number;
     /** Maximum pending bytes of all sessions. */
     readonly maxTotalPendingBytes: number;
+    /** Maximum bytes of long lines of all sessions in memory. */
+    readonly maxLongLineBytes: number;
   };
   /** Time for which an interrupted upload may be continued, in milliseconds. */
   readonly resumeGraceMs: number;

@@ -85,6 +85,7 @@ export class Ingest {
       spoolDirectory,
       group,
       limits,
+      longLines: { counter: createKeyedCounter(), maxBytes: limits.maxLongLineBytes },
       meter,
       syncEntries: () => syncEntries(spoolDirectory),
       issueTime: options.issueTime,
@@ -192,6 +193,7 @@ export class Ingest {
 
   /** Adds a session. @param named true if a connection may continue the session by its token */
   #add(session: UploadSession, named = true): Entry {
+    const leave = this.#slots.take(session.origin.nodeId);
     const entry: Entry = {
       session,
       over: undefined,
@@ -201,7 +203,10 @@ export class Ingest {
       hasOthers: false,
       steps: Promise.resolve(),
       gone: Promise.withResolvers(),
-      leave: this.#slots.take(session.origin.nodeId),
+      leave: () => {
+        leave();
+        session.longLines.count([]);
+      },
     };
     const token = named ? tokenOf(session.origin) : undefined;
     this.#entries.add(entry);

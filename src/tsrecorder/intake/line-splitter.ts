@@ -85,6 +85,11 @@ export class LineSplitter {
     return this.#partialBytes;
   }
 
+  /** Number of bytes of the unfinished object line, which is in memory. */
+  get heldBytes(): number {
+    return this.#object === undefined ? 0 : this.#partialBytes;
+  }
+
   /** The unfinished last line; undefined after a line feed. */
   get unfinished(): UnfinishedLine | undefined {
     if (this.#object !== undefined) return { kind: 'object', line: this.#object.bytes() };

@@ -12,6 +12,8 @@ import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { WireError } from '../../wire/wire-error.ts';
 
 export interface UploadBody {
+  /** Number of bytes of the incomplete frame that are in memory. */
+  readonly heldBytes: number;
   /**
    * Accepts a chunk of the body. @returns the lines of the chunk, valid until the next call
    * @throws TailcastError `UPLOAD_MALFORMED`
@@ -40,6 +42,9 @@ export function createUploadBody(
   let { ack: told } = form.acknowledged(bodyBytes);
   return {
     ...form,
+    get heldBytes() {
+      return form.heldBytes;
+    },
     durable(durableBytes) {
       const acknowledged = form.acknowledged(durableBytes);
       if (acknowledged.ack === told) return;
@@ -52,6 +57,7 @@ export function createUploadBody(
 type BodyForm = Omit<UploadBody, 'durable'>;
 
 const LINES: BodyForm = {
+  heldBytes: 0,
   lines: (chunk) => chunk,
   acknowledged: (bodyBytes) => ({ ack: bodyBytes }),
   end: () => undefined,
@@ -69,6 +75,9 @@ function createFrames({ offset, preambleBytes }: Continuation, frames: number): 
     }
   };
   return {
+    get heldBytes() {
+      return reader.heldBytes;
+    },
     lines(chunk) {
       if (preambleLeft === 0) return read(chunk);
       const preamble = chunk.subarray(0, preambleLeft);

@@ -37,6 +37,7 @@ export interface Upload {
  */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
   const isContinued = session.push(body.lines(chunk));
+  session.hold(body.heldBytes);
   // An earlier connection may already have made bytes of this chunk durable.
   body.durable(session.durable.bodyBytes);
   return isContinued;

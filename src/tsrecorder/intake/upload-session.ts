@@ -17,13 +17,14 @@
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { TailcastError } from '../../errors.ts';
 import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
-import { parseHead, stampHead } from '../library/cast-head.ts';
+import { decodeHeader, parseHead, stampHead } from '../library/cast-head.ts';
 import { cutFile } from '../files/append-file.ts';
 import { storageError } from '../files/durable-files.ts';
 import type { StartedUpload } from './started-upload.ts';
 import { isRawAnnotation } from './raw-annotation.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { SessionOrders } from './session-orders.ts';
+import { LongLines, type LongLinesOptions } from './long-lines.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
 import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
@@ -76,6 +77,7 @@ export interface SessionDependencies {
   readonly group: GroupCommit;
   readonly syncEntries: () => Promise<void>;
   readonly limits: SessionLimits;
+  readonly longLines: LongLinesOptions;
   readonly meter: UploadMeter;
   /** Returns the receive time for a new key. Each call returns a later time than all earlier calls. */
   readonly issueTime: () => string;
@@ -107,13 +109,13 @@ export interface UploadOrigin {
   readonly neighbours?: Neighbours;
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
 /** The upload of one session over all its connections. */
 export class UploadSession implements Committable {
   readonly origin: UploadOrigin;
   readonly orders = new SessionOrders();
+  readonly longLines: LongLines;
   readonly #deps: SessionDependencies;
   #started: StartedUpload | undefined;
   #spool: SpoolFile | undefined;
@@ -141,6 +143,7 @@ export class UploadSession implements Committable {
   constructor(origin: UploadOrigin, deps: SessionDependencies) {
     this.origin = origin;
     this.#deps = deps;
+    this.longLines = new LongLines(deps.longLines, origin);
     this.#durable = { bodyBytes: origin.continues?.offset ?? 0, castBytes: 0, notesBytes: 0 };
     this.#appended = this.#durable;
     this.#splitter = this.#createSplitter();
@@ -247,6 +250,19 @@ export class UploadSession implements Committable {
   }
 
   /**
+   * Checks the memory for the header, the description of the session, the unfinished line and an incomplete frame.
+   * @throws TailcastError `RECORDER_BUSY`
+   */
+  hold(frameBytes: number): void {
+    this.longLines.admit(this.#lengths(frameBytes));
+  }
+
+  #lengths(frameBytes: number): readonly (number | undefined)[] {
+    const { meta, facts } = this.#started ?? {};
+    return [meta?.storedHeaderBytes, facts?.session?.length, this.#splitter.heldBytes, frameBytes];
+  }
+
+  /**
    * Called at the end of the body. Resolves when all bytes and the end mark are durable.
    * @throws TailcastError `UPLOAD_MALFORMED` if the header is missing or the last line is incomplete; `STORE_FAILED`
    */
@@ -268,6 +284,9 @@ export class UploadSession implements Committable {
     if (this.#failure === undefined) await this.#settled();
     const spool = this.#spool;
     this.#spool = undefined;
+    // The next connection repeats the unfinished line.
+    this.#splitter = this.#createSplitter();
+    this.longLines.count(this.#lengths(0));
     this.#appended = this.#durable;
     try {
       await spool?.close();
@@ -378,7 +397,7 @@ export class UploadSession implements Committable {
       this.#spool.appendNote(...encodeNoteBytes(place, piece.line));
     } else {
       const line = lossy.decode(piece.line).trim();
-      const note = { ...place, text: isJson(line) ? line : undefined };
+      const note = { ...place, text: jsonOrUndefined(line) !== undefined ? line : undefined };
       this.#started.facts.note(note);
       this.orders.note(line);
       this.#spool.appendNote(encodeNote(note, line));
@@ -394,7 +413,11 @@ export class UploadSession implements Committable {
     if (piece.kind === 'cast' || piece.line.length > this.#preambleBytes) throw malformedRepeat();
     this.#preambleBytes -= piece.line.length;
     const line = lossy.decode(piece.line).trim();
-    const note = { at: this.#appended.castBytes, size: 0, text: isJson(line) ? line : undefined };
+    const note = {
+      at: this.#appended.castBytes,
+      size: 0,
+      text: jsonOrUndefined(line) !== undefined ? line : undefined,
+    };
     facts.note(note);
     spool.appendNote(encodeNote(note, line));
   }
@@ -411,7 +434,7 @@ export class UploadSession implements Committable {
     this.#preambleBytes = Math.max(0, this.#preambleBytes - piece.line.length);
     const headerBytes =
       continues === undefined || continues.offset === 0 ? piece.line.length : continues.offset;
-    const stored = stampHead(decodeStrictly(piece.line), { node: nodeName, nodeId });
+    const stored = stampHead(decodeHeader(piece.line), { node: nodeName, nodeId });
     const head = parseHead(stored);
     if (head === undefined) throw new TailcastError('UPLOAD_MALFORMED', 'its header cannot be read');
     const storedBytes = Buffer.from(stored);
@@ -450,7 +473,7 @@ export class UploadSession implements Committable {
   #appendUnfinishedLine(): void {
     const { unfinished, partialBytes } = this.#splitter;
     if (unfinished === undefined) return;
-    if (unfinished.kind === 'object' && isJson(lossy.decode(unfinished.line))) {
+    if (unfinished.kind === 'object' && jsonOrUndefined(lossy.decode(unfinished.line)) !== undefined) {
       this.#append({ kind: 'object', line: unfinished.line });
     } else if (unfinished.kind === 'cast' && unfinished.event && this.#spool !== undefined) {
       this.#spool.appendCast(Buffer.from('\n'));
@@ -508,16 +531,4 @@ function malformedRepeat(): TailcastError {
     'UPLOAD_MALFORMED',
     'it does not repeat the beginning of its session line by line',
   );
-}
-
-function decodeStrictly(line: Uint8Array): string {
-  try {
-    return utf8.decode(line);
-  } catch (error) {
-    throw new TailcastError('UPLOAD_MALFORMED', 'its header is not UTF-8', { cause: error });
-  }
-}
-
-function isJson(text: string): boolean {
-  return jsonOrUndefined(text) !== undefined;
 }

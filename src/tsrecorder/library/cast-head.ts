@@ -40,6 +40,17 @@ export interface CastHead extends Pick<
   readonly resizeOrder: ResizeOrder;
 }
 
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/** Decodes the header line of an upload. @throws TailcastError `UPLOAD_MALFORMED` if it is not UTF-8 */
+export function decodeHeader(line: Uint8Array): string {
+  try {
+    return utf8.decode(line);
+  } catch (error) {
+    throw new TailcastError('UPLOAD_MALFORMED', 'its header is not UTF-8', { cause: error });
+  }
+}
+
 /**
  * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node of the uploader. If the header already
  * has these keys, their values are replaced. All other bytes stay the same, which preserves unknown keys and 64-bit

@@ -51,6 +51,11 @@ export class FrameLines {
     return this.#reader.isAtBoundary;
   }
 
+  /** Number of bytes of the incomplete frame that are in memory. */
+  get heldBytes(): number {
+    return this.#reader.heldBytes;
+  }
+
   /**
    * Converts a chunk of frames, which may begin and end anywhere. @returns the events, valid until the next
    * call

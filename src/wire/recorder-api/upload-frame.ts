@@ -158,6 +158,11 @@ export class FrameReader {
     return this.#leadBytes === 0;
   }
 
+  /** Number of bytes of the incomplete frame that are in memory. */
+  get heldBytes(): number {
+    return this.#output.length;
+  }
+
   /** @throws WireError `malformed`, afterwards `dead` */
   push(chunk: Uint8Array, visitor: FrameVisitor): void {
     if (this.#dead) throw new WireError('dead', 'the frames were already refused');

@@ -111,6 +111,7 @@ export function createTakeoverSite(recorders = 2): Site {
         maxPendingBytes: 2 ** 20,
         maxSessions: 100,
         maxTotalPendingBytes: 2 ** 25,
+        maxLongLineBytes: 2 ** 25,
       },
       headerTimeoutMs: NEVER_MS,
       resumeGraceMs: NEVER_MS,
