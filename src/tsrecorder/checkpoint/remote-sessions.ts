@@ -13,7 +13,6 @@ import type { RemoteRecording } from '../library/sessions.ts';
 import { describeHead } from '../library/describe-head.ts';
 import { describePart } from '../intake/finisher.ts';
 import type { DescribedPart } from '../library/join-parts.ts';
-import { readLines } from '../../wire/lines.ts';
 import { sessionMark } from '../library/session-part.ts';
 import { parseJournalLine, type SpoolMeta } from '../spool/spool-journal.ts';
 import type { Bucket } from '../store/bucket.ts';
@@ -30,6 +29,11 @@ import {
 
 /** Maximum number of sessions whose start is cached. */
 const MAX_REMEMBERED = 20_000;
+/**
+ * Maximum length of the header line of a session without a signature, in bytes. All header lines stay in memory, and
+ * every writer of the bucket can add sessions.
+ */
+const MAX_UNPROVEN_HEADER = 64 * 1024;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
 /**
@@ -38,7 +42,6 @@ const READ_CONCURRENCY = 8;
  */
 const STILL_RUNNING =
   'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';
-const decoder = new TextDecoder();
 
 interface Beginning {
   /** A text that changes if the start or the statement is rewritten. */
@@ -65,6 +68,8 @@ export function createRemoteSessions(
   distrustOf: (folder: string) => Distrust | undefined = () => undefined,
 ): () => Promise<readonly RemoteRecording[]> {
   const remembered = new BoundedMap<Beginning>(MAX_REMEMBERED);
+  /** Version and lengths of sessions whose start is not readable, so that lists do not read it again. */
+  const unreadable = new BoundedMap<string>(MAX_REMEMBERED);
   const isSigned = createSignedCheck(bucket, trusted);
 
   async function begin(session: OpenSession): Promise<Beginning | undefined> {
@@ -72,8 +77,13 @@ export function createRemoteSessions(
     const version = session.proof === undefined ? '' : versionOf(session.proof);
     const known = remembered.get(id);
     if (known?.version === version) return known;
+    const lengths = [version, segmentsBytes(session.cast), segmentsBytes(session.notes)].join(' ');
+    if (unreadable.get(id) === lengths) return undefined;
     const found = await readBeginning(bucket, session, trusted);
-    if (found === undefined) return undefined;
+    if (found === undefined) {
+      unreadable.set(id, lengths);
+      return undefined;
+    }
     const beginning = { ...found, version };
     remembered.set(id, beginning);
     return beginning;
@@ -100,18 +110,14 @@ export function createRemoteSessions(
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,
-        describe: () => describe(bucket, session, beginning),
+        describe: async () => describe(bucket, session, beginning),
       });
     }
     return [...new Map([...unverified, ...proven]).values()];
   };
 }
 
-async function describe(
-  bucket: Bucket,
-  session: OpenSession,
-  { meta, head, proven }: Beginning,
-): Promise<DescribedPart> {
+function describe(bucket: Bucket, session: OpenSession, { meta, head, proven }: Beginning): DescribedPart {
   const { key, cast, notes } = session;
   const isProven = 'castBytes' in proven;
   const bytes = isProven ? proven.castBytes : segmentsBytes(cast);
@@ -131,24 +137,10 @@ async function describe(
     part: describePart(meta),
     isPlaceProven: isProven,
     files,
-    bodyEnd: isProven
-      ? proven.bodyBytes
-      : bytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + (await noteBytes(files, bytes)),
+    // The parts of an unproven session are not joined, so the end of its only part is not compared with other parts.
+    bodyEnd: isProven ? proven.bodyBytes : bytes,
     gapCount: 0,
   };
-}
-
-/** Returns the number of upload bytes of the annotations that belong to the first `castBytes` bytes of the cast. */
-async function noteBytes({ notes }: PartFiles, castBytes: number): Promise<number> {
-  let sum = 0;
-  if (notes === undefined) return sum;
-  for await (const lines of readLines(notes())) {
-    for (const line of lines) {
-      const parsed = parseJournalLine(decoder.decode(line));
-      if (parsed?.kind === 'note' && parsed.note.at <= castBytes) sum += parsed.note.size;
-    }
-  }
-  return sum;
 }
 
 async function readBeginning(
@@ -160,10 +152,11 @@ async function readBeginning(
   const parsed = parseJournalLine(first);
   if (parsed?.kind !== 'meta') return undefined;
   const { meta } = parsed;
-  const header = await readLine(bucket, session, 'cast', Math.min(meta.storedHeaderBytes, MAX_HEADER_LENGTH));
+  const read = await readCheckpoint(bucket, session, trusted);
+  const maxBytes = 'problem' in read ? MAX_UNPROVEN_HEADER : MAX_HEADER_LENGTH;
+  const header = await readLine(bucket, session, 'cast', Math.min(meta.storedHeaderBytes, maxBytes));
   const head = parseHead(header);
   if (head === undefined) return undefined;
-  const read = await readCheckpoint(bucket, session, trusted);
   if ('problem' in read) {
     const distrust: Distrust = { trust: read.isForged ? 'failed' : 'unverified', reason: read.problem };
     return { meta, head, proven: distrust };

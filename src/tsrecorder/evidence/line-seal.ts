@@ -30,7 +30,8 @@ export interface Sealer {
   finish(): LineSeal;
 }
 
-const MAX_BLOCKS = 256;
+/** Maximum number of blocks of a file. */
+export const MAX_BLOCKS = 256;
 const MIN_BLOCK_BYTES = 4096;
 const LINE_FEED = 0x0a;
 

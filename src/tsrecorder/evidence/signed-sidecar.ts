@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-signature.ts';
-import type { LineSeal } from './line-seal.ts';
+import { MAX_BLOCKS, type LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
 /** The field `evidence` of a sidecar. */
@@ -41,7 +41,8 @@ const seal = z.strictObject({
   bytes: count,
   blockBytes: z.int().min(1),
   chain: hash,
-  blocks: z.array(z.tuple([count, hash])),
+  // A check reads the store for each block, so empty blocks and more blocks than a recorder writes are invalid.
+  blocks: z.array(z.tuple([z.int().min(1), hash])).max(MAX_BLOCKS),
 });
 const evidenceSchema = z.strictObject({
   format: z.literal(1),

@@ -27,6 +27,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { isWithin, type Scope } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
 import {
+  candidateWithin,
   describeCandidate,
   isNamed,
   liveCandidate,
@@ -229,7 +230,9 @@ class StoreCatalog implements Catalog {
     const listing = await this.#listings.recent();
     if (scope === 'everything') return mergeUploads(withoutCopies(live, listing.remote), listing);
     const all = await (await listing.scopes()).within(scope);
-    return mergeUploads(live, { all, candidate: (upload) => upload, byMark: await uploadsByMark(all) });
+    const candidate = (upload: Candidate): Candidate => candidateWithin(scope, upload);
+    const marked = all.filter(({ mark }) => mark !== undefined).map(candidate);
+    return mergeUploads(live, { all, candidate, byMark: await uploadsByMark(marked) });
   }
 
   /** Finds a session within a scope. Hidden and missing recordings give the same result. */

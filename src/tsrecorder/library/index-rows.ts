@@ -13,6 +13,7 @@ import type { Listing } from './listing.ts';
 import { isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
 import {
+  candidateWithin,
   describeCandidate,
   isNamed,
   newestFirst,
@@ -76,7 +77,10 @@ export async function outsideIndex(
   );
   const covered = new Set(all.map(({ id }) => id));
   const sorted = all.toSorted(newestFirst);
-  const visible = scope === 'everything' ? sorted : await (await readScopes(sorted)).within(scope);
+  const visible =
+    scope === 'everything'
+      ? sorted
+      : (await (await readScopes(sorted)).within(scope)).map((upload) => candidateWithin(scope, upload));
   return { index, uploads, covered, unindexed: await joinSessions(visible) };
 }
 

@@ -4,6 +4,7 @@ import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { isContinued, joinParts, type DescribedPart } from './join-parts.ts';
 import type { LiveRecording } from './live-recording.ts';
+import { isWithin } from './scope.ts';
 import { sessionMark } from './session-part.ts';
 import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
@@ -92,6 +93,22 @@ class StoredCandidate implements Candidate {
   describe(): Promise<DescribedPart | undefined> {
     return this.#describe(this.stored);
   }
+}
+
+/**
+ * Returns an upload that is described only if its current content is within a scope. The index of access marks may
+ * know the marks of an earlier object with the same id, which another writer of the store has written.
+ */
+export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
+  const { key, id, order, mark, stored, others } = candidate;
+  const describe = async (): Promise<DescribedPart | undefined> => {
+    const described = await candidate.describe();
+    const recording = described?.entry.recording;
+    return recording !== undefined && recording.state !== 'damaged' && isWithin(scope, recording)
+      ? described
+      : undefined;
+  };
+  return { key, id, order, mark, describe, stored, others };
 }
 
 /** Returns all proven uploads of the session of an upload, newest first. */

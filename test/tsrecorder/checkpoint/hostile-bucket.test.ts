@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
-import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
-import { encodeMeta } from '../../../src/tsrecorder/spool/spool-journal.ts';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { parseRecordingId, recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
+import { encodeMeta, type SpoolMeta } from '../../../src/tsrecorder/spool/spool-journal.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from '../recorder-rig.ts';
 import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
 
@@ -20,6 +21,19 @@ const TIMING = {
 } as const;
 const MADE_UP = 'fedcba9876543210';
 const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+
+const AUDITOR: Viewer = { node: 'audit.tail1.ts.net', nodeId: 'nAUDIT', user: 'auditor@example.com' };
+const BOB: Viewer = { node: 'bob.tail1.ts.net', nodeId: 'nBOB', user: 'bob@example.com' };
+
+/** Returns the first line of the journal of a forged session. */
+const metaOf = (key: RecordingKey): SpoolMeta => ({
+  ...key,
+  nodeName: 'gateway.tail1.ts.net',
+  address: '100.64.0.1',
+  protocol: 'v2',
+  uploadedHeaderBytes: HEADER.length,
+  storedHeaderBytes: STORED_HEADER.length,
+});
 
 /** Recorders with one bucket, one evidence key and separate spools. */
 async function createSite(): Promise<
@@ -96,15 +110,7 @@ describe('a hostile writer of the shared bucket', () => {
     const rig = await site.recorder(registry);
     const { bucket } = site;
     const folder = `.open/${MADE_UP}/${recordingId(KEY)}/`;
-    const meta = {
-      ...KEY,
-      nodeName: 'gateway.tail1.ts.net',
-      address: '100.64.0.1',
-      protocol: 'v2' as const,
-      uploadedHeaderBytes: HEADER.length,
-      storedHeaderBytes: STORED_HEADER.length,
-    };
-    await bucket.put(`${folder}notes-000000000000000`, Buffer.from(encodeMeta(meta)));
+    await bucket.put(`${folder}notes-000000000000000`, Buffer.from(encodeMeta(metaOf(KEY))));
     await bucket.put(`${folder}cast-000000000000000`, Buffer.from(`${STORED_HEADER}[1,"o","forged"]\n`));
     await site.rounds();
     expect(names(bucket, `${KEY.nodeId}/`)).toEqual([]);
@@ -118,6 +124,52 @@ describe('a hostile writer of the shared bucket', () => {
     ]);
     // The alert TailcastSessionsUntrusted reads this metric
     expect(await registry.getSingleMetricAsString('tailcast_recorder_untrusted_sessions')).toMatch(/ 1$/m);
+  });
+
+  it('cannot make lists read long copies of a session that never happened', async () => {
+    await using site = await createSite();
+    const { bucket } = site;
+    const rig = await site.recorder();
+    const folder = `.open/${MADE_UP}/${recordingId(KEY)}/`;
+    const note = '{"at":0,"size":1,"note":{"kind":"stream","name":"stderr"}}\n'.repeat(20_000);
+    await bucket.put(`${folder}notes-000000000000000`, Buffer.from(encodeMeta(metaOf(KEY)) + note));
+    await bucket.put(`${folder}cast-000000000000000`, Buffer.from(`${STORED_HEADER}[1,"o","forged"]\n`));
+    await until(async () => ((await rig.list()).length === 1 ? true : undefined));
+    let reads = 0;
+    const { before } = bucket;
+    bucket.before = (request, name) => {
+      if (request === 'get' && name.startsWith(`${folder}notes`)) reads += 1;
+      before(request, name);
+    };
+    for (let count = 0; count < 5; count += 1) expect(await rig.list()).toHaveLength(1);
+    expect(reads).toBe(0);
+  });
+
+  it('cannot show a hidden session to a viewer with a forged copy under its id', async () => {
+    const bucket = createMemoryBucket();
+    let viewer: Viewer = AUDITOR;
+    await using rig = await createRig({
+      bucket,
+      timing: TIMING,
+      identifyViewer: async () => viewer,
+      viewers: ['auditor@example.com', 'bob@example.com=namespace:dev'].map(parseViewRule),
+    });
+    const running = await upload(rig, `${HEADER}[1,"o","genuine"]\n`);
+    const [{ id } = { id: '' }] = await rig.list();
+    const key = parseRecordingId(id)!;
+    const folder = `.open/${MADE_UP}/${id}/`;
+    const forged = STORED_HEADER.replace('"Namespace":"prod"', '"Namespace":"dev"');
+    await bucket.put(`${folder}notes-000000000000000`, Buffer.from(encodeMeta(metaOf(key))));
+    await bucket.put(`${folder}cast-000000000000000`, Buffer.from(`${forged}[1,"o","forged"]\n`));
+    viewer = BOB;
+    await until(async () => ((await rig.list()).length === 1 ? true : undefined));
+    running.end();
+    await running.over;
+    viewer = AUDITOR;
+    await until(async () => ((await rig.list())[0]?.state === 'completed' ? true : undefined));
+    viewer = BOB;
+    expect(await rig.list()).toEqual([]);
+    expect((await rig.get(`/api/v1/recordings/${id}/cast`)).status).toBe(404);
   });
 
   it('cannot change the session of a lost recorder before another one takes it over', async () => {
