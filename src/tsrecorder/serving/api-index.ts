@@ -12,6 +12,7 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
+import { untilAnswered } from './api-requests.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
@@ -61,7 +62,7 @@ export function addIndexApi(
     const gone = new AbortController();
     const lines = indexed().verify(text, gone.signal);
     isVerified = true;
-    reply.raw.once('close', () => {
+    untilAnswered(request, reply, () => {
       gone.abort();
       isVerified = false;
     });

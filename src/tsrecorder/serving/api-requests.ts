@@ -31,8 +31,12 @@ export async function viewerOf(
   return viewer;
 }
 
-/** Calls `leave` when the response ends or the connection closes. */
-function untilAnswered({ raw: { socket } }: FastifyRequest, { raw }: FastifyReply, leave: () => void): void {
+/** Calls `leave` when the response ends or the connection closes, immediately if the connection is already closed. */
+export function untilAnswered(
+  { raw: { socket } }: FastifyRequest,
+  { raw }: FastifyReply,
+  leave: () => void,
+): void {
   const end = (): void => {
     leave();
     raw.off('close', end);

@@ -58,7 +58,7 @@ import { castBytes, followCast, presentationOf, presentCast, readCast } from '..
 import type { ObjectKind, RecordingStore } from '../store/store.ts';
 import type { AccessAction } from './viewer-access.ts';
 import { type ListsApiOptions, addLists } from './api-lists.ts';
-import { parse, viewerNameOf, viewerOf } from './api-requests.ts';
+import { parse, untilAnswered, viewerNameOf, viewerOf } from './api-requests.ts';
 import { ownerOf } from './viewing.ts';
 
 export interface ApiOptions extends ListsApiOptions {
@@ -247,8 +247,9 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 }
 
 /**
- * Throws an error if the host name is unknown, if the method is unsupported, or if a page of another site requests a
- * change.
+ * Throws an error if the host name is unknown, if the method is unsupported, or if a page of another site uses the API.
+ * Such a page could not read the responses, but it could measure the time of searches, and cause access events in the
+ * name of the viewer.
  */
 function checkHostAndMethod(
   { url, method, headers, socket }: FastifyRequest,
@@ -261,10 +262,19 @@ function checkHostAndMethod(
     method === 'POST' &&
     (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url) || ORDER_PATH.test(url));
   if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
-  const { origin, host, 'sec-fetch-site': site } = headers;
-  const isOwnPage = hosts.acceptsOrigin(origin, host) && (site === undefined || site === 'same-origin');
-  if (isWritable && !isOwnPage)
+  if (url.startsWith('/api/') && !isOwnPage(headers, hosts, isRead))
     throw new TailcastError('VIEW_REFUSED', 'the request comes from a page of another site');
+}
+
+/** True if no page of another site caused the request, as far as the browser reports it. */
+function isOwnPage(
+  { origin, host, 'sec-fetch-site': site }: FastifyRequest['headers'],
+  hosts: ApiOptions['hosts'],
+  isRead: boolean,
+): boolean {
+  // A browser sends `none` if the user enters the address.
+  const isOwnSite = site === undefined || site === 'same-origin' || (site === 'none' && isRead);
+  return isOwnSite && hosts.acceptsOrigin(origin, host);
 }
 
 function addPlayer(app: FastifyInstance, playerDirectory: string): void {
@@ -313,7 +323,7 @@ async function sendCast(
   if (follow || presentation !== undefined) {
     const gone = new AbortController();
     const stop = follow ? access.watch(request.raw, entry, () => reply.raw.destroy()) : undefined;
-    reply.raw.once('close', () => {
+    untilAnswered(request, reply, () => {
       stop?.();
       gone.abort();
     });

@@ -113,9 +113,12 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
 
 async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: WebSocket): Promise<void> {
   const gone = new AbortController();
-  viewer.on('close', () => gone.abort());
-  viewer.on('error', () => gone.abort());
   const heartbeat = watchHeart(viewer, options.pingMs);
+  viewer.on('close', () => {
+    clearInterval(heartbeat);
+    gone.abort();
+  });
+  viewer.on('error', () => gone.abort());
   const cast = followCast(entry, gone.signal);
   const presentation = presentationOf(entry);
   try {
@@ -132,8 +135,6 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
   } catch (error) {
     options.log.warn({ recording: entry.recording.id, error: errorText(error) }, 'viewer was cut off');
     viewer.close(CLOSE_ERROR);
-  } finally {
-    viewer.once('close', () => clearInterval(heartbeat));
   }
 }
 

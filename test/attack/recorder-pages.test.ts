@@ -1,0 +1,37 @@
+/** A page of another site, in the browser of a viewer, uses the API of a recorder in the viewer's name. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createRig, HEADER, uploadWhole, type Rig } from '../tsrecorder/recorder-rig.ts';
+
+let rig: Rig;
+let id = '';
+beforeAll(async () => {
+  rig = await createRig();
+  await uploadWhole(rig.recorder, HEADER);
+  id = (await rig.list())[0]?.id ?? '';
+});
+afterAll(() => rig[Symbol.asyncDispose]());
+
+const FOREIGN = [
+  { 'sec-fetch-site': 'cross-site' },
+  { 'sec-fetch-site': 'same-site' },
+  { origin: 'https://evil.example' },
+  { origin: 'null' },
+];
+
+it.each(FOREIGN)('a read with %o is refused and causes no access event', async (headers) => {
+  for (const path of ['/api/v1/recordings', `/api/v1/recordings/${id}/cast`, '/api/v1/events?text=x'])
+    expect((await rig.get(path, headers)).status).toBe(403);
+  const { body } = await rig.get('/api/v1/events?type=tailcast-recording-access');
+  expect(body).not.toContain('"download"');
+});
+
+it.each([{ 'sec-fetch-site': 'same-origin' }, { 'sec-fetch-site': 'none' }, {}])(
+  'a read of the own page, of the address bar or of a program with %o is served',
+  async (headers) => {
+    expect((await rig.get('/api/v1/recordings', headers)).status).toBe(200);
+  },
+);
+
+it('a link of another site opens the page', async () => {
+  expect((await rig.get('/', { 'sec-fetch-site': 'cross-site' })).status).not.toBe(403);
+});
