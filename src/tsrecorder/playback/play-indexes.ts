@@ -206,7 +206,7 @@ interface Builds {
 function createBuilds(options: PlayIndexOptions): Builds {
   const { directory, log } = options;
   const builds = new Map<string, Build>();
-  /** Failed builds, which are not repeated. */
+  /** Builds that failed because of the recording, and are not repeated. */
   const failed = new BoundedMap<Build>(MAX_FAILURES);
   const threads = createIndexThreads();
   const trim = createTrim(directory, options.maxBytes);
@@ -244,7 +244,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
       state.failure = errorText(error);
-      failed.set(name, state);
+      // After a failure of the store or the disk, the next request builds the index again.
+      if (!isStoreFailure(error)) failed.set(name, state);
       log.warn({ recording: entry.recording.id, error: state.failure }, 'no play index could be made');
     } finally {
       builds.delete(name);
@@ -280,6 +281,11 @@ function createBuilds(options: PlayIndexOptions): Builds {
       await Promise.all([...builds.values()].map(({ done }) => done));
     },
   };
+}
+
+function isStoreFailure(error: unknown): boolean {
+  if (error instanceof TailcastError) return error.code === 'STORE_FAILED';
+  return error instanceof Error && 'errno' in error;
 }
 
 type ReadStored = (name: string) => Promise<z.output<typeof storedIndex> | undefined>;

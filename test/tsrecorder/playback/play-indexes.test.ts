@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
 import { GROWING_STEP_BYTES, type PlayIndex } from '../../../src/screen/play-index.ts';
 import { describeState } from '../../../src/screen/snapshot.ts';
 import { createTerminal } from '../../../src/screen/terminal.ts';
@@ -375,6 +376,20 @@ describe('the play indexes of a process', () => {
       });
     expect(asked).toBe(1);
     expect(await all.kept()).toEqual([]);
+  });
+
+  it('that could not be created because the store failed are tried again', async () => {
+    let isDown = true;
+    await using all = await open({
+      async placesOf() {
+        if (isDown) throw new TailcastError('STORE_FAILED', 'the bucket does not respond');
+        return [];
+      },
+    });
+    const [entry] = all.entries;
+    await expect(all.indexes.find(entry)).rejects.toMatchObject({ code: 'PLAY_INDEX_UNAVAILABLE' });
+    isDown = false;
+    await made(all.indexes, entry);
   });
 
   it('exist only for finished sessions, and have no missing frames', async () => {
