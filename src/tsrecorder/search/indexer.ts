@@ -21,14 +21,13 @@ import { feedRecording } from './feed-recording.ts';
 import type { IndexClient } from './index-client.ts';
 import type { Indexer, IndexerOptions, IndexProgress } from './index-progress.ts';
 import { IndexCounts } from './index-counts.ts';
+import { makeSpace, MAX_LIVE, RestingSessions, touch } from './live-slots.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
 import { LongRecordings, type Reading, type ReadingSteps } from './long-recordings.ts';
 import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
-/** Maximum number of sessions that are indexed while they run. Other sessions are indexed when they end. */
-const MAX_LIVE = 500;
 /**
  * Interval between two checks whether a stored session still grows, in units of `liveMs`. A session with several
  * uploads may grow for hours.
@@ -72,7 +71,9 @@ class StoreIndexer implements Indexer {
   /** Stored recordings that may still grow, with the time of their next check. */
   readonly #growing = new Map<string, { readonly at: number; readonly owner: string }>();
   readonly #removals = new Set<string>();
+  /** Running sessions that are read, the least recently read session first. */
   readonly #followed = new Map<string, Followed>();
+  readonly #resting = new RestingSessions();
   /** Recordings that were read and that the next flush writes. */
   readonly #read = new Set<string>();
   #readBytes = 0;
@@ -161,7 +162,7 @@ class StoreIndexer implements Indexer {
     for (const recording of this.#options.live()) {
       // Further sessions are indexed when they end.
       if (running.size >= MAX_LIVE) break;
-      if (recording.isOpen()) running.add(recordingId(recording.key));
+      if (recording.isOpen() && !this.#resting.has(recording)) running.add(recordingId(recording.key));
     }
     this.#waits.note(running, this.#followed, this.#options.now());
   }
@@ -206,6 +207,7 @@ class StoreIndexer implements Indexer {
     this.#current = undefined;
     this.#waits.drop(this.#followed);
     this.#followed.clear();
+    this.#resting.clear();
     this.#read.clear();
     await this.#long.clear();
     this.#apart.clear();
@@ -379,16 +381,16 @@ class StoreIndexer implements Indexer {
       await index.ask('drop', { key });
     }
     const cost = ({ recording }: LiveRecording): number => this.#fresh.costOf(recordedOwner(recording));
+    this.#resting.keep(live);
     const before = this.#followWork;
-    for (const [id, { recording }] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
+    for (const [id, session] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
       if (this.#followWork - before > FOLLOW_WORK) {
         // Wake the loop, so that it continues with the remaining sessions.
         this.#wake.resolve();
         return;
       }
-      const mayBegin = this.#followed.size < MAX_LIVE;
-      const known = this.#followed.get(id) ?? (mayBegin ? await this.#begin(index, id) : undefined);
-      if (known !== undefined) await this.#feedLive(index, known, recording);
+      const known = this.#followed.get(id) ?? (await this.#begin(index, id, session));
+      if (known !== undefined) await this.#feedLive(index, known, session.recording);
     }
   }
 
@@ -412,6 +414,7 @@ class StoreIndexer implements Indexer {
     };
     const rest = text === 'off' ? undefined : await feedGrowth(index, known, end, charge);
     known.fed = end;
+    touch(this.#followed, known);
     // Use the start time and the id of the session even if the recording is a later part.
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
@@ -426,14 +429,15 @@ class StoreIndexer implements Indexer {
     known.waitingSince = undefined;
   }
 
-  async #begin(index: IndexClient, id: string): Promise<Followed | undefined> {
+  async #begin(index: IndexClient, id: string, session: LiveRecording): Promise<Followed | undefined> {
     const { catalog, text } = this.#options;
+    if (!(await makeSpace(index, this.#followed, this.#resting, session))) return undefined;
     const entry = await catalog.find(id);
     if (entry?.live === undefined) return undefined;
     const key = this.#newKey();
     const doc = { names: sessionNames(entry.recording), version: '', text };
     await index.ask('begin', { key, doc, isLive: true, effort: 'quick' });
-    const job: Followed = { key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
+    const job: Followed = { id, key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
     this.#followed.set(id, job);
     return job;
   }

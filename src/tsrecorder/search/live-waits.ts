@@ -7,6 +7,7 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 
 /** A session that is indexed while it runs. */
 export interface Followed {
+  readonly id: string;
   readonly key: number;
   readonly entry: CatalogEntry;
   fed: number;
