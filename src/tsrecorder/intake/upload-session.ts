@@ -527,8 +527,5 @@ export class UploadSession implements Committable {
 }
 
 function malformedRepeat(): TailcastError {
-  return new TailcastError(
-    'UPLOAD_MALFORMED',
-    'it does not repeat the beginning of its session line by line',
-  );
+  return new TailcastError('UPLOAD_MALFORMED', 'it does not repeat the first lines of its session');
 }
