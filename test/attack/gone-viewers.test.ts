@@ -36,7 +36,7 @@ afterEach(async () => {
   await rig[Symbol.asyncDispose]();
 });
 
-/** Sends a request, disconnects while the recorder identifies the viewer, and waits until the recorder goes on. */
+/** Sends a request, disconnects while the recorder identifies the viewer, and waits until the recorder continues. */
 async function requestAndLeave(path: string): Promise<void> {
   const before = asked;
   gate = Promise.withResolvers();
