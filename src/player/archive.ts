@@ -350,8 +350,7 @@ export function bytesAt(id: string, name: string): string {
   return `${pathOf(id)}/${name}`;
 }
 
-/** Path of a recording. */
-export function pathOf(id: string): string {
+function pathOf(id: string): string {
   return `api/v1/recordings/${encodeURIComponent(id)}`;
 }
 

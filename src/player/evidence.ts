@@ -7,7 +7,7 @@ import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
 import { isRecord } from '../wire/is-record.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
-import { pathOf, readJson } from './archive.ts';
+import { bytesAt, readJson } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
 /** Evidence about a recording. */
@@ -56,7 +56,7 @@ export interface StoredEvent extends Partial<Trust> {
 
 /** Returns the evidence after a check, which reads the complete recording. */
 export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
-  const found = decodeEvidence(await readJson(ask, `${pathOf(id)}/evidence?view=1`, signal));
+  const found = decodeEvidence(await readJson(ask, bytesAt(id, 'evidence?view=1'), signal));
   if (found === undefined) throw new Error('The response of the recorder cannot be read.');
   return found;
 }
