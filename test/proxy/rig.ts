@@ -18,6 +18,7 @@ import { createMetrics, type Metrics } from '../../src/observe/metrics.ts';
 import type { AccountRefusals } from '../../src/proxy/gate/account-refusals.ts';
 import type { AccessReviews } from '../../src/proxy/gate/access-review.ts';
 import { createGate } from '../../src/proxy/gate/gate.ts';
+import type { Rechecks } from '../../src/proxy/gate/recheck.ts';
 import type { ApiRequestRecord } from '../../src/proxy/front/pump.ts';
 import {
   createProxyServer,
@@ -111,6 +112,7 @@ export interface RigOptions {
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
   readonly reviews?: AccessReviews;
+  readonly rechecks?: Pick<Rechecks, 'watch'>;
   /** Returns the address of the client of a new connection. Default: a loopback address. */
   readonly addressOf?: () => string;
   /** Number of watches above which connections are shared; undefined: each watch has its own. */
@@ -173,6 +175,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
       ...(options.bodyStallMs === undefined ? {} : { bodyStallMs: options.bodyStallMs }),
       maxInFlight: options.maxInFlight ?? 10_000,
       ...(options.accountRefusals === undefined ? {} : { accountRefusals: options.accountRefusals }),
+      ...(options.rechecks === undefined ? {} : { rechecks: options.rechecks }),
       keepCookies: options.mode === 'noauth',
       monotonicMs: () => performance.now(),
     },

@@ -201,6 +201,11 @@ export class Pump implements ExchangeOwner {
       this.#leaveCluster = admission.cluster?.upstream.enter();
       this.#head?.leave();
       this.#hold(0);
+      // watches every request, because the class of a request does not determine how long its body and its
+      // response take
+      this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
+        this.#revoke(error),
+      );
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
@@ -384,10 +389,6 @@ export class Pump implements ExchangeOwner {
     const repeatable = isPureRead(admission.info, admission.requestClass);
     const exchange = startExchange({ method, target, headers, framing, repeatable }, this, pool);
     this.#exchange = exchange;
-    // watches every request, because the class of a request does not determine how long its response takes
-    this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
-      this.#revoke(error),
-    );
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
     this.#collectedBytes = 0;

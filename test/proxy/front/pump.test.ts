@@ -6,7 +6,7 @@ import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createMetrics } from '../../../src/observe/metrics.ts';
 import type { AccessEntry } from '../../../src/observe/access-log.ts';
 import { TailcastError } from '../../../src/errors.ts';
-import { createClient, openRig, type Rig, type RigOptions } from '../rig.ts';
+import { createClient, openRig, person, rawClient, rigWith, type Rig, type RigOptions } from '../rig.ts';
 
 async function ask(path: string, options: RigOptions): Promise<Rig> {
   const rig = await openRig(options);
@@ -89,5 +89,36 @@ describe('a client that cannot be sent an error response', () => {
     expect([cuts, load.inFlight]).toEqual([1, 0]);
     expect(access).toMatchObject([{ status: 404, error: 'NOT_FOUND' }]);
     expect(await metrics.registry.metrics()).toContain('tailcast_upstream_failures_total{code="INTERNAL"} 1');
+  });
+});
+
+describe('a caller who loses access while the gateway reads the body for the event', () => {
+  it('gets 403, and the API server gets no request', async () => {
+    let revoke: ((error: TailcastError) => void) | undefined;
+    let isWatched = false;
+    const rig = await rigWith(answering, {
+      identity: person([
+        { impersonate: { groups: ['devs'] }, recorderAddrs: ['127.0.0.1:1'], enforceRecorder: true },
+      ]),
+      rechecks: {
+        watch(_admission, _peer, end) {
+          revoke = end;
+          isWatched = true;
+          return () => (isWatched = false);
+        },
+      },
+    });
+    const pod = '{"kind":"Pod","spec":{"containers":[]}}';
+    const client = await rawClient(rig);
+    client.socket.write(
+      `POST /api/v1/namespaces/n/pods HTTP/1.1\r\nHost: gateway\r\nContent-Length: ${pod.length}\r\n\r\n{`,
+    );
+    await expect.poll(() => rig.proxy.inFlight).toBe(1);
+    await expect.poll(() => revoke !== undefined).toBe(true);
+    revoke?.(new TailcastError('ACCESS_ENDED', 'the grant of devs is gone'));
+    client.socket.write(pod.slice(1));
+    expect(await client.until((text) => text.includes('\r\n\r\n{'))).toContain('HTTP/1.1 403');
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
+    expect([rig.upstreams.length, rig.records.length, isWatched]).toEqual([0, 0, false]);
   });
 });
