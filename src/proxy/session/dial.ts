@@ -56,16 +56,22 @@ const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
 
 /**
  * Sends the request and waits for the response.
+ * @param signal aborts the connection attempt
+ * @param sent aborts the wait for the response. The API server may already execute the request then
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if there is no response, `UPSTREAM_BROKEN` for an invalid 101 response
  */
-export async function dialUpgrade(dial: UpgradeDial, signal: AbortSignal): Promise<UpgradeAnswer> {
+export async function dialUpgrade(
+  dial: UpgradeDial,
+  signal: AbortSignal,
+  sent: AbortSignal = signal,
+): Promise<UpgradeAnswer> {
   const socket = await connectUnless(signal, dial.connect);
   const late = AbortSignal.timeout(dial.responseTimeoutMs);
   try {
-    return await shake(dial, socket, AbortSignal.any([signal, late]));
+    return await shake(dial, socket, AbortSignal.any([sent, late]));
   } catch (error) {
     socket.destroy();
-    signal.throwIfAborted();
+    sent.throwIfAborted();
     if (error instanceof TailcastError) throw error;
     const detail = late.aborted
       ? `no response to the upgrade in ${dial.responseTimeoutMs} ms`

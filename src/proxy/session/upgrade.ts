@@ -316,7 +316,7 @@ async function record(
         answer,
         opened.upload,
       );
-      return start(attempt, admission, answer, {
+      return await start(attempt, admission, answer, {
         protocol: upgrade.value,
         carried:
           (recording && { ...recording, moderate }) ??
@@ -348,10 +348,13 @@ function hold(
   return holdSession({ ...held, admission, isTranslated, ask });
 }
 
-/** Sends the request of an exec or attach to the API server, translated to SPDY if possible. */
+/**
+ * Sends the request of an exec or attach to the API server, translated to SPDY if possible. Without the translation,
+ * the request itself may start the command. The gateway then waits for the response even if the client has left.
+ */
 async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   const translation = attempt.deps.translateExec?.(admission, dial);
-  if (translation === undefined) return ask(attempt, admission, dial);
+  if (translation === undefined) return ask(attempt, admission, dial, attempt.deps.signal);
   const answer = await ask(attempt, admission, translation.dial);
   if (answer.kind === 'refused') return answer;
   // This check comes before the translation, because the translation opens the streams, which starts the command.
@@ -360,9 +363,15 @@ async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial
   return translation.answer(answer);
 }
 
-async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
+/** @param sent see `dialUpgrade` */
+async function ask(
+  attempt: Attempt,
+  admission: Admission,
+  dial: UpgradeDial,
+  sent: AbortSignal = attempt.signal,
+): Promise<UpgradeAnswer> {
   try {
-    const answer = await dialUpgrade(dial, attempt.signal);
+    const answer = await dialUpgrade(dial, attempt.signal, sent);
     if (answer.kind === 'switched') return answer;
     refuseUnrecorded(admission, answer);
     const { accountRefusals } = admission.cluster?.upstream ?? attempt.deps;
@@ -392,9 +401,10 @@ async function start(
   const { deps, limits, client } = attempt;
   const { protocol, carried, warnings = [] } = agreed;
   // Without a terminal, this sends the asciicast header to the recorder. If the recorder is already lost, the
-  // gateway can still refuse the session with an HTTP response.
+  // gateway can still refuse the session with an HTTP response. If the client has left, the recording is completed,
+  // because the command may already run.
   if ('session' in carried) await carried.session.flush();
-  attempt.signal.throwIfAborted();
+  else attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);
   attempt.account.count();
   const clean = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
