@@ -28,6 +28,11 @@ interface HuffmanCode {
   readonly symbols: readonly number[];
 }
 
+/**
+ * Maximum number of deflate blocks. Encoders write one compressed block and the empty stored block of the flush. Each
+ * compressed block with its own codes takes 30 µs, and may have only 12 bytes.
+ */
+const MAX_BLOCKS = 16;
 const MAX_CODE_BITS = 15;
 const END_OF_BLOCK = 256;
 const FIRST_LENGTH = 257;
@@ -48,14 +53,17 @@ const FIXED_LENGTHS = buildCode([
 const FIXED_DISTANCES = buildCode(Array.from({ length: 30 }, () => 5));
 
 /**
- * True if the bytes are complete deflate blocks, none is marked as final, and the last one is an empty stored
- * block. A sync flush produces such bytes (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
+ * True if the bytes are complete deflate blocks, at most {@link MAX_BLOCKS}, none is marked as final, and the last one
+ * is an empty stored block. A sync flush produces such bytes (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
  */
 export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   const reader = createBitReader(deflated);
   let storedBytes: number | undefined;
   try {
-    while (!reader.done) storedBytes = walkBlock(reader);
+    for (let blocks = 0; !reader.done; blocks += 1) {
+      if (blocks === MAX_BLOCKS) return false;
+      storedBytes = walkBlock(reader);
+    }
   } catch {
     return false;
   }

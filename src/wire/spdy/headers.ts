@@ -59,6 +59,8 @@ const WINDOW_BYTES = 32 * 1024; // maximum distance in deflate (RFC 1951 §2)
 const METHOD_DEFLATE = 8; // compression method deflate (RFC 1950 §2.2, CM)
 const FLAG_DICTIONARY = 0x20; // flag for a preset dictionary (RFC 1950 §2.2, FDICT)
 const MAX_STORED_BYTES = 0xffff; // RFC 1951 §3.2.4
+/** Bytes by which the compressed form of a header block may exceed its content. */
+const MAX_OVERHEAD_BYTES = 1024;
 
 /** Creates a decoder for one direction of one connection. Default limits are in `SPDY_HEADER_LIMITS`. */
 export function createHeaderInflater(limits: Partial<SpdyHeaderLimits> = {}): HeaderInflater {
@@ -70,6 +72,9 @@ export function createHeaderInflater(limits: Partial<SpdyHeaderLimits> = {}): He
     const deflated = blocks > 0 ? block : skipPreamble(block);
     blocks += 1;
     if (blocks > bounds.maxBlocks) throw new WireError('limit', 'SPDY connection has too many header blocks');
+    // a compressed block is hardly ever longer than its content, and its time per byte is high
+    if (deflated.length > bounds.maxInflatedBytes + MAX_OVERHEAD_BYTES)
+      throw new WireError('limit', 'SPDY header block is too long');
     if (!endsWithSyncFlush(deflated)) throw new WireError('malformed', 'SPDY header block is not flushed');
     const text = inflate(deflated, history, bounds.maxInflatedBytes);
     history = lastBytes(history, text);

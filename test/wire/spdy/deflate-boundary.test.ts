@@ -102,6 +102,11 @@ describe('where a deflate sequence ends', () => {
     expect(accepted).toBeGreaterThan(20);
   });
 
+  it('accepts only a few blocks, because each may cost as much as a long one', () => {
+    expect(endsWithSyncFlush(hex('00 0000 ffff'.repeat(16)))).toBe(true);
+    expect(endsWithSyncFlush(hex('00 0000 ffff'.repeat(17)))).toBe(false);
+  });
+
   it.each([
     ['nothing', ''],
     ['a final empty stored block', '01 0000 ffff'],

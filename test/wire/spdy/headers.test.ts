@@ -278,6 +278,8 @@ describe('SPDY header limits', () => {
     const sized = (bytes: number): Uint8Array => stored(headerText([['n', 'v'.repeat(bytes - 13)]]));
     expect(inflater({ maxInflatedBytes: 100 }).decode(sized(100)).size).toBe(1);
     expect(thrownBy(() => inflater({ maxInflatedBytes: 100 }).decode(sized(101))).code).toBe('limit');
+    const long = concat(PREAMBLE, new Uint8Array(1125));
+    expect(thrownBy(() => inflater({ maxInflatedBytes: 100 }).decode(long)).message).toContain('too long');
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
     expect(inflater().decode(peer.write(headerText([['n', 'v'.repeat(8192 - 13)]]))).size).toBe(1);
     const other = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
