@@ -3,8 +3,14 @@
  * the head, the body and the end. It reads one response at a time.
  */
 import { TailcastError } from '../../errors.ts';
+import { GrowingBytes } from '../../wire/growing-bytes.ts';
 import { createChunkedScanner, type ChunkedScanner } from './chunked.ts';
-import { parseResponseHead, type BodyFraming, type ResponseHead } from './response-head.ts';
+import {
+  MAX_RESPONSE_HEAD_BYTES,
+  parseResponseHead,
+  type BodyFraming,
+  type ResponseHead,
+} from './response-head.ts';
 
 /** Receives a response. Order of calls: `informational` (any number), `head`, `body` (any number), `end`. */
 export interface ResponseSink {
@@ -45,6 +51,13 @@ export interface ResponseReader {
 
 /** Maximum number of interim responses before a response. Clients need no more. */
 const MAX_INFORMATIONAL = 16;
+/**
+ * Size up to which an incomplete head is parsed again after each read, so that an error in it is noticed immediately.
+ * Each attempt starts at the first byte, so a longer head is parsed again only when its end has arrived. Otherwise a
+ * head in pieces of one byte would need minutes of CPU time.
+ */
+const EAGER_BYTES = 4 * 1024;
+const END_OF_HEAD = '\r\n\r\n';
 
 /** Creates the reader of one connection. */
 export function createResponseReader(): ResponseReader {
@@ -59,7 +72,7 @@ class Reader implements ResponseReader {
   #method = '';
   #informational = 0;
   /** An incomplete head. */
-  #partial: Buffer | undefined;
+  #partial: GrowingBytes | undefined;
   #framing: BodyFraming | undefined;
   #remaining = 0;
   #scanner: ChunkedScanner | undefined;
@@ -84,11 +97,10 @@ class Reader implements ResponseReader {
     }
     this.started = true;
     if (this.#framing !== undefined) return this.#pushBody(chunk, 0, sink);
-    let bytes = chunk;
-    if (this.#partial !== undefined) {
-      bytes = Buffer.concat([this.#partial, chunk]);
-      this.#partial = undefined;
-    }
+    if (this.#partial === undefined) return this.#pushHead(chunk, sink);
+    const bytes = addToHead(this.#partial, chunk);
+    if (bytes === undefined) return;
+    this.#partial = undefined;
     this.#pushHead(bytes, sink);
   }
 
@@ -104,7 +116,8 @@ class Reader implements ResponseReader {
     for (;;) {
       const head = parseResponseHead(bytes, at);
       if (head === undefined) {
-        this.#partial = Buffer.from(bytes.subarray(at));
+        this.#partial = new GrowingBytes();
+        this.#partial.bytes(bytes.subarray(at));
         return;
       }
       at = head.end;
@@ -181,6 +194,19 @@ class Reader implements ResponseReader {
     this.#scanner = undefined;
     sink.end(trailers);
   }
+}
+
+/** Adds a chunk to an incomplete head. Returns all bytes if they must be parsed now. */
+function addToHead(partial: GrowingBytes, chunk: Buffer): Buffer | undefined {
+  let hasEnd = false;
+  partial.write(chunk.length, (memory, at) => {
+    const end = at + chunk.copy(memory, at);
+    hasEnd = memory.subarray(Math.max(0, at - END_OF_HEAD.length + 1), end).includes(END_OF_HEAD);
+    return end;
+  });
+  if (!hasEnd && partial.length > EAGER_BYTES && partial.length <= MAX_RESPONSE_HEAD_BYTES) return undefined;
+  const { buffer, byteOffset, length } = partial.take();
+  return Buffer.from(buffer, byteOffset, length);
 }
 
 const NO_TRAILERS: readonly string[] = [];
