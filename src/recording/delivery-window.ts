@@ -42,6 +42,12 @@ const LEAST_BURST_BYTES = 64 * 1024;
  */
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
+/**
+ * Unacknowledged bytes of all sessions above which each session may have only {@link SCARCE_WINDOW_BYTES}. Without this
+ * limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB in memory.
+ */
+const MAX_RETAINED_BYTES_OF_ALL = 64 * 1024 * 1024;
+const SCARCE_WINDOW_BYTES = 256 * 1024;
 /** Interval of the check for old bytes of a burst. A byte stays unsaved for at most twice this time. */
 const PATIENCE_MS = 100;
 /**
@@ -51,9 +57,12 @@ const PATIENCE_MS = 100;
 const PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 32_000;
 
-/** Counter for the unsaved bytes of all uploads of a process. */
+/** Counters of all uploads of a process. */
 export class BurstBudget {
+  /** Unsaved bytes. */
   bytes = 0;
+  /** Unacknowledged bytes in memory. */
+  retained = 0;
 }
 
 export interface WindowOptions {
@@ -100,6 +109,8 @@ export class DeliveryWindow {
   #pausedUntilMs = -Infinity;
   #pauseMs = 0;
   #detached = false;
+  /** Number of unacknowledged bytes that the budget counts. */
+  #counted = 0;
 
   constructor(options: WindowOptions) {
     this.#options = options;
@@ -125,6 +136,7 @@ export class DeliveryWindow {
    * @returns a promise if the client must not see the bytes yet. The promise rejects with the reason of `lost`
    */
   admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
+    this.#count(this.#options.retained.size);
     this.#save(offset, pieces);
     return this.whenShown();
   }
@@ -147,6 +159,7 @@ export class DeliveryWindow {
    */
   acknowledged(offset: number, lineBytes: number): void {
     const { retained, journal } = this.#options;
+    this.#count(retained.size);
     journal?.acknowledged(offset, lineBytes);
     if (retained.size === 0) this.#journalFailed = false;
     this.#shrinkBurst(retained.end - Math.max(this.#burstStart, retained.start));
@@ -167,6 +180,7 @@ export class DeliveryWindow {
   /** Reports that another connection continues the upload. */
   attached(): void {
     this.#detached = false;
+    this.#count(this.#options.retained.size);
     // The stall timer normally starts with a write, but waiting writers write nothing.
     if (this.#writers.length > 0) this.#watchStall();
   }
@@ -181,6 +195,7 @@ export class DeliveryWindow {
   close(): void {
     this.#shrinkBurst(0);
     this.#stopStall();
+    this.#count(0);
   }
 
   get #isBurst(): boolean {
@@ -190,7 +205,15 @@ export class DeliveryWindow {
   /** Offset before which the client may see all output. */
   get #safeEnd(): number {
     const { bytes, retained } = this.#options;
-    return retained.start + (this.#journalFailed || this.#isBurst ? 0 : bytes);
+    if (this.#journalFailed || this.#isBurst) return retained.start;
+    const isScarce = this.#budget.retained > MAX_RETAINED_BYTES_OF_ALL;
+    return retained.start + (isScarce ? Math.min(bytes, SCARCE_WINDOW_BYTES) : bytes);
+  }
+
+  /** Sets the number of unacknowledged bytes of this session. */
+  #count(bytes: number): void {
+    this.#budget.retained += bytes - this.#counted;
+    this.#counted = bytes;
   }
 
   #release(): void {

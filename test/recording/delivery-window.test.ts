@@ -114,6 +114,31 @@ function watch(wait: void | Promise<void>): { done: boolean } {
 
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
+describe('the memory of all sessions', () => {
+  it('limits the window of each session, if much output is unacknowledged in total', async () => {
+    const { upload, recorder, burstBudget } = createRig();
+    burstBudget.retained += 64 * MIB;
+    for (let count = 0; count < 5; count += 1) expect(upload.write(line(50 * KIB))).toBeUndefined();
+    const sixth = watch(upload.write(line(50 * KIB)));
+    expect([sixth.done, burstBudget.retained - 64 * MIB]).toEqual([false, 300 * KIB]);
+    recorder.acknowledge(50 * KIB);
+    await settled();
+    expect([sixth.done, burstBudget.retained - 64 * MIB]).toEqual([true, 250 * KIB]);
+    recorder.acknowledge(300 * KIB);
+    void upload.end();
+    recorder.finished();
+    expect(burstBudget.retained).toBe(64 * MIB);
+  });
+
+  it('no longer counts the output of an upload that is lost', async () => {
+    const { upload, recorder, burstBudget } = createRig();
+    expect(upload.write(line(50 * KIB))).toBeUndefined();
+    recorder.lose();
+    await upload.lost;
+    expect(burstBudget.retained).toBe(0);
+  });
+});
+
 describe('a large output', () => {
   it('is shown when the recorder has acknowledged it, and nothing of it is written to the journal', async () => {
     const { upload, recorder } = createRig();

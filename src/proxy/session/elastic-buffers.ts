@@ -29,6 +29,12 @@ export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
   /** Reports the number of bytes that the client took. */
   drained(bytes: number): void;
+  /** Sets the number of bytes that left the buffer but wait for the client. The budget of all sessions counts them. */
+  waiting(bytes: number): void;
+  /** True if all sessions together have much output in memory, so that no session should read ahead. */
+  readonly scarce: boolean;
+  /** Drops all bytes. */
+  close(): void;
 }
 
 export interface ElasticBuffers {
@@ -62,7 +68,24 @@ export function createElasticBuffers(
       // A brief buffer is often full, which is normal, so its `limitReached` is not reported.
       const limitReached = brief ? (): void => {} : events.limitReached;
       const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, limitReached });
-      return { bytes, drained: (count) => rate.note(count) };
+      let waited = 0;
+      const waiting = (count: number): void => {
+        if (count > waited) budget.keep(count - waited);
+        else budget.release(waited - count);
+        waited = count;
+      };
+      return {
+        bytes,
+        drained: (count) => rate.note(count),
+        waiting,
+        get scarce() {
+          return budget.scarce;
+        },
+        close() {
+          waiting(0);
+          bytes.close();
+        },
+      };
     },
   };
 }

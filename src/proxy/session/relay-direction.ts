@@ -40,7 +40,7 @@ const MAX_TAKEN_BYTES = 128 * 1024;
  * the sockets, which takes far less time than parsing.
  */
 const MAX_TURN_BYTES = 256 * 1024;
-/** Maximum bytes in the write queue of the sink before the tap stops reading. */
+/** Maximum bytes that wait for the sink before the tap stops reading, unless the memory of all sessions is scarce. */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**
  * Maximum number of held bytes, and maximum time for which bytes are held without a new chunk. Above either limit, the
@@ -204,7 +204,7 @@ export class Direction {
     const { source, sink } = this.#options;
     this.#state = 'stopped';
     this.#queue.finish();
-    this.#buffer?.bytes.close();
+    this.#buffer?.close();
     clearTimeout(this.#heldTimer);
     clearTimeout(this.#paceTimer);
     source.off('data', this.#arrive);
@@ -230,7 +230,7 @@ export class Direction {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
     this.#queue.drop();
-    this.#buffer?.bytes.close();
+    this.#buffer?.close();
     clearTimeout(this.#heldTimer);
     clearTimeout(this.#paceTimer);
     this.#options.source.resume();
@@ -293,7 +293,7 @@ export class Direction {
     if (this.#pauseReasons === 0) return false;
     if (this.#buffer === undefined || !this.#readsAhead) return true;
     if (this.#queue.isWaiting && !this.#mayReadAhead) return true;
-    return this.#sinkFullBytes > MAX_AHEAD_OF_SINK_BYTES;
+    return this.#sinkFullBytes > (this.#buffer.scarce ? 0 : MAX_AHEAD_OF_SINK_BYTES);
   }
 
   get #mayReadAhead(): boolean {
@@ -504,6 +504,7 @@ export class Direction {
     if (corked) sink.uncork();
     if (isWritten) return this.#buffer?.drained(bytes);
     this.#sinkFullBytes += bytes;
+    this.#buffer?.waiting(this.#sinkFullBytes);
     if (this.#sinkFullBytes > bytes) return;
     this.#hold();
     sink.once('drain', this.#drained);
@@ -516,6 +517,7 @@ export class Direction {
     }
     this.#buffer?.drained(this.#sinkFullBytes);
     this.#sinkFullBytes = 0;
+    this.#buffer?.waiting(0);
     this.#sendAnswers();
     this.#release();
   };

@@ -93,11 +93,24 @@ describe('a tap that accepts output early', () => {
     }
     expect(rounds * CHUNK.length).toBeGreaterThan(4 * 1024 * 1024);
     expect(rounds * CHUNK.length).toBeLessThan(11 * 1024 * 1024);
+    expect(buffers.budget.memoryBytes).toBeGreaterThan(4 * 1024 * 1024);
     expect(inner.client.writableLength).toBeLessThan(512 * 1024);
     state.gathers = false;
     client.resume();
     await until(() => fromUpstream.size === rounds * CHUNK.length);
     relay.stop();
+    expect(buffers.budget.memoryBytes).toBe(0);
+  });
+
+  it('keeps little output for a slow client while all sessions together keep much', async () => {
+    const others = 8 * 1024 * 1024;
+    buffers.budget.keep(others);
+    const { state, push, relay } = await relayedSlowly();
+    while (await push()) state.answers.splice(0).forEach(({ resolve }) => resolve());
+    expect(buffers.budget.memoryBytes - others).toBeLessThan(1024 * 1024);
+    relay.stop();
+    expect(buffers.budget.memoryBytes).toBe(others);
+    buffers.budget.release(others);
   });
 
   it('delivers all acknowledged output to a slow client before the message about the end', async () => {
