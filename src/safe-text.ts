@@ -17,3 +17,19 @@ export function safeLine(text: string): string {
 export function safeLines(text: string): string {
   return text.replaceAll(UNSAFE_CHARACTERS, (found) => (found === '\n' || found === '\t' ? found : '\ufffd'));
 }
+
+/** True for text that needs no escaping; a fast check, because most text is printable ASCII. */
+const PRINTABLE = /^[\x20-\x7e\n]*$/;
+
+/** Escapes the unsafe characters in lines of JSON. The text stays the same JSON, and is safe for terminals. */
+export function escapeJson(lines: string): string {
+  if (PRINTABLE.test(lines)) return lines;
+  return lines.replaceAll(UNSAFE_CHARACTERS, (found) =>
+    found === '\n'
+      ? found
+      : Array.from(
+          { length: found.length },
+          (_, at) => `\\u${found.charCodeAt(at).toString(16).padStart(4, '0')}`,
+        ).join(''),
+  );
+}

@@ -30,7 +30,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   bundle: ['bounded-map', 'wire', 'terminal', 'screen', 'search', 'work-budget'],
   memory: [],
   config: ['listen', 'observe', 'errors'],
-  observe: ['listen', 'errors'],
+  observe: ['safe-text', 'listen', 'errors'],
   kube: ['safe-text', 'wire', 'directories', 'errors'],
   tailnet: [
     'bounded-map',
