@@ -315,6 +315,9 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
     guard(options.log, request.socket, () => serve(request, response, expectsContinue));
   server.on('request', (request, response) => onRequest(request, response, false));
   server.on('checkContinue', (request, response) => onRequest(request, response, true));
+  // Without this listener, Node responds with 417, and the request is not authenticated, logged and counted. The
+  // gateway ignores other values of `Expect`.
+  server.on('checkExpectation', (request, response) => onRequest(request, response, false));
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
     // an upgrade would take over a connection on which an earlier response is unfinished

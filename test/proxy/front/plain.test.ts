@@ -257,3 +257,14 @@ describe('clients that disconnect during a response', () => {
     expect(values.filter(({ value }) => value > 0)).toEqual([]);
   });
 });
+
+describe('an unknown expectation', () => {
+  it('does not bypass authentication and logs', async () => {
+    const rig = await rigWith(echo);
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}Expect: the-unexpected\r\n\r\n`);
+    expect(await client.until((text) => text.includes('\r\n\r\n'))).toContain('HTTP/1.1 200');
+    await expect.poll(() => rig.access.length).toBe(1);
+    expect(rig.upstreams[0]!.received().toLowerCase()).not.toContain('expect');
+  });
+});
