@@ -25,6 +25,7 @@ import { HEADER_LINE_BYTES, MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import { MAX_REJECTED_STREAMS, MAX_SESSION_MEGABYTES, type UnreadStreams } from './http2-heads.ts';
 import { http2Fields } from '../../http2-fields.ts';
 import { joinSmallChunks } from '../../memory/join-chunks.ts';
+import { joinSmallWrites } from '../../memory/join-writes.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
 import {
   headerList,
@@ -110,6 +111,7 @@ export function serveStream(
 ): void {
   const { inbound, problem, framing } = mapStream(rawHeaders, context.peer);
   if (!stream.endAfterHeaders) joinSmallChunks(stream);
+  joinSmallWrites(stream);
   const body: RequestBody = {
     framing: stream.endAfterHeaders ? NO_FRAMING : framing,
     stream,

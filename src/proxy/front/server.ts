@@ -22,6 +22,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
+import { joinSmallWrites } from '../../memory/join-writes.ts';
 import { limitBody } from '../../stale-connections.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
@@ -288,6 +289,7 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
   const front: PlainFront = {
     server,
     accept(socket, peer, service) {
+      joinSmallWrites(socket);
       const connection = new PlainConnection(socket, peer, service.deps);
       if (service.surplus) surplus.add(socket);
       connections.set(socket, connection);
