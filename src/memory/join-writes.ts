@@ -62,6 +62,7 @@ export function joinSmallWrites(stream: Writable): void {
   };
   stream.end = (...args: unknown[]) => {
     flush();
-    return Reflect.apply(finish, stream, args) as typeof stream;
+    Reflect.apply(finish, stream, args);
+    return stream;
   };
 }

@@ -279,7 +279,7 @@ describe('SPDY header limits', () => {
     expect(inflater({ maxInflatedBytes: 100 }).decode(sized(100)).size).toBe(1);
     expect(thrownBy(() => inflater({ maxInflatedBytes: 100 }).decode(sized(101))).code).toBe('limit');
     const long = concat(PREAMBLE, new Uint8Array(1125));
-    expect(thrownBy(() => inflater({ maxInflatedBytes: 100 }).decode(long)).message).toContain('too long');
+    expect(() => inflater({ maxInflatedBytes: 100 }).decode(long)).toThrow('too long');
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
     expect(inflater().decode(peer.write(headerText([['n', 'v'.repeat(8192 - 13)]]))).size).toBe(1);
     const other = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
