@@ -22,7 +22,7 @@ export function safeLines(text: string): string {
 const PRINTABLE = /^[\x20-\x7e\n]*$/;
 
 /** Escapes the unsafe characters in lines of JSON. The text stays the same JSON, and is safe for terminals. */
-export function escapeJson(lines: string): string {
+export function escapeLogLines(lines: string): string {
   if (PRINTABLE.test(lines)) return lines;
   return lines.replaceAll(UNSAFE_CHARACTERS, (found) =>
     found === '\n'

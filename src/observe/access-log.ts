@@ -3,7 +3,7 @@
  * buffered, because a separate write for each request would be more expensive than relaying a small request. Query
  * strings are not logged, because they can contain commands and selectors.
  */
-import { escapeJson } from '../safe-text.ts';
+import { escapeLogLines } from '../safe-text.ts';
 import type { Protocol } from './metrics.ts';
 
 /** HTTP status in logs and metrics for a client that disconnected before the response. nginx uses the same number. */
@@ -120,7 +120,7 @@ function formatEntry(entry: AccessEntry, atMs: number): string {
 
 /** Returns a text as a JSON string. For speed, `JSON.stringify` is called only if the text needs escaping. */
 function quote(text: string): string {
-  return SAFE_TEXT.test(text) ? `"${text}"` : escapeJson(JSON.stringify(text));
+  return SAFE_TEXT.test(text) ? `"${text}"` : escapeLogLines(JSON.stringify(text));
 }
 const SAFE_TEXT = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
 

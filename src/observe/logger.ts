@@ -1,5 +1,5 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
-import { escapeJson } from '../safe-text.ts';
+import { escapeLogLines } from '../safe-text.ts';
 import type { LogLevel } from './log-levels.ts';
 
 /** The logger that modules receive as an argument. Messages are constant, and fields contain the variable data. */
@@ -24,7 +24,7 @@ export function createLogger(options: {
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       // fields may contain text of clients and recorders, and people read logs on terminals
-      hooks: { streamWrite: escapeJson },
+      hooks: { streamWrite: escapeLogLines },
       redact: {
         paths: ['authorization', 'cookie', '*.authorization', '*.cookie', '*["sec-websocket-protocol"]'],
         censor: '[secret]',
