@@ -152,7 +152,7 @@ function follow(
   display.setFit = (fit) => view.setFit(fit);
   const fitting = watchRoom(element, (width, height) => view.fit(width, height));
   let terminal: PlayTerminal | undefined;
-  let read = createCastReader({ version: 2, rowsFirst: false });
+  let read = createCastReader({ rowsFirst: false });
   let drawing = 0;
   let isStopped = false;
   /** Queue of lines, so that the text before a resize is drawn first. */

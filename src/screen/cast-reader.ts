@@ -1,7 +1,7 @@
 /**
  * Reads a cast for display: damaged lines are counted and skipped. Times are recording times and never decrease.
  */
-import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
+import { parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import type { JsonValue } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -9,7 +9,6 @@ import { shownSize, type ScreenSize } from '../terminal/size.ts';
 
 /** The fields of the header that playback needs. */
 export interface CastStart {
-  readonly version: 2 | 3;
   /** Initial size, limited to the supported sizes. */
   readonly size: ScreenSize;
   /** Initial size, as the session reported it. */
@@ -32,7 +31,7 @@ export type CastAction =
       readonly reported: ScreenSize;
     }
   | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
-  /** Input, exit, or an unknown event code. */
+  /** Input, or an unknown event code. */
   | { readonly kind: 'other'; readonly seconds: number }
   /** The line is not a valid asciicast event. */
   | { readonly kind: 'bad'; readonly seconds: number };
@@ -40,9 +39,8 @@ export type CastAction =
 /** @throws WireError if the line is not a header. */
 export function readCastStart(line: string): CastStart {
   const header = parseCastHeader(line);
-  const { version, width: columns, height: rows } = header;
+  const { width: columns, height: rows } = header;
   return {
-    version,
     size: shownSize({ columns, rows }),
     reportedSize: { columns, rows },
     rowsFirst: hasReversedResize(header),
@@ -60,15 +58,15 @@ function idleLimitOf(value: JsonValue | undefined): number | undefined {
  * @returns the action for a line; undefined if the line has no effect on the screen.
  */
 export function createCastReader(
-  { version, rowsFirst }: Pick<CastStart, 'version' | 'rowsFirst'>,
+  { rowsFirst }: Pick<CastStart, 'rowsFirst'>,
   seconds = 0,
 ): (line: string) => CastAction | undefined {
   let clock = seconds;
   return (line) => {
-    if (line.trim() === '' || (version === 3 && isCastComment(line))) return undefined;
+    if (line.trim() === '') return undefined;
     try {
       const event = parseCastEvent(line);
-      clock = version === 3 ? clock + event.seconds : Math.max(clock, event.seconds);
+      clock = Math.max(clock, event.seconds);
       return actionOf(event.code, event.data, clock, rowsFirst);
     } catch (error) {
       if (!(error instanceof WireError)) throw error;

@@ -2,7 +2,7 @@
  * Reads the lines of a cast into a row journal. Input events (`i`) are ignored, because they may contain passwords.
  * Pure.
  */
-import { parseCastEvent, parseResize, isCastComment } from '../wire/asciicast/event.ts';
+import { parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { readSize } from '../terminal/size.ts';
@@ -32,7 +32,6 @@ export class CastText {
   readonly #options: CastTextOptions;
   readonly #budget: WorkBudget;
   #journal: TextJournal | undefined;
-  #isVersion3 = false;
   #reversed = false;
   #seconds = 0;
   #isDamaged = false;
@@ -63,8 +62,7 @@ export class CastText {
     this.#budget.allow(line.length);
     try {
       if (this.#journal === undefined) this.#begin(line);
-      else if (line !== '' && !isCastComment(line) && line.length <= MAX_LINE)
-        this.#event(this.#journal, line);
+      else if (line !== '' && line.length <= MAX_LINE) this.#event(this.#journal, line);
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       this.#isDamaged = true;
@@ -99,7 +97,6 @@ export class CastText {
 
   #begin(line: string): void {
     const header = parseCastHeader(line);
-    this.#isVersion3 = header.version === 3;
     this.#reversed = hasReversedResize(header);
     this.#journal = this.#createJournal(header.width, header.height);
   }
@@ -119,7 +116,7 @@ export class CastText {
 
   #event(journal: TextJournal, line: string): void {
     const { seconds, code, data } = parseCastEvent(line);
-    this.#seconds = this.#isVersion3 ? this.#seconds + seconds : Math.max(this.#seconds, seconds);
+    this.#seconds = Math.max(this.#seconds, seconds);
     if (code === 'o') {
       this.#options.onOutput?.(data.length);
       journal.write(this.#seconds, data);

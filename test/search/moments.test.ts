@@ -160,18 +160,11 @@ describe('moments', () => {
     ]);
   });
 
-  it('come of a session without a terminal and of asciicast v3', () => {
+  it('come of a session without a terminal', () => {
     const plain = [
       HEADER.replace('"width":80,"height":24', '"width":0,"height":0'),
       '[0,"o","one\\ntwo\\n"]',
     ];
     expect(textOf(readCastLines(plain).moments)).toBe('one\ntwo');
-    const third = [
-      '{"version":3,"term":{"cols":80,"rows":24}}',
-      '# comment',
-      '[1,"o","one\\r\\n"]',
-      '[2,"o","two\\r\\n"]',
-    ];
-    expect(readCastLines(third).rows.map(({ at }) => at)).toEqual([1, 3]);
   });
 });

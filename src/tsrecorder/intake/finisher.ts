@@ -130,11 +130,7 @@ async function store(
 ): Promise<RecordingKey> {
   const { paths, castBytes } = upload;
   const cast = await sealFile(paths.cast, castBytes);
-  const tail = await readCastTail(
-    (start, end) => readPart(paths.cast, start, end),
-    castBytes,
-    upload.head.version,
-  );
+  const tail = await readCastTail((start, end) => readPart(paths.cast, start, end), castBytes);
   const described = describeUpload(upload, tail.durationSeconds);
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;

@@ -34,8 +34,6 @@ export interface CastHead extends Pick<
   | 'connectionId'
   | 'auditId'
 > {
-  /** Version of asciicast. */
-  readonly version: 2 | 3;
   /** Order of the two numbers in resize events, derived from the header. */
   readonly resizeOrder: ResizeOrder;
 }
@@ -85,12 +83,10 @@ export function parseHead(line: string): CastHead | undefined {
 }
 
 function readHead(header: ParsedCastHeader): CastHead {
-  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes, connectionID, extra } =
-    header;
+  const { width, height, command, srcNodeUser, srcNodeTags, kubernetes, connectionID, extra } = header;
   const cluster = extra.get(CLUSTER_KEY);
   const auditId = extra.get(AUDIT_ID_KEY);
   return {
-    version,
     width,
     height,
     ...(command === undefined ? {} : { command }),

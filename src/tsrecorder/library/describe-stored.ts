@@ -2,9 +2,6 @@
 import { replaceSecrets } from '../../secrets.ts';
 import { TailcastError, errorReason } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
-import { castFromVersion1, isVersion1, MAX_VERSION1_BYTES } from '../../wire/asciicast/version1.ts';
-import { WireError } from '../../wire/wire-error.ts';
-import type { ByteRange } from '../files/file-range.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
@@ -181,17 +178,12 @@ async function describeStored(
     };
   }
   const line = await readFirstLine(store, key, stat.bytes);
-  // A cast of version 1 is a JSON document, which may have several lines.
-  const beginning = line.trim() === '{' ? await readText(store, key, 'cast', BEGINNING_BYTES) : line;
-  if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version, trust);
   const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
     return describeSingle(store, key, version, { ...describeDamaged(key, stat.bytes, problem), ...trust });
   }
-  const foreign = await describeForeign(key, head, stat.bytes, async (start, end) =>
-    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end }))),
-  );
+  const foreign = await describeForeign(store, key, head, stat.bytes);
   const recording =
     text === undefined
       ? foreign
@@ -199,42 +191,6 @@ async function describeStored(
   return describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
-/** Describes a file of asciicast version 1. Readers get the file converted to version 2. */
-async function describeVersion1(
-  store: ReadableStore,
-  key: RecordingKey,
-  bytes: number,
-  version: string,
-  trust: Trust | undefined,
-): Promise<DescribedPart> {
-  if (bytes > MAX_VERSION1_BYTES) {
-    const problem = `a recording of asciicast version 1 can be read up to ${MAX_VERSION1_BYTES / 1024 ** 2} MiB`;
-    return describeSingle(store, key, version, { ...describeDamaged(key, bytes, problem), ...trust });
-  }
-  const convert = async (): Promise<Uint8Array> =>
-    Buffer.from(castFromVersion1(await readText(store, key, 'cast', MAX_VERSION1_BYTES)));
-  const converted = await convert();
-  const read = async (start: number, end: number): Promise<Uint8Array> => converted.subarray(start, end);
-  const head = parseHead(Buffer.from(converted.subarray(0, converted.indexOf(0x0a))).toString());
-  if (head === undefined) throw new WireError('malformed', 'the header cannot be read');
-  const { length } = converted;
-  const recording = await describeForeign(key, head, length, read);
-  const cast = {
-    end: () => length,
-    async *read({ start, end }: ByteRange) {
-      yield (await convert()).subarray(start, end);
-    },
-    live: undefined,
-  };
-  const described = describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
-  return {
-    ...described,
-    entry: { ...described.entry, pieces: [{ ...cast, start: 0 }] },
-    files: { cast, notes: undefined },
-  };
-}
-
-const BEGINNING_BYTES = 4096;
 /** Maximum size of a sidecar, in bytes. */
 export const MAX_SIDECAR_BYTES = 8_388_608;
 
@@ -275,12 +231,14 @@ async function withFactsOfHeader(
 
 /** Describes a recording without a sidecar, for example a recording of the reference. */
 async function describeForeign(
+  store: ReadableStore,
   key: RecordingKey,
   head: CastHead,
   bytes: number,
-  read: (start: number, end: number) => Promise<Uint8Array>,
 ): Promise<Recording> {
-  const { durationSeconds, endsWithLineFeed } = await readCastTail(read, bytes, head.version);
+  const read = async (start: number, end: number): Promise<Uint8Array> =>
+    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end })));
+  const { durationSeconds, endsWithLineFeed } = await readCastTail(read, bytes);
   return {
     ...describeHead(key, head),
     destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
@@ -295,7 +253,6 @@ async function describeForeign(
 export function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
   return {
     ...describeHead(key, {
-      version: 2,
       width: 0,
       height: 0,
       kind: 'unknown',

@@ -1,14 +1,11 @@
 /**
  * Encodes and parses asciicast events, the lines `[seconds, code, data]` after the header
- * (docs.asciinema.org, asciicast v2 and v3).
- *
- * In v2, `seconds` is the time since the start; in v3, the time since the previous event. v3 also has comment
- * lines, which begin with `#`.
+ * (docs.asciinema.org, asciicast v2). `seconds` is the time since the start.
  */
 import { WireError } from '../wire-error.ts';
 
-/** Event codes: output, input, resize, marker, and exit (only in v3). */
-export type CastCode = 'o' | 'i' | 'r' | 'm' | 'x';
+/** Event codes: output, input, resize and marker. */
+export type CastCode = 'o' | 'i' | 'r' | 'm';
 
 export interface CastEvent {
   readonly seconds: number;
@@ -65,11 +62,6 @@ export function parseCastEvent(line: string): CastEvent {
 
 function isList(value: unknown): value is readonly unknown[] {
   return Array.isArray(value);
-}
-
-/** True if a line of a v3 recording is a comment. */
-export function isCastComment(line: string): boolean {
-  return line.startsWith('#');
 }
 
 /** Returns the data of a resize event: `COLSxROWS`. */

@@ -1,10 +1,9 @@
 /**
- * Encodes and parses the first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2 and
- * v3) with additional keys of the recorder protocol. Like clients of the reference, the encoder writes the
- * same keys in the same order and omits the same empty values.
+ * Encodes and parses the first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2) with
+ * additional keys of the recorder protocol. Like clients of the reference, the encoder writes the same keys in the
+ * same order and omits the same empty values.
  *
- * The encoder writes v2. The parser reads v2 and v3, and files with missing or `null` keys. Unknown keys are kept
- * in `extra`, with exact integers.
+ * The parser accepts missing and `null` keys. Unknown keys are kept in `extra`, with exact integers.
  */
 import {
   encodeJson,
@@ -63,9 +62,8 @@ export interface CastHeader {
   readonly extra?: ReadonlyMap<string, JsonValue>;
 }
 
-/** A parsed header. `version` is the version of the file, which determines the meaning of event times. */
-export interface ParsedCastHeader extends Omit<CastHeader, 'version'> {
-  readonly version: 2 | 3;
+/** A parsed header. */
+export interface ParsedCastHeader extends CastHeader {
   readonly extra: ReadonlyMap<string, JsonValue>;
 }
 
@@ -168,8 +166,7 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
 }
 
 /**
- * Parses a header line, with or without its line break. Missing or `null` texts become empty, missing numbers
- * 0. For v3, `width` and `height` are `term.cols` and `term.rows`, and `extra` contains `term`.
+ * Parses a header line, with or without its line break. Missing or `null` texts become empty, missing numbers 0.
  *
  * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi code
  *   units.
@@ -177,16 +174,14 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
 export function parseCastHeader(line: string): ParsedCastHeader {
   if (line.length > MAX_HEADER_LENGTH) throw new WireError('limit', 'the header is too long');
   const json = parseJsonObject(line);
-  const version = jsonField(json, 'version');
-  if (version !== 2 && version !== 3) throw new WireError('malformed', 'not asciicast version 2 or 3');
-  const term = version === 3 ? object(json, 'term') : undefined;
+  if (jsonField(json, 'version') !== 2) throw new WireError('malformed', 'not asciicast version 2');
   const tags = stringList(json, 'srcNodeTags');
   const userId = integerField(json, 'srcNodeUserID');
   const kubernetes = object(json, 'kubernetes');
   return {
-    version,
-    width: term === undefined ? size(json, 'width') : size(term, 'cols'),
-    height: term === undefined ? size(json, 'height') : size(term, 'rows'),
+    version: 2,
+    width: size(json, 'width'),
+    height: size(json, 'height'),
     timestamp: number(json, 'timestamp'),
     ...optionalText(json, 'command'),
     srcNode: string(json, 'srcNode') ?? '',
@@ -211,7 +206,7 @@ export function parseCastHeader(line: string): ParsedCastHeader {
  * have no resize events.
  */
 export function hasReversedResize(header: ParsedCastHeader): boolean {
-  return header.version === 2 && header.kubernetes !== undefined && !header.extra.has(CONVENTIONS_KEY);
+  return header.kubernetes !== undefined && !header.extra.has(CONVENTIONS_KEY);
 }
 
 function parseKubernetes(json: JsonObject): CastKubernetes {

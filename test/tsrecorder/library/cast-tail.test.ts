@@ -4,9 +4,9 @@ import { readCastTail, type CastTail } from '../../../src/tsrecorder/library/cas
 
 const HEADER = '{"version":2,"width":80,"height":24}\n';
 
-function tailOf(cast: string | Uint8Array, version: 2 | 3 = 2): Promise<CastTail> {
+function tailOf(cast: string | Uint8Array): Promise<CastTail> {
   const bytes = Buffer.from(cast);
-  return readCastTail(async (start, end) => bytes.subarray(start, end), bytes.length, version);
+  return readCastTail(async (start, end) => bytes.subarray(start, end), bytes.length);
 }
 
 /** Reads the complete cast, for comparison. The code under test must read only the tail of the cast. */
@@ -57,12 +57,6 @@ describe('the end time of a cast', () => {
     expect(await tailOf(cast)).toEqual(expected);
   });
 
-  it('of a cast of version 3 is the sum of its intervals', async () => {
-    const cast = `${HEADER}[1,"o","a"]\n# a comment\n[0.5,"o","b"]\n\n[7,"r","1x1"]\n[9,"o","cut`;
-    expect(await tailOf(cast, 3)).toEqual({ durationSeconds: 8.5, endsWithLineFeed: false });
-    expect(await tailOf(HEADER, 3)).toEqual({ durationSeconds: undefined, endsWithLineFeed: true });
-  });
-
   it('is that of the last line that is not blank', async () => {
     expect(await tailOf(`${HEADER}[1,"o","a"]\n[8.5,"o","b"]\n\n \r\n\n`)).toEqual({
       durationSeconds: 8.5,
@@ -73,14 +67,10 @@ describe('the end time of a cast', () => {
   it('is found without reading all of a long cast', async () => {
     const bytes = Buffer.from(HEADER + '[1,"o","a"]\n'.repeat(500_000));
     let read = 0;
-    const tail = await readCastTail(
-      async (start, end) => {
-        read += end - start;
-        return bytes.subarray(start, end);
-      },
-      bytes.length,
-      2,
-    );
+    const tail = await readCastTail(async (start, end) => {
+      read += end - start;
+      return bytes.subarray(start, end);
+    }, bytes.length);
     expect(tail.durationSeconds).toBe(1);
     expect(read).toBeLessThan(20_000);
   });

@@ -1,9 +1,7 @@
 /** Recordings of other programs, as found in existing archives. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { runProgram } from '../../../src/cli/program.ts';
 import { readCastStart } from '../../../src/screen/cast-reader.ts';
 import { screenText } from '../../../src/screen/cells.ts';
 import { Playback } from '../../../src/screen/playback.ts';
@@ -80,58 +78,9 @@ describe('the screen', () => {
 });
 
 describe('the duration', () => {
-  it.each(['v3-duration', 'blank-last-lines'])('of %s is known', async (name) => {
-    const { recording } = await stored(await readFile(pathOf(name)));
+  it('is known if the last lines are blank', async () => {
+    const { recording } = await stored(await readFile(pathOf('blank-last-lines')));
     expect(recording).toMatchObject({ state: 'completed', durationSeconds: 8.5 });
-  });
-});
-
-describe('asciicast version 1', () => {
-  it.each([
-    ['on one line', (text: string) => text],
-    ['on several lines', (text: string) => JSON.stringify(JSON.parse(text), undefined, 2)],
-  ])('%s is read as version 2', async (_how, written) => {
-    const entry = await stored(Buffer.from(written(await readFile(pathOf('v1'), 'utf8'))));
-    expect(entry.recording).toMatchObject({
-      state: 'completed',
-      durationSeconds: 1.5,
-      width: 80,
-      height: 24,
-    });
-    expect(entry.recording.problem).toBeUndefined();
-    const { index, transcript } = await indexOf(entry);
-    expect(index).toMatchObject({ seconds: 1.5, badLines: 0, isCut: false });
-    expect(transcript.rows).toEqual([
-      [0.5, 'one'],
-      [1.5, 'two'],
-    ]);
-    const cast = Buffer.concat(await Array.fromAsync(readCast(entry, { start: 0, end: Infinity })));
-    expect(cast.length).toBe(entry.recording.bytes);
-    const part = Buffer.concat(await Array.fromAsync(readCast(entry, { start: 10, end: 30 })));
-    expect(part).toEqual(cast.subarray(10, 30));
-    const { playback, screen } = await open(cast);
-    await playback.seek(1e6);
-    expect(screen()).toBe('one\ntwo');
-  });
-
-  it('is damaged if its document is damaged', async () => {
-    const text = (await readFile(pathOf('v1'), 'utf8')).replace('"one', '7,"one');
-    const { recording } = await stored(Buffer.from(text));
-    expect(recording.state).toBe('damaged');
-    expect(recording.problem).toContain('an event is not a delay and a text');
-  });
-
-  it('is played from a file', async () => {
-    let stdout = '';
-    const out = new PassThrough();
-    out.on('data', (data) => (stdout += String(data)));
-    const code = await runProgram(['play', pathOf('v1'), '--speed', '1000'], {
-      stdout: out,
-      stderr: new PassThrough(),
-      environment: new Map(),
-      signal: new AbortController().signal,
-    });
-    expect([code, stdout]).toEqual([0, 'one\r\ntwo\r\n']);
   });
 });
 

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import {
   encodeCastEvent,
   formatResize,
-  isCastComment,
   parseCastEvent,
   parseResize,
 } from '../../../src/wire/asciicast/event.ts';
@@ -118,11 +117,6 @@ describe('reading a cast event', () => {
     '# comment',
   ])('refuses %s', (line) => {
     expect(thrownBy(() => parseCastEvent(line)).code).toBe('malformed');
-  });
-
-  it('recognises the comments of version 3', () => {
-    expect(isCastComment('# built with love')).toBe(true);
-    expect(isCastComment('[1,"o","#"]')).toBe(false);
   });
 });
 

@@ -158,20 +158,6 @@ describe('cast header', () => {
     );
   });
 
-  it('reads version 3, where the size is in term', () => {
-    const header = parseCastHeader(
-      '{"version":3,"term":{"cols":90,"rows":30,"type":"xterm"},"timestamp":5,"command":"sh","tags":["a"]}',
-    );
-    expect(header).toMatchObject({ version: 3, width: 90, height: 30, timestamp: 5, command: 'sh' });
-    expect(header.extra).toEqual(
-      new Map<string, JsonValue>([
-        ['term', { cols: 90, rows: 30, type: 'xterm' }],
-        ['tags', ['a']],
-      ]),
-    );
-    expect(parseCastHeader('{"version":3,"width":7}')).toMatchObject({ width: 7, height: 0 });
-  });
-
   it.each([
     '',
     'null',
@@ -196,8 +182,7 @@ describe('cast header', () => {
     '{"version":2,"env":{"TERM":7}}',
     '{"version":2,"kubernetes":"web"}',
     '{"version":2,"kubernetes":{"PodName":7}}',
-    '{"version":3,"term":7}',
-    '{"version":3,"term":{"cols":"80"}}',
+    '{"version":3,"term":{"cols":80,"rows":24}}',
   ])('refuses %s', (line) => {
     expect(thrownBy(() => parseCastHeader(line)).code).toBe('malformed');
   });
@@ -228,12 +213,11 @@ describe('recordings with reversed resize events', () => {
     expect(hasReversedResize(parseCastHeader(cast.headerLine))).toBe(true);
   });
 
-  it('does not take ours, SSH recordings or version 3 for one', () => {
+  it('does not take ours or SSH recordings for one', () => {
     const kubernetes = { PodName: 'web', Namespace: 'default', Container: '', SessionType: 'exec' };
     const ours = { ...MINIMAL, kubernetes, extra: new Map([[CONVENTIONS_KEY, CONVENTIONS]]) };
     expect(hasReversedResize(parseCastHeader(encodeCastHeader(ours)))).toBe(false);
     expect(hasReversedResize(parseCastHeader(encodeCastHeader(MINIMAL)))).toBe(false);
-    expect(hasReversedResize(parseCastHeader('{"version":3,"kubernetes":{}}'))).toBe(false);
     expect(hasReversedResize(parseCastHeader(encodeCastHeader({ ...MINIMAL, kubernetes })))).toBe(true);
   });
 });
