@@ -1,5 +1,5 @@
 /** The commands of `tailcast index`. */
-import { Option, type Command } from 'commander';
+import type { Command } from 'commander';
 import type { CommandContext } from '../config/command-context.ts';
 
 export const RECORDER_OPTION = [
@@ -29,11 +29,6 @@ export function addIndex(program: Command, context: CommandContext, outcome: { c
     .description('compare the index with the store')
     .exitOverride()
     .option(...RECORDER_OPTION)
-    .addOption(
-      new Option('--text <which>', 'recordings whose text the recorder reads again')
-        .choices(['none', 'sample', 'all'])
-        .default('sample'),
-    )
     .option('--json', 'one JSON object per line')
     .addHelpText(
       'after',

@@ -30,7 +30,6 @@ const VERIFIED = z.union([
   z.object({
     done: z.literal(true),
     checked: z.number(),
-    texts: z.number(),
     faults: z.number(),
     pending: z.number(),
   }),
@@ -209,8 +208,7 @@ export async function checkIndex(
   context: CommandContext,
 ): Promise<number> {
   const base = await recorderAddress(options, context);
-  const text = typeof options['text'] === 'string' ? options['text'] : 'sample';
-  const response = await requestApi(base, 'index/verify', { text }, context.signal);
+  const response = await requestApi(base, 'index/verify', {}, context.signal);
   for await (const previous of readTextLines(readBody(response, base, context.signal), MAX_LINE)) {
     if (previous.trim() === '') continue;
     const line = decodeDocument(jsonOrUndefined(previous), base, VERIFIED);
@@ -222,11 +220,11 @@ export async function checkIndex(
       );
     else if (!('done' in line)) await print(context.stderr, `${line.checked} of ${line.of}\n`);
     if (!('done' in line)) continue;
-    const { checked, texts, faults, pending } = line;
+    const { checked, faults, pending } = line;
     if (options['json'] !== true)
       await print(
         context.stdout,
-        `${checked} recordings, of which ${texts} were read: ${faults} faults; ${pending} are still to be indexed\n`,
+        `${checked} recordings: ${faults} faults; ${pending} are still to be indexed\n`,
       );
     return faults === 0 ? 0 : 1;
   }
@@ -237,8 +235,6 @@ const FAULTS: ReadonlyMap<string, string> = new Map([
   ['missing', 'is not in the index'],
   ['tooMany', 'is in the index and not in the store'],
   ['version', 'the index has an older version'],
-  ['text', 'has another text in the index'],
-  ['unreadable', 'cannot be read'],
 ]);
 const POLL_MS = 1000;
 const MAX_LINE = 65_536;

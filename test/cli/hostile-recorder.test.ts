@@ -78,7 +78,7 @@ function respondHostile(path: string): { readonly body: unknown } {
     return {
       body: [
         { recording: HOSTILE, fault: HOSTILE },
-        { done: true, checked: 1, texts: 1, faults: 1, pending: 0 },
+        { done: true, checked: 1, faults: 1, pending: 0 },
       ]
         .map((line) => `${JSON.stringify(line)}\n`)
         .join(''),

@@ -1,4 +1,5 @@
 /** Interface of search engines. The embedded engine returns results synchronously, and a server returns promises. */
+import { z } from 'zod';
 import type { Query } from '../../search/query.ts';
 import type {
   Facets,
@@ -16,6 +17,14 @@ import type {
 import type { ViewerTerms } from '../../search/viewer-terms.ts';
 
 type Answered<T> = T | Promise<T>;
+
+/** Format of a stored moment. */
+export const MOMENT = z.object({
+  t0: z.number(),
+  t1: z.number(),
+  rows: z.array(z.object({ at: z.number(), text: z.string() })),
+  command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
+}) satisfies z.ZodType<Moment>;
 
 /** A complete session. */
 export interface CompleteSession {
@@ -67,6 +76,4 @@ export interface ReadingEngine {
   list(ask: ListAsk): Answered<ListedSessions>;
   versions(after: string, limit: number): Answered<readonly IndexedSession[]>;
   version(id: string): Answered<string | undefined>;
-  /** Returns true if the index contains exactly these moments of a session with their words. */
-  containsExactly(id: string, moments: readonly Moment[]): Answered<boolean>;
 }

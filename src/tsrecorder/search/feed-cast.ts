@@ -11,17 +11,6 @@ import type { WorkDone } from './messages.ts';
  */
 const FEED_BYTES = 65_536;
 
-/** Sends bytes `[start, end)` of a cast, as fast as the process reads them. */
-export async function feedCast(
-  index: IndexClient,
-  key: number,
-  entry: CatalogEntry,
-  start: number,
-  end: number,
-): Promise<void> {
-  for await (const bytes of piecesOf(entry, start, end)) await index.ask('feed', { key, bytes });
-}
-
 /** Yields bytes `[start, end)` of a cast in pieces. */
 export async function* piecesOf(
   entry: CatalogEntry,

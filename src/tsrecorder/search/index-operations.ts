@@ -82,11 +82,6 @@ export function createIndexHandlers(): IndexHandlers {
     ids: ({ after, limit }) => written().ids(after, limit),
     versions: ({ after, limit }) => read().versions(after, limit),
     version: ({ id }) => read().version(id),
-    compare({ key }) {
-      const whole = recording(key);
-      fed.delete(key);
-      return read().containsExactly(whole.doc.names.id, whole.end());
-    },
     status: () => written().status(),
     async check() {
       await written().check();

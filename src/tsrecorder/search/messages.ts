@@ -82,8 +82,6 @@ export interface IndexOperations {
   /** Returns indexed sessions, from a query process. */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
-  /** Returns true if the text of the sent bytes equals the indexed text. */
-  compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
   /** Checks that the opened index still exists. @throws Error if another index has replaced the opened one */
   check(ask: null): null;

@@ -23,7 +23,7 @@ import {
   type QueryOperation,
   type QueryProcesses,
 } from './query-processes.ts';
-import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
+import { verifyIndex, type VerifyLine } from './verify-index.ts';
 
 export interface SearchProgress extends IndexProgress {
   /** Progress of a new index that is built next to the active index: `done` sessions of the total number `of`. */
@@ -40,7 +40,7 @@ export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex 
    */
   rebuild(): void;
   /** Compares the index with the store. */
-  verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine>;
+  verify(signal: AbortSignal): AsyncIterable<VerifyLine>;
 }
 
 export interface RecorderSearchOptions {
@@ -153,13 +153,12 @@ class IndexedSearch implements RecorderSearch {
     );
   }
 
-  verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine> {
+  verify(signal: AbortSignal): AsyncIterable<VerifyLine> {
     const { catalog } = this.#options;
     return verifyIndex({
       catalog,
       indexedText: this.#options.text,
       trusted: this.#options.trusted,
-      text,
       pending: () => this.pending(),
       start: () => startIndexClient({ ...this.#places.current, mayWrite: false }),
       signal,

@@ -1,11 +1,9 @@
 /**
- * Compares an index with the store. Reports missing sessions, surplus sessions, wrong versions and wrong texts. The
- * verification writes nothing.
+ * Compares an index with the store. Reports missing sessions, surplus sessions and wrong versions. The verification
+ * writes nothing.
  */
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
-import type { CatalogEntry } from '../library/catalog-entry.ts';
-import { castBytes } from '../library/replay.ts';
 import { recordingId } from '../store/key.ts';
 import { indexOfId, newestStored } from '../library/uploads.ts';
 import type { PendingIds } from '../library/session-index.ts';
@@ -14,27 +12,18 @@ import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { indexRevision } from './layout.ts';
 import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
-import { feedCast } from './feed-cast.ts';
-import { sessionNames } from './session-names.ts';
-
-/** Recordings whose text is read again and compared with the index. */
-export type VerifiedText = 'none' | 'sample' | 'all';
 
 /** Fault of one session in the index. */
-export type IndexFault = 'missing' | 'tooMany' | 'version' | 'text' | 'unreadable';
+export type IndexFault = 'missing' | 'tooMany' | 'version';
 
 /** One line of the verification output. */
 export type VerifyLine =
   | { readonly checked: number; readonly of: number }
   | { readonly recording: string; readonly fault: IndexFault }
-  /**
-   * Last line. `texts`: number of recordings whose text was read; `pending`: number of recordings that are not indexed
-   * yet.
-   */
+  /** Last line. `pending`: number of recordings that are not indexed yet. */
   | {
       readonly done: true;
       readonly checked: number;
-      readonly texts: number;
       readonly faults: number;
       readonly pending: number;
     };
@@ -43,14 +32,12 @@ export interface VerifyIndexOptions {
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly indexedText: IndexedText;
   readonly trusted?: string | undefined;
-  readonly text: VerifiedText;
   readonly pending: () => PendingIds | undefined;
   /** Starts a process that reads the index. */
   readonly start: () => Promise<IndexClient>;
   readonly signal: AbortSignal;
 }
 
-const SAMPLE = 200;
 const REPORT_EVERY = 1000;
 
 /** Verifies an index. If the verification is incomplete, the generator does not yield the last line (`done`). */
@@ -59,16 +46,12 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
   const index = await options.start();
   try {
     const { newest, unlisted } = await heldAgainst(index, catalog, signal);
-    const every = options.text === 'all' ? 1 : Math.max(1, Math.floor(newest.length / SAMPLE));
-    const start = Math.floor(Math.random() * every);
-    const counts = { checked: 0, texts: 0, faults: 0, pending: 0 };
-    for (const [at, { key }] of newest.entries()) {
+    const counts = { checked: 0, faults: 0, pending: 0 };
+    for (const { key } of newest) {
       signal.throwIfAborted();
       const id = recordingId(key);
-      const comparesText = options.text !== 'none' && at % every === start;
-      const found = await checkOne(index, id, comparesText, options);
+      const found = await checkOne(index, id, options);
       counts.checked += 1;
-      if (comparesText) counts.texts += 1;
       if (found !== undefined && pending()?.has(id) !== false) counts.pending += 1;
       else if (found !== undefined) {
         counts.faults += 1;
@@ -113,7 +96,6 @@ async function heldAgainst(
 async function checkOne(
   index: IndexClient,
   id: string,
-  comparesText: boolean,
   { catalog, indexedText, trusted }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
@@ -123,27 +105,5 @@ async function checkOne(
   // Skip later uploads, because the index contains only the first upload of a session.
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
-  if (version !== `${entry.version}${indexRevision(indexedText, trusted)}`) return 'version';
-  return comparesText ? checkText(index, entry, indexedText) : undefined;
-}
-
-async function checkText(
-  index: IndexClient,
-  entry: CatalogEntry,
-  text: IndexedText,
-): Promise<IndexFault | undefined> {
-  const key = 1;
-  await index.ask('begin', {
-    key,
-    doc: { names: sessionNames(entry.recording), version: '', text },
-    isLive: true,
-    effort: 'full',
-  });
-  try {
-    if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
-  } catch (error) {
-    if (index.isStopped) throw error;
-    return 'unreadable';
-  }
-  return (await index.ask('compare', { key })) ? undefined : 'text';
+  return version === `${entry.version}${indexRevision(indexedText, trusted)}` ? undefined : 'version';
 }

@@ -3,14 +3,13 @@
  *
  * ```
  * /api/v1/index                      progress of the index
- * /api/v1/index/verify               one JSON object per line: see search/verify-index.ts; text=none|sample|all
+ * /api/v1/index/verify               one JSON object per line: see search/verify-index.ts
  * POST /api/v1/index/rebuild         builds a new index next to the old one. Requires `x-tailcast-action: rebuild`,
  *                                    a header that pages of other sites cannot send
  * ```
  */
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import { untilAnswered } from './api-requests.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
@@ -20,21 +19,16 @@ import type { Viewer } from './viewing.ts';
 /** Path of the route that rebuilds the index. */
 export const REBUILD_PATH = '/api/v1/index/rebuild';
 const ACTION_HEADER = 'x-tailcast-action';
-const verifyQuery = z.strictObject({ text: z.enum(['none', 'sample', 'all']).default('sample') });
 
 export interface IndexApiOptions {
   readonly access: ViewerAccess;
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
-  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
   /** Returns the index. @throws TailcastError `SEARCH_UNAVAILABLE` if there is no index */
   readonly indexed: () => RecorderSearch;
 }
 
 /** Adds the routes to `app`. */
-export function addIndexApi(
-  app: FastifyInstance,
-  { access, viewerOf, parse, indexed }: IndexApiOptions,
-): void {
+export function addIndexApi(app: FastifyInstance, { access, viewerOf, indexed }: IndexApiOptions): void {
   let isVerified = false;
 
   async function seesAll(request: FastifyRequest, reply: FastifyReply): Promise<void> {
@@ -57,10 +51,9 @@ export function addIndexApi(
   });
   app.get('/api/v1/index/verify', async (request, reply) => {
     await seesAll(request, reply);
-    const { text } = parse(verifyQuery, request.query);
     if (isVerified) throw new TailcastError('SEARCH_BUSY', 'the index is being verified; try again later');
     const gone = new AbortController();
-    const lines = indexed().verify(text, gone.signal);
+    const lines = indexed().verify(gone.signal);
     isVerified = true;
     untilAnswered(request, reply, () => {
       gone.abort();

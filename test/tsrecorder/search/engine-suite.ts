@@ -607,14 +607,6 @@ function indexTests(): readonly IndexTest[] {
     expect([await writer.version('n_1'), await writer.version('n_2')]).toEqual(['2', undefined]);
     expect(await reader.version('n_1')).toBe('2');
     expect(await reader.versions('', 10)).toEqual([{ id: 'n_1', version: '2' }]);
-    expect([
-      await reader.containsExactly('n_1', texts(4, 'new')),
-      await reader.containsExactly('n_1', texts(3, 'new')),
-    ]).toEqual([true, false]);
-    expect([
-      await reader.containsExactly('n_1', texts(5, 'new')),
-      await reader.containsExactly('n_1', texts(4, 'old')),
-    ]).toEqual([false, false]);
     expect(await writer.status()).toMatchObject({ sessions: 1, partial: 1, bytes: expect.any(Number) });
   });
 

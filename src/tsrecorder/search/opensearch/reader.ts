@@ -16,13 +16,12 @@ import type {
   Moment,
   Page,
 } from '../../../search/search-index.ts';
-import { tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
-import type { ReadingEngine } from '../engine.ts';
+import { MOMENT, type ReadingEngine } from '../engine.ts';
 import { countFacets, MAX_FACETED } from '../facet-counts.ts';
 import { ServerError, type SearchServer } from './client.ts';
-import { compileSearch, phraseIn, searchFor, type CompiledSearch, type SearchCondition } from './compile.ts';
+import { compileSearch, searchFor, type CompiledSearch, type SearchCondition } from './compile.ts';
 import { aliasOf } from './indices.ts';
 import { documentId, ORDER } from './mapping.ts';
 import type { ServerIndex } from './server-index.ts';
@@ -34,17 +33,7 @@ const SEARCH_TIMEOUT = '1900ms';
 const SEARCH_MS = 10_000;
 /** Number of sessions per request if this process checks the text of each session. */
 const TRIED = 500;
-/** Number of moments per verification request, and number of words per phrase. */
-const HELD = 20;
-const PHRASE = 32;
-const MAX_PHRASES = 500;
 
-const MOMENT = z.object({
-  t0: z.number(),
-  t1: z.number(),
-  rows: z.array(z.object({ at: z.number(), text: z.string() })),
-  command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
-}) satisfies z.ZodType<Moment>;
 const SOURCE = z.object({
   session: z.string().default(''),
   order: z.string().default(''),
@@ -209,31 +198,6 @@ export class ServerIndexReader implements ReadingEngine {
     return document?.found === true ? document._source.version : undefined;
   }
 
-  async containsExactly(id: string, moments: readonly Moment[]): Promise<boolean> {
-    const wanted: readonly Moment[] = moments.length === 0 ? [{ t0: 0, t1: 0, rows: [] }] : moments;
-    const ofSession: SearchCondition = { term: { session: { value: id } } };
-    for (let first = 0; first < wanted.length; first += HELD) {
-      const batch = wanted.slice(first, first + HELD);
-      const hits = await this.#search(
-        {
-          query: { bool: { filter: [isMoment, ofSession, anyMoment(batch, first)] } },
-          sort: [{ k: 'asc' }],
-          size: HELD,
-          _source: ['content'],
-        },
-        id,
-      );
-      const isSame = batch.every((moment, at) => hits[at]?._source.content === JSON.stringify(moment));
-      if (!isSame || hits.length !== batch.length) return false;
-    }
-    const extra = { range: { k: { gte: wanted.length } } };
-    const others = await this.#search(
-      { query: { bool: { filter: [isMoment, ofSession, extra] } }, size: 1, _source: ['session'] },
-      id,
-    );
-    return others.length === 0;
-  }
-
   /** Returns the current state of the found sessions. Omits removed sessions, and reports partial sessions. */
   async #shown(hits: readonly SearchHit[], compiled: CompiledSearch): Promise<readonly FoundSession[]> {
     const documents = compiled.hasText
@@ -367,28 +331,6 @@ function hitsOf(content: string, compiled: CompiledSearch): readonly Hit[] {
   const moment = MOMENT.safeParse(jsonOrUndefined(content)).data;
   const hit = moment === undefined ? undefined : hitOf(moment, compiled.marked);
   return hit === undefined ? [] : [hit];
-}
-
-/** Returns the condition for moments with the given numbers and all of their words. */
-function anyMoment(moments: readonly Moment[], first: number): SearchCondition {
-  let phrases = 0;
-  const should = moments.map((moment, at) => {
-    const found = [
-      ...phrasesOf('text', moment.rows.map((row) => row.text).join('\n')),
-      ...phrasesOf('cmd', moment.command?.text ?? ''),
-    ].slice(0, Math.max(1, MAX_PHRASES - phrases));
-    phrases += found.length;
-    return { bool: { filter: [{ term: { k: { value: first + at } } }, ...found] } };
-  });
-  return { bool: { should, minimum_should_match: 1 } };
-}
-
-function phrasesOf(field: string, text: string): readonly SearchCondition[] {
-  const tokens = tokenize(text).map((token) => token.text);
-  const phrases: SearchCondition[] = [];
-  for (let at = 0; at < tokens.length; at += PHRASE)
-    phrases.push(phraseIn(field, tokens.slice(at, at + PHRASE)));
-  return phrases;
 }
 
 function formatCursor(order: string): string {

@@ -3,7 +3,6 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { zstdDecompressSync } from 'node:zlib';
-import { z } from 'zod';
 import { hitOf } from '../../../search/hit.ts';
 import type { Query } from '../../../search/query.ts';
 import type {
@@ -18,10 +17,9 @@ import type {
   Moment,
   Page,
 } from '../../../search/search-index.ts';
-import { commandWord, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { countFacets, type Faceted } from '../facet-counts.ts';
-import type { ReadingEngine } from '../engine.ts';
+import { MOMENT, type ReadingEngine } from '../engine.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
 import { isByValue, listByValue, listOldest } from './list-sorted.ts';
@@ -29,7 +27,6 @@ import {
   endOfMonth,
   firstMoment,
   listMonths,
-  NOTHING,
   MOMENT_SPACE,
   monthOf,
   numberOf,
@@ -37,21 +34,12 @@ import {
   sessionOfMoment,
 } from './database.ts';
 
-/** Format of a stored moment. */
-const MOMENT = z.object({
-  t0: z.number(),
-  t1: z.number(),
-  rows: z.array(z.object({ at: z.number(), text: z.string() })),
-  command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
-}) satisfies z.ZodType<Moment>;
 const HITS_PER_SESSION = 3;
 /**
  * Maximum number of moments of a session that are read in sequence. If a session has more moments, the reader looks up
  * the first ones instead.
  */
 const MAX_STREAMED = 64;
-/** Maximum number of words per lookup. */
-const PHRASE = 32;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
 /** Executes queries with SQLite. */
@@ -147,30 +135,6 @@ export class IndexReader implements ReadingEngine {
   version(id: string): string | undefined {
     const row = this.#open()?.prepare('SELECT ver FROM s WHERE id = ?').get(id);
     return row === undefined ? undefined : String(row['ver']);
-  }
-
-  /** Returns true if the index contains exactly these moments of a session with their words. */
-  containsExactly(id: string, moments: readonly Moment[]): boolean {
-    const row = this.#open()?.prepare('SELECT n FROM s WHERE id = ?').get(id);
-    if (row === undefined) return false;
-    const n = Number(row['n']);
-    const month = monthOf(n);
-    const first = firstMoment(n, month);
-    const wanted = moments.length === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE);
-    const words = this.#month(month)?.prepare('SELECT 1 FROM m WHERE m MATCH ? AND rowid = ?');
-    const count = this.#month(month)
-      ?.prepare('SELECT count(*) AS count FROM m WHERE rowid >= ? AND rowid < ?')
-      .get(first, first + MOMENT_SPACE)?.['count'];
-    return (
-      count === wanted.length &&
-      wanted.every((moment, at) => {
-        const phrases = phrasesOf(moment);
-        return (
-          JSON.stringify(this.#readMoment(n, first + at)) === JSON.stringify(moment) &&
-          phrases.every((phrase) => words?.get(phrase, first + at) !== undefined)
-        );
-      })
-    );
   }
 
   close(): void {
@@ -304,19 +268,6 @@ function* momentsOf(
       open = undefined;
     }
   }
-}
-
-/** Returns the indexed words of a moment in groups. */
-function phrasesOf(moment: Moment): readonly string[] {
-  const phrases: string[] = [];
-  const wordsOf = (text: string): readonly string[] => tokenize(text).map((token) => token.text);
-  for (const words of [
-    wordsOf(moment.rows.map((row) => row.text).join('\n')),
-    wordsOf(moment.command?.text ?? '').map(commandWord),
-  ])
-    for (let at = 0; at < words.length; at += PHRASE)
-      phrases.push(`{text} : "${words.slice(at, at + PHRASE).join(' ')}"`);
-  return phrases;
 }
 
 interface Candidate {
