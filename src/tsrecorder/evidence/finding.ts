@@ -81,10 +81,6 @@ export interface Finding {
   readonly entry?: number;
   /** Name of the object in the store. */
   readonly object?: string;
-  /** Offsets of the affected bytes in the object: `start` is inclusive, `end` is exclusive. */
-  readonly bytes?: { readonly start: number; readonly end: number };
-  /** Line numbers of the affected bytes, starting with 1. Both `first` and `last` are inclusive. */
-  readonly lines?: { readonly first: number; readonly last: number };
 }
 
 /** Creates a finding that makes the verification fail. */

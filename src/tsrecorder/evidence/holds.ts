@@ -30,23 +30,15 @@ import {
   NO_HASH,
   segmentPrefix,
   type LogEntry,
+  type LogEvent,
 } from './log-entry.ts';
 import { readSessions } from './signed-recording.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
 import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
-/** A hold or a release. */
-export interface HoldChange {
-  readonly kind: 'held' | 'released';
-  readonly recording: string;
-  /**
-   * Time of the signature, in the format of `Date.toISOString`. If there are two statements, the statement with the
-   * later time is valid.
-   */
-  readonly at: string;
-  readonly reason: string;
-}
+/** A hold or a release. If there are two statements, the statement with the later time (`at`) is valid. */
+export type HoldChange = Extract<LogEvent, { kind: 'held' | 'released' }>;
 
 /** The last hold or release of a recording in a log. */
 export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;

@@ -3,7 +3,7 @@
  *
  * A file is split into blocks of complete lines. A block ends with the first line that makes it at least `blockBytes`
  * long. The chain starts with 32 zero bytes. Each block changes it to `SHA-256(chain ‖ SHA-256(block))`. The last value
- * identifies the complete file. The digests of the blocks, stored next to the file, locate changes.
+ * identifies the complete file.
  */
 import { createHash, type Hash } from 'node:crypto';
 

@@ -8,7 +8,6 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { Seal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
 /** A position in a log. */
@@ -22,72 +21,6 @@ export interface LogHead {
 
 /** Format of new logs. */
 export const LOG_FORMAT = 1;
-
-/** Event of a log entry. */
-export type LogEvent =
-  /** The first entry. `key` is the raw public key in base64. */
-  | { readonly kind: 'open'; readonly format: typeof LOG_FORMAT; readonly log: string; readonly key: string }
-  /** The recorder was restarted and continues the log. */
-  | { readonly kind: 'restart'; readonly key: string }
-  /**
-   * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
-   * the stored header line with its line feed. The entry precedes the first acknowledgement. An entry without `durable`
-   * was written before the spool had any byte of the session.
-   */
-  | {
-      readonly kind: 'start';
-      readonly recording: string;
-      readonly header: string;
-      readonly nodeId: string;
-      readonly nodeName: string;
-      readonly address: string;
-      readonly durable?: number;
-      /**
-       * Set for a session that this recorder took over: log of the other recorder, and number of the start entry there.
-       */
-      readonly adopted?: { readonly log: string; readonly start: number };
-    }
-  /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
-  | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
-  /**
-   * The spool has fewer bytes of a session than the log states, so acknowledged bytes are lost. `found` is the number
-   * of bytes in the spool.
-   */
-  | {
-      readonly kind: 'lost';
-      readonly start: number;
-      readonly recording: string;
-      readonly durable: number;
-      readonly found: number;
-      readonly reason: string;
-    }
-  /** The recording of a session is in the store. `start` is the number of its start entry. */
-  | {
-      readonly kind: 'end';
-      readonly start: number;
-      readonly recording: string;
-      /** Session mark: equal for all parts of one session, see `session-part.ts`. */
-      readonly session: string;
-      readonly cast: Seal;
-      readonly notes?: Seal;
-    }
-  /**
-   * No byte of a session was ever durable, so no byte was acknowledged. Used only after start entries without
-   * `durable`.
-   */
-  | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
-  /** The recorder is about to remove a recording because of `reason`. */
-  | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
-  /** Hold of a recording. The proof is a signed statement with the time `at`. */
-  | { readonly kind: 'held'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** End of a hold. The proof is a signed statement with the time `at`. */
-  | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** The last entry of another log when this entry was written. */
-  | { readonly kind: 'witness'; readonly head: LogHead }
-  /** The recorder is about to store a document (a batch of events). */
-  | { readonly kind: 'document'; readonly name: string; readonly bytes: number; readonly sha256: string }
-  /** The recorder is about to remove a document because of `reason`. */
-  | { readonly kind: 'documentRemoved'; readonly name: string; readonly reason: string };
 
 /** A parsed line of a log. */
 export interface LogEntry {
@@ -110,9 +43,17 @@ const hash = z.string().regex(/^[0-9a-f]{64}$/);
 const count = z.int().min(0);
 const logId = z.string().regex(/^[0-9a-f]{32}$/);
 const seal = z.strictObject({ bytes: count, blockBytes: z.int().min(1), chain: hash });
+
 const eventSchema = z.discriminatedUnion('kind', [
+  /** The first entry. `key` is the raw public key in base64. */
   z.strictObject({ kind: z.literal('open'), format: z.literal(LOG_FORMAT), log: logId, key: z.string() }),
+  /** The recorder was restarted and continues the log. */
   z.strictObject({ kind: z.literal('restart'), key: z.string() }),
+  /**
+   * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
+   * the stored header line with its line feed. The entry precedes the first acknowledgement. An entry without `durable`
+   * was written before the spool had any byte of the session.
+   */
   z.strictObject({
     kind: z.literal('start'),
     recording: z.string(),
@@ -121,9 +62,15 @@ const eventSchema = z.discriminatedUnion('kind', [
     nodeName: z.string(),
     address: z.string(),
     durable: count.exactOptional(),
+    /** Set for a session that this recorder took over: log of the other recorder, and number of the start entry there. */
     adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
+  /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
   z.strictObject({ kind: z.literal('durable'), sessions: z.array(z.tuple([count, count])) }),
+  /**
+   * The spool has fewer bytes of a session than the log states, so acknowledged bytes are lost. `found` is the number
+   * of bytes in the spool.
+   */
   z.strictObject({
     kind: z.literal('lost'),
     start: count,
@@ -132,25 +79,40 @@ const eventSchema = z.discriminatedUnion('kind', [
     found: count,
     reason: z.string(),
   }),
+  /** The recording of a session is in the store. `start` is the number of its start entry. */
   z.strictObject({
     kind: z.literal('end'),
     start: count,
     recording: z.string(),
+    /** Session mark: equal for all parts of one session, see `session-part.ts`. */
     session: logId,
     cast: seal,
     notes: seal.exactOptional(),
   }),
+  /**
+   * No byte of a session was ever durable, so no byte was acknowledged. Used only after start entries without
+   * `durable`.
+   */
   z.strictObject({ kind: z.literal('void'), start: count, recording: z.string(), reason: z.string() }),
+  /** The recorder is about to remove a recording because of `reason`. */
   z.strictObject({ kind: z.literal('removed'), recording: z.string(), reason: z.string(), bytes: count }),
+  /** Hold of a recording. The proof is a signed statement with the time `at`. */
   z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
+  /** End of a hold. The proof is a signed statement with the time `at`. */
   z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
+  /** The last entry of another log when this entry was written. */
   z.strictObject({
     kind: z.literal('witness'),
     head: z.strictObject({ log: logId, n: count, hash }),
   }),
+  /** The recorder is about to store a document (a batch of events). */
   z.strictObject({ kind: z.literal('document'), name: z.string(), bytes: count, sha256: hash }),
+  /** The recorder is about to remove a document because of `reason`. */
   z.strictObject({ kind: z.literal('documentRemoved'), name: z.string(), reason: z.string() }),
-]) satisfies z.ZodType<LogEvent>;
+]);
+/** Event of a log entry. */
+export type LogEvent = z.infer<typeof eventSchema>;
+
 const entrySchema = z.strictObject({ n: count, prev: hash, time: z.string(), event: eventSchema });
 const signatureSchema = z.strictObject({
   signature: z.strictObject({ log: logId, n: count, hash, key: z.string(), ed25519: z.string() }),

@@ -8,22 +8,6 @@ import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-s
 import { MAX_BLOCKS, type LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** The field `evidence` of a sidecar. */
-export interface SidecarEvidence {
-  /** Version of this format. */
-  readonly format: 1;
-  /** Id of the log that contains the start entry of the session, and number of that entry. */
-  readonly log: string;
-  readonly start: number;
-  /**
-   * Set if another recorder started the session: its log, the start entry there, and the key that signed the copies.
-   */
-  readonly adopted?: { readonly log: string; readonly start: number; readonly key: string };
-  readonly cast: LineSeal;
-  /** Seal of the notes; missing if there are no notes. */
-  readonly notes?: LineSeal;
-}
-
 /** Evidence and signature of a parsed sidecar. No field has been verified. */
 export interface SignedSidecar {
   readonly evidence: SidecarEvidence;
@@ -42,16 +26,28 @@ const seal = z.strictObject({
   blockBytes: z.int().min(1),
   chain: hash,
   // A check reads the store for each block, so empty blocks and more blocks than a recorder writes are invalid.
-  blocks: z.array(z.tuple([z.int().min(1), hash])).max(MAX_BLOCKS),
+  blocks: z
+    .array(z.tuple([z.int().min(1), hash]).readonly())
+    .max(MAX_BLOCKS)
+    .readonly(),
 });
 const evidenceSchema = z.strictObject({
+  /** Version of this format. */
   format: z.literal(1),
+  /** Id of the log that contains the start entry of the session, and number of that entry. */
   log: z.string(),
   start: count,
+  /**
+   * Set if another recorder started the session: its log, the start entry there, and the key that signed the copies.
+   */
   adopted: z.strictObject({ log: z.string(), start: count, key: z.string() }).exactOptional(),
   cast: seal,
+  /** Seal of the notes; missing if there are no notes. */
   notes: seal.exactOptional(),
-}) satisfies z.ZodType<SidecarEvidence>;
+});
+/** The field `evidence` of a sidecar. */
+export type SidecarEvidence = z.infer<typeof evidenceSchema>;
+
 const idSchema = z.object({ recording: z.object({ id: z.string() }) });
 const documentSchema = z.object({ evidence: evidenceSchema });
 

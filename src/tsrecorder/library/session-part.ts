@@ -8,27 +8,30 @@
  * one recording: see `join-parts.ts`.
  */
 import { createHash } from 'node:crypto';
+import { z } from 'zod';
 
-/** Position of an upload in its session. */
-export interface SessionPart {
+/** Schema of the position of an upload in its session. */
+export const PART_SCHEMA = z.object({
   /** Name of the session, chosen by the uploader. Default: the id of the recording. */
-  readonly session: string;
+  session: z.string(),
   /** Number of the upload in its session, starting with 1. */
-  readonly number: number;
+  number: z.int().min(1),
   /** Number of body bytes of the session before this part. */
-  readonly offset: number;
+  offset: z.int().min(0),
   /** Length of the header line in the stored cast. */
-  readonly headerBytes: number;
+  headerBytes: z.number(),
   /**
    * Position in the session of the first byte after the header line. In the first part, this is the uploaded length of
    * the header line; in later parts, it is `offset`.
    */
-  readonly headerEnd: number;
+  headerEnd: z.number(),
   /** Address of the previous recorder of the session, as reported by the uploader. */
-  readonly before?: string;
+  before: z.string().exactOptional(),
   /** Addresses of the recorders to which the uploader would send the rest of an interrupted part, in order. */
-  readonly after?: readonly string[];
-}
+  after: z.array(z.string()).readonly().exactOptional(),
+});
+/** Position of an upload in its session. */
+export type SessionPart = z.infer<typeof PART_SCHEMA>;
 
 /**
  * Returns the mark of a session. All parts of one session have the same mark. Sessions of different nodes have

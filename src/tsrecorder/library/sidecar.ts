@@ -5,46 +5,16 @@
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import {
   isRecordingResult,
   RECORDING_STATES,
   RESULT_VALUES,
   type RecordingResult,
 } from '../../wire/recorder-api/recording-status.ts';
-import type { RecordingGap } from './session-facts.ts';
-import type { SessionPart } from './session-part.ts';
+import { PART_SCHEMA } from './session-part.ts';
 
 /** Version of new sidecars. */
 const SIDECAR_VERSION = 1;
-
-/** Content of a sidecar. */
-export interface Sidecar {
-  /** Version of this format. */
-  readonly tailcast: typeof SIDECAR_VERSION;
-  readonly recording: Recording;
-  readonly cast: {
-    readonly bytes: number;
-    readonly resizeOrder: ResizeOrder;
-  };
-  readonly upload: {
-    readonly protocol: 'v1' | 'v2';
-    /** IP address of the uploader. */
-    readonly address: string;
-    /** Number of upload bytes that the cast and the notes represent. */
-    readonly bodyBytes: number;
-    /** End of the upload: RFC 3339 in UTC. */
-    readonly endedAt: string;
-  };
-  /** Place of this part in its session; undefined for most sessions. */
-  readonly part?: SessionPart;
-  /** The unchanged `session` annotation of the gateway. */
-  readonly session?: unknown;
-  readonly gaps: readonly RecordingGap[];
-  readonly gapCount: number;
-  /** Number of lines of the upload that are JSON objects. The notes file next to the cast contains these lines. */
-  readonly noteCount: number;
-}
 
 const node = { node: z.string(), nodeId: z.string() };
 
@@ -69,7 +39,7 @@ export const RECORDING_SCHEMA = z.object({
   source: z.object({
     ...node,
     user: z.string().exactOptional(),
-    tags: z.array(z.string()).exactOptional(),
+    tags: z.array(z.string()).readonly().exactOptional(),
   }),
   destination: z.object(node),
   kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
@@ -82,6 +52,7 @@ export const RECORDING_SCHEMA = z.object({
 });
 
 const schema = z.object({
+  /** Version of this format. */
   tailcast: z.literal(SIDECAR_VERSION),
   recording: RECORDING_SCHEMA,
   cast: z.object({
@@ -90,26 +61,26 @@ const schema = z.object({
   }),
   upload: z.object({
     protocol: z.enum(['v1', 'v2']),
+    /** IP address of the uploader. */
     address: z.string(),
+    /** Number of upload bytes that the cast and the notes represent. */
     bodyBytes: z.number(),
+    /** End of the upload: RFC 3339 in UTC. */
     endedAt: z.string(),
   }),
-  part: z
-    .object({
-      session: z.string(),
-      number: z.int().min(1),
-      offset: z.int().min(0),
-      headerBytes: z.number(),
-      headerEnd: z.number(),
-      before: z.string().exactOptional(),
-      after: z.array(z.string()).exactOptional(),
-    })
-    .exactOptional(),
+  /** Place of this part in its session; undefined for most sessions. */
+  part: PART_SCHEMA.exactOptional(),
+  /** The unchanged `session` annotation of the gateway. */
   session: z.unknown().optional(),
-  gaps: z.array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() })),
+  gaps: z
+    .array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() }))
+    .readonly(),
   gapCount: z.number(),
+  /** Number of lines of the upload that are JSON objects. The notes file next to the cast contains these lines. */
   noteCount: z.number(),
-}) satisfies z.ZodType<Sidecar>;
+});
+/** Content of a sidecar. */
+export type Sidecar = z.infer<typeof schema>;
 
 /** Encodes the document with one field per line. The JSON text `session` is copied unchanged. */
 export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string | undefined): string {

@@ -3,41 +3,25 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { printQuery, type Query } from '../../../search/query.ts';
 import type { RulePattern } from '../../../search/patterns.ts';
-import type { Hit } from '../../../search/search-index.ts';
-import { ACCESS_NOTICE, type AccessNotice } from './access-notice.ts';
-
-/** An alert in the journal. Plain data. */
-export interface Alert {
-  /** Id of the alert. The id is equal on every recorder that finds the match. */
-  readonly id: string;
-  readonly rule: string;
-  /** Query and pattern at the time of the match; empty for a step of an access request. */
-  readonly query: string;
-  readonly webhook: string;
-  /** Id of the recording, or the `session` field of a notice. */
-  readonly session: string;
-  /** Time of the match or step, in milliseconds since the epoch. */
-  readonly firedAtMs: number;
-  /** Position of the match in the recording, in seconds. Undefined for matches without a position. */
-  readonly at?: number;
-  /** Access marks of the recording at the time of the match, see `scope.ts`. */
-  readonly marks: readonly string[];
-  /** Matched text; only for webhooks with text. */
-  readonly hit?: Omit<Hit, 'at'>;
-  /** The step of an access request. */
-  readonly access?: AccessNotice;
-}
+import { ACCESS_NOTICE } from './access-notice.ts';
 
 /** Schema of an alert in the journal. */
 export const ALERT = z.object({
+  /** Id of the alert. The id is equal on every recorder that finds the match. */
   id: z.string(),
   rule: z.string(),
+  /** Query and pattern at the time of the match; empty for a step of an access request. */
   query: z.string(),
   webhook: z.string(),
+  /** Id of the recording, or the `session` field of a notice. */
   session: z.string(),
+  /** Time of the match or step, in milliseconds since the epoch. */
   firedAtMs: z.number(),
+  /** Position of the match in the recording, in seconds. Undefined for matches without a position. */
   at: z.number().exactOptional(),
+  /** Access marks of the recording at the time of the match, see `scope.ts`. */
   marks: z.array(z.string()).readonly(),
+  /** Matched text; only for webhooks with text. */
   hit: z
     .object({
       text: z.string(),
@@ -45,8 +29,11 @@ export const ALERT = z.object({
       isCommand: z.boolean(),
     })
     .exactOptional(),
+  /** The step of an access request. */
   access: ACCESS_NOTICE.exactOptional(),
-}) satisfies z.ZodType<Alert>;
+});
+/** An alert in the journal. Plain data. */
+export type Alert = z.infer<typeof ALERT>;
 
 /**
  * Returns the id of a rule. A rule with a different query or pattern has a different id. The query is undefined for

@@ -13,7 +13,6 @@ import type {
   ListedSessions,
   ListPosition,
   ListSort,
-  Moment,
   Page,
 } from '../../../search/search-index.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
