@@ -2,7 +2,7 @@
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import { readPart, type OverUpload } from './finisher.ts';
 import { cutFile } from '../files/append-file.ts';
-import { createSessionFacts } from '../library/session-facts.ts';
+import { SessionFacts } from '../library/session-facts.ts';
 import { readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';
 import type { UploadSession } from './upload-session.ts';
 
@@ -21,7 +21,7 @@ export async function memorized(session: UploadSession): Promise<FoundUpload | u
 export async function reread(session: UploadSession): Promise<FoundUpload | undefined> {
   const { started, oddLines } = session;
   if (started === undefined) return undefined;
-  const facts = createSessionFacts();
+  const facts = new SessionFacts();
   const spool = await readSpool(started.paths, (note) => facts.note(note));
   if (spool === undefined) {
     await removeSpool(started.paths);

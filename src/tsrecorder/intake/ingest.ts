@@ -19,7 +19,7 @@ import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describeEntry } from './live-entry.ts';
-import { createSessionFacts } from '../library/session-facts.ts';
+import { SessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { adoptionPath, readAdoption } from '../spool/adoption-file.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
@@ -443,7 +443,7 @@ export class Ingest {
    */
   async #readSpool(key: RecordingKey): Promise<RecoveredSession | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);
-    const facts = createSessionFacts();
+    const facts = new SessionFacts();
     const spool = await readSpool(paths, (note) => facts.note(note));
     const head = spool === undefined ? undefined : await readHead(spool);
     if (spool === undefined) {

@@ -26,7 +26,7 @@ import type { Committable, GroupCommit } from './group-commit.ts';
 import { SessionOrders } from './session-orders.ts';
 import { LongLines, type LongLinesOptions } from './long-lines.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
-import { createSessionFacts } from '../library/session-facts.ts';
+import { SessionFacts } from '../library/session-facts.ts';
 import type { SessionOrder } from '../../wire/recorder-api/session-order.ts';
 import type { Continuation, Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 import { createSpoolFile, spoolPaths, type SpoolFile, type SpoolPosition } from '../spool/spool-file.ts';
@@ -393,7 +393,7 @@ export class UploadSession implements Committable {
     const { castBytes, bodyBytes } = this.#appended;
     const place = { at: castBytes, size: piece.line.length };
     if (isRawAnnotation(piece.line)) {
-      this.#started.facts.exactOutput();
+      this.#started.facts.noteCount += 1;
       this.#spool.appendNote(...encodeNoteBytes(place, piece.line));
     } else {
       const line = lossy.decode(piece.line).trim();
@@ -461,7 +461,7 @@ export class UploadSession implements Committable {
     this.#spool.appendNote(encodeMeta(meta));
     this.#spool.appendCast(storedBytes);
     this.#appended = { bodyBytes: headerBytes, castBytes: storedBytes.length, notesBytes: 0 };
-    this.#started = { meta, head, facts: createSessionFacts(), paths };
+    this.#started = { meta, head, facts: new SessionFacts(), paths };
     this.#header = storedBytes;
     this.#deps.onStarted(meta, this.origin);
   }

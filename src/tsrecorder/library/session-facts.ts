@@ -19,61 +19,60 @@ export interface RecordingGap {
   readonly reason: string;
 }
 
-/** Collects properties of a session from its object lines. */
-export interface SessionFacts {
-  note(note: JournalNote): void;
-  /** Counts a note with the exact bytes of an output line. */
-  exactOutput(): void;
-  /** The `session` annotation as unchanged JSON text; undefined for uploads without annotations. */
-  readonly session: string | undefined;
-  readonly exitCode: number | undefined;
-  readonly exitMessage: string | undefined;
-  /** Outcome of the session as reported by the gateway. */
-  readonly outcome: EndAnnotation['outcome'] | undefined;
-  readonly reason: string | undefined;
-  /** True if the gateway reported output. The output may be missing in the recording. */
-  readonly hasOutput: boolean;
-  /** The first gaps. `gapCount` counts all gaps. */
-  readonly gaps: readonly RecordingGap[];
-  readonly gapCount: number;
-  readonly noteCount: number;
-  /** Number of invalid annotations. The notes still contain them. */
-  readonly oddCount: number;
-}
-
 const MAX_GAPS = 100;
 const MAX_TEXT = 1000;
 
-/** Creates the facts of one upload. */
-export function createSessionFacts(): SessionFacts {
-  let session: string | undefined;
-  let exitCode: number | undefined;
-  let exitMessage: string | undefined;
-  let end: EndAnnotation | undefined;
-  const gaps: RecordingGap[] = [];
-  let gapCount = 0;
-  let noteCount = 0;
-  let oddCount = 0;
+/** Properties of a session from its object lines. */
+export class SessionFacts {
+  /** The `session` annotation as unchanged JSON text; undefined for uploads without annotations. */
+  session: string | undefined;
+  exitCode: number | undefined;
+  exitMessage: string | undefined;
+  /** Outcome of the session as reported by the gateway. */
+  outcome: EndAnnotation['outcome'] | undefined;
+  reason: string | undefined;
+  /** True if the gateway reported output. The output may be missing in the recording. */
+  hasOutput = false;
+  /** The first gaps. `gapCount` counts all gaps. */
+  readonly gaps: RecordingGap[] = [];
+  gapCount = 0;
+  noteCount = 0;
+  /** Number of invalid annotations. The notes still contain them. */
+  oddCount = 0;
+
+  note({ at, text }: JournalNote): void {
+    this.noteCount += 1;
+    // Skip notes with exact bytes: they are as large as the output and contain no facts.
+    if (text?.startsWith('{"kind":"raw",') === true) return;
+    try {
+      this.#take(at, text ?? '');
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      this.oddCount += 1;
+    }
+  }
 
   /** Adds the facts of an annotation. @throws WireError if the line is not an annotation */
-  function take(at: number, line: string): void {
+  #take(at: number, line: string): void {
     const annotation = parseAnnotation(line);
     switch (annotation.kind) {
       case 'session':
-        session ??= line;
+        this.session ??= line;
         break;
       case 'exit':
-        exitCode = annotation.code;
-        exitMessage = annotation.message?.slice(0, MAX_TEXT);
+        this.exitCode = annotation.code;
+        this.exitMessage = annotation.message?.slice(0, MAX_TEXT);
         break;
       case 'end':
-        end = annotation;
+        this.outcome = annotation.outcome;
+        this.reason = annotation.reason?.slice(0, MAX_TEXT);
+        this.hasOutput = annotation.outputBytes > 0;
         break;
       case 'gap': {
-        gapCount += 1;
-        const { bytes, reason: why } = annotation;
-        const gap = { at, ...(bytes === undefined ? {} : { bytes }), reason: why.slice(0, MAX_TEXT) };
-        if (gaps.length < MAX_GAPS) gaps.push(gap);
+        this.gapCount += 1;
+        const { bytes, reason } = annotation;
+        const gap = { at, ...(bytes === undefined ? {} : { bytes }), reason: reason.slice(0, MAX_TEXT) };
+        if (this.gaps.length < MAX_GAPS) this.gaps.push(gap);
         break;
       }
       case 'stream':
@@ -82,51 +81,6 @@ export function createSessionFacts(): SessionFacts {
         break;
     }
   }
-
-  return {
-    exactOutput() {
-      noteCount += 1;
-    },
-    note({ at, text }) {
-      noteCount += 1;
-      // Skip notes with exact bytes: they are as large as the output and contain no facts.
-      if (text?.startsWith('{"kind":"raw",') === true) return;
-      try {
-        take(at, text ?? '');
-      } catch (error) {
-        if (!(error instanceof WireError)) throw error;
-        oddCount += 1;
-      }
-    },
-    get session() {
-      return session;
-    },
-    get exitCode() {
-      return exitCode;
-    },
-    get exitMessage() {
-      return exitMessage;
-    },
-    get outcome() {
-      return end?.outcome;
-    },
-    get reason() {
-      return end?.reason?.slice(0, MAX_TEXT);
-    },
-    get hasOutput() {
-      return end !== undefined && end.outputBytes > 0;
-    },
-    gaps,
-    get gapCount() {
-      return gapCount;
-    },
-    get noteCount() {
-      return noteCount;
-    },
-    get oddCount() {
-      return oddCount;
-    },
-  };
 }
 
 /** Returns the final state of an upload. `clean`: the uploader ended the upload. */

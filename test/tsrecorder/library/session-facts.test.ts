@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
-  createSessionFacts,
+  SessionFacts,
   finalResult,
   finalState,
   problemOf,
@@ -11,8 +11,8 @@ import {
   type EndAnnotation,
 } from '../../../src/wire/recorder-api/annotation.ts';
 
-function factsOf(...annotations: readonly Annotation[]): ReturnType<typeof createSessionFacts> {
-  const facts = createSessionFacts();
+function factsOf(...annotations: readonly Annotation[]): SessionFacts {
+  const facts = new SessionFacts();
   for (const annotation of annotations) {
     const text = encodeAnnotation(annotation).trimEnd();
     facts.note({ at: 0, size: text.length, text });
@@ -59,7 +59,7 @@ describe('the problem of a recording', () => {
   });
 
   it('counts a note that is not JSON', () => {
-    const facts = createSessionFacts();
+    const facts = new SessionFacts();
     facts.note({ at: 0, size: 4, text: undefined });
     expect([facts.noteCount, facts.oddCount]).toEqual([1, 1]);
   });
