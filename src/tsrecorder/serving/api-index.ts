@@ -13,8 +13,8 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { TailcastError } from '../../errors.ts';
 import { untilAnswered } from './api-requests.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
+import { viewerOf } from './api-requests.ts';
 import type { ViewerAccess } from './viewer-access.ts';
-import type { Viewer } from './viewing.ts';
 
 /** Path of the route that rebuilds the index. */
 export const REBUILD_PATH = '/api/v1/index/rebuild';
@@ -22,18 +22,17 @@ const ACTION_HEADER = 'x-tailcast-action';
 
 export interface IndexApiOptions {
   readonly access: ViewerAccess;
-  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   /** Returns the index. @throws TailcastError `SEARCH_UNAVAILABLE` if there is no index */
   readonly indexed: () => RecorderSearch;
 }
 
 /** Adds the routes to `app`. */
-export function addIndexApi(app: FastifyInstance, { access, viewerOf, indexed }: IndexApiOptions): void {
+export function addIndexApi(app: FastifyInstance, { access, indexed }: IndexApiOptions): void {
   let isVerified = false;
 
   async function seesAll(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
     await access.saw(viewer, 'index', request.url);
   }

@@ -18,6 +18,7 @@ import {
   VIEWER_ACTIONS,
   type SessionWatcher,
 } from '../../wire/recorder-api/session-order.ts';
+import { parse, viewerOf } from './api-requests.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
 import type { Viewer } from './viewing.ts';
 
@@ -28,20 +29,17 @@ const parameters = z.object({ action: z.enum(VIEWER_ACTIONS) });
 const query = z.strictObject({ reason: z.string().max(MAX_REASON_LENGTH).default('') });
 
 /** Adds the routes to `app`. */
-export function addOrderApi(
-  app: FastifyInstance,
-  { access, viewerOf, parse, find }: Omit<ReviewApiOptions, 'reviews'>,
-): void {
+export function addOrderApi(app: FastifyInstance, { access, find }: Omit<ReviewApiOptions, 'reviews'>): void {
   app.get('/api/v1/recordings/:id/orders', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const { live } = await find(request, reply, 'play');
     const isPossible = live?.isOpen() === true && live.orders?.isPossible === true;
-    const mayGive = access.mayEnd(await viewerOf(request, reply));
+    const mayGive = access.mayEnd(await viewerOf(access, request, reply));
     return { isPossible, mayGive, isModerated: isPossible && live.isModerated === true };
   });
   app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
     if (action !== 'watch' && !access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');

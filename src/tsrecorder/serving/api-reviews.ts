@@ -7,7 +7,6 @@
  * ```
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import { isExcluded, isReviewTerm, type Query, type Term } from '../../search/query.ts';
 import { NO_REVIEW, summaryOf, type Review, type ReviewSummary } from '../../wire/recorder-api/review.ts';
@@ -15,14 +14,12 @@ import { REVIEW_CHANGE, type Reviews } from '../evidence/reviews.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { Scope } from '../library/scope.ts';
+import { parse, viewerOf } from './api-requests.ts';
 import type { AccessAction, ViewerAccess } from './viewer-access.ts';
-import type { Viewer } from './viewing.ts';
 
 export interface ReviewApiOptions {
   readonly reviews: Reviews;
   readonly access: ViewerAccess;
-  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
-  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
   /** Finds a recording for a viewer, and records the access. */
   readonly find: (
     request: FastifyRequest,
@@ -49,17 +46,14 @@ export function checkChange({ headers }: FastifyRequest): void {
 }
 
 /** Adds the routes to `app`. */
-export function addReviewApi(
-  app: FastifyInstance,
-  { reviews, access, viewerOf, parse, find }: ReviewApiOptions,
-): void {
+export function addReviewApi(app: FastifyInstance, { reviews, access, find }: ReviewApiOptions): void {
   app.get('/api/v1/recordings/:id/review', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     // The page of a recording also requests the review. The requests for the recording and for its review count as one
     // viewing.
     const { recording } = await find(request, reply, request.url.endsWith('?view=1') ? 'play' : 'show');
     const review = (await reviews.all()).get(recording.id) ?? NO_REVIEW;
-    return { ...review, mayWrite: access.mayReview(await viewerOf(request, reply)) };
+    return { ...review, mayWrite: access.mayReview(await viewerOf(access, request, reply)) };
   });
   app.post(
     '/api/v1/recordings/:id/review',
@@ -67,7 +61,7 @@ export function addReviewApi(
     async (request, reply): Promise<Review & { readonly mayWrite: true }> => {
       reply.header('cache-control', 'no-store');
       checkChange(request);
-      const viewer = await viewerOf(request, reply);
+      const viewer = await viewerOf(access, request, reply);
       if (!access.mayReview(viewer))
         throw new TailcastError('VIEW_REFUSED', 'you may not write comments and tags on this recorder');
       const change = parse(REVIEW_CHANGE, request.body);

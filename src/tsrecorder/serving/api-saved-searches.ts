@@ -10,10 +10,11 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { TailcastError } from '../../errors.ts';
 import type { SavedSearches } from '../../wire/recorder-api/saved-search.ts';
 import { SEARCH_CHANGE, type SearchStore } from '../evidence/saved-searches.ts';
+import { parse, viewerOf } from './api-requests.ts';
 import { checkChange, MAX_BODY_BYTES, type ReviewApiOptions } from './api-reviews.ts';
 import type { Viewer } from './viewing.ts';
 
-export interface SavedSearchApiOptions extends Pick<ReviewApiOptions, 'access' | 'viewerOf' | 'parse'> {
+export interface SavedSearchApiOptions extends Pick<ReviewApiOptions, 'access'> {
   readonly searches: SearchStore;
 }
 
@@ -21,10 +22,7 @@ export interface SavedSearchApiOptions extends Pick<ReviewApiOptions, 'access' |
 export const SEARCHES_PATH = '/api/v1/searches';
 
 /** Adds the routes to `app`. */
-export function addSavedSearchApi(
-  app: FastifyInstance,
-  { searches, access, viewerOf, parse }: SavedSearchApiOptions,
-): void {
+export function addSavedSearchApi(app: FastifyInstance, { searches, access }: SavedSearchApiOptions): void {
   async function searchesOf(viewer: Viewer): Promise<SavedSearches> {
     const { personal, shared } = await searches.of(ownerOf(viewer));
     const mayWrite = access.mayReview(viewer);
@@ -35,12 +33,12 @@ export function addSavedSearchApi(
   }
   app.get(SEARCHES_PATH, async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return searchesOf(await viewerOf(request, reply));
+    return searchesOf(await viewerOf(access, request, reply));
   });
   app.post(SEARCHES_PATH, { bodyLimit: MAX_BODY_BYTES }, async (request: FastifyRequest, reply) => {
     reply.header('cache-control', 'no-store');
     checkChange(request);
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     const change = parse(SEARCH_CHANGE, request.body);
     if (!access.mayReview(viewer) || (change.isShared && access.scope(viewer) !== 'everything'))
       throw new TailcastError('VIEW_REFUSED', 'you may not save searches on this recorder');

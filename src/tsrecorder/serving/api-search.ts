@@ -12,7 +12,7 @@
  *     ?view=1 on these: requests of an open page. Repeated requests are one access event
  * ```
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';
 import { createTimeSteps, type TimeSteps } from '../../async/time-steps.ts';
 import { TailcastError } from '../../errors.ts';
@@ -26,6 +26,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { Reviews } from '../evidence/reviews.ts';
+import { parse, viewerOf } from './api-requests.ts';
 import { addIndexApi } from './api-index.ts';
 import { visibleIds, withReviewedIds, withReviews } from './api-reviews.ts';
 import type { ViewerAccess } from './viewer-access.ts';
@@ -39,8 +40,6 @@ export interface SearchApiOptions {
   readonly access: ViewerAccess;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
-  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
   /** Time steps for responses to restricted viewers. */
   readonly steps?: TimeSteps;
 }
@@ -84,7 +83,7 @@ function requireSearch(options: SearchApiOptions): RecorderSearch {
 
 /** Adds the routes to `app`. */
 export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): void {
-  const { access, catalog, parse, viewerOf, steps = createTimeSteps({ stepMs: STEP_MS }) } = options;
+  const { access, catalog, steps = createTimeSteps({ stepMs: STEP_MS }) } = options;
   const answer = <T>(viewer: Viewer, act: () => Promise<T>): Promise<T> =>
     access.scope(viewer) === 'everything' ? act() : steps.run(act);
   const indexed = (): RecorderSearch => requireIndex(options);
@@ -96,7 +95,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
 
   app.get('/api/v1/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const { q: text, limit, cursor } = parse(pageQuery, request.query);
       const query = readQuery(text, options.nowMs());
@@ -124,7 +123,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   });
   app.get('/api/v1/search/facets', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
       await access.saw(viewer, 'search', request.url);
@@ -140,7 +139,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   addIndexApi(app, { ...options, indexed });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(request, reply);
+    const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const { id: asked } = parse(parameters, request.params);
       const entry = await catalog.find(asked, access.scope(viewer), ownerOf(viewer));

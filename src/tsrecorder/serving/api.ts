@@ -44,7 +44,7 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
 import { addOrderApi, ORDER_PATH } from './api-orders.ts';
-import { addReviewApi, REVIEW_PATH, type ReviewApiOptions, withReviews } from './api-reviews.ts';
+import { addReviewApi, REVIEW_PATH, withReviews } from './api-reviews.ts';
 import { addSavedSearchApi, SEARCHES_PATH } from './api-saved-searches.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, acceptsGzip } from './compression.ts';
@@ -227,12 +227,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
-  const requests: Pick<ReviewApiOptions, 'viewerOf' | 'parse'> = {
-    viewerOf: (request, reply) => viewerOf(access, request, reply),
-    parse,
-  };
-  addOrderApi(app, { ...requests, access, find });
-  addReviewApi(app, { ...options, ...requests, reviews, find });
+  addOrderApi(app, { access, find });
+  addReviewApi(app, { ...options, reviews, find });
   addEvidenceApi(app, {
     ...options,
     ownKey: key.public,
@@ -241,8 +237,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       return { entry, scope: access.scope(await access.viewer(request.raw)) };
     },
   });
-  addSearchApi(app, { ...options, ...requests, reviews });
-  addSavedSearchApi(app, { ...requests, access, searches: openSavedSearches(options) });
+  addSearchApi(app, { ...options, reviews });
+  addSavedSearchApi(app, { access, searches: openSavedSearches(options) });
   if (options.playerDirectory !== undefined) addPlayer(app, options.playerDirectory);
 }
 

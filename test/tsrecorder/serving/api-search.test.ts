@@ -7,7 +7,6 @@ import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Fastify from 'fastify';
-import type { z } from 'zod';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createTimeSteps } from '../../../src/async/time-steps.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
@@ -100,8 +99,6 @@ function openApi(
       recheckMs: 15_000,
     }),
     nowMs: () => 0,
-    viewerOf: async () => viewer,
-    parse: <T extends z.ZodType>(schema: T, value: unknown) => schema.parse(value),
     steps: createTimeSteps({
       stepMs: 100,
       now: () => at,
