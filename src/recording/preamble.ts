@@ -11,15 +11,9 @@ const MAX_BYTES = 4 * 1024 * 1024;
 
 /** Collects the preamble while a recording is written. */
 export class Preamble {
-  readonly #frames: boolean;
   readonly #lines: Uint8Array[] = [];
   #bytes = 0;
   #complete = false;
-
-  /** @param frames true if the recording consists of frames, false if it consists of lines */
-  constructor(frames = false) {
-    this.#frames = frames;
-  }
 
   get size(): number {
     return this.#bytes;
@@ -30,10 +24,9 @@ export class Preamble {
     return this.#complete;
   }
 
-  /** Reads the next complete lines or frames of the recording. */
+  /** Reads the next complete frames of the recording. */
   push(bytes: Uint8Array): void {
     if (this.#complete) return;
-    if (!this.#frames) return this.lines(bytes);
     new FrameReader().push(bytes, {
       lines: (part) => this.lines(part),
       output: () => (this.#complete = true),

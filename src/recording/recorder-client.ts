@@ -178,7 +178,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       const journal =
         events === undefined || !connection.resumable
           ? undefined
-          : journals?.begin({ sessionId, ...named, about }, connection.frames);
+          : journals?.begin({ sessionId, ...named, about });
       return createUpload(connection, limits, {
         move: (intended, from) => moveSession(context, { sessionId, recorders, find }, intended, from),
         ...(moved === undefined ? {} : { moved }),

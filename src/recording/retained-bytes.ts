@@ -8,7 +8,8 @@ import { copyBytes } from '../memory/copy-bytes.ts';
 import { Preamble } from './preamble.ts';
 
 export class RetainedBytes {
-  readonly preamble: Preamble;
+  readonly preamble = new Preamble();
+  readonly #frames: boolean;
   readonly #queue = new BlockQueue();
   #start = 0;
   /**
@@ -17,9 +18,9 @@ export class RetainedBytes {
    */
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
-  /** @param frames true if the recording consists of frames, false if it consists of lines */
-  constructor(frames = false) {
-    this.preamble = new Preamble(frames);
+  /** @param frames true if the recording consists of frames. Recordings of lines are never continued, so they need no preamble */
+  constructor(frames: boolean) {
+    this.#frames = frames;
   }
 
   /** Offset of the first unacknowledged byte. */
@@ -40,7 +41,7 @@ export class RetainedBytes {
   push(...bytes: readonly Uint8Array[]): readonly Uint8Array[] {
     const length = bytes.reduce((sum, piece) => sum + piece.length, 0);
     if (length === 0) return [];
-    if (!this.preamble.isComplete) this.preamble.push(Buffer.concat(bytes, length));
+    if (this.#frames && !this.preamble.isComplete) this.preamble.push(Buffer.concat(bytes, length));
     if (!this.#queue.isSingle({ length })) return this.#queue.copy(...bytes);
     const copy = Buffer.concat(bytes, length);
     this.#queue.push(copy);

@@ -9,7 +9,9 @@ import { SessionJournal, type JournalRoom } from '../../src/recording/journal/se
 import type { ConnectionEvents, RecorderConnection } from '../../src/recording/recorder-connection.ts';
 import { createUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
 import { BurstBudget } from '../../src/recording/delivery-window.ts';
+import { framed } from '../support/recorder-double.ts';
 
+const FRAME_LEAD_BYTES = framed('').length;
 const KIB = 1024;
 const MIB = 1024 * KIB;
 const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
@@ -37,7 +39,7 @@ function createConnection() {
     protocol: 'v2',
     annotations: true,
     resumable: true,
-    frames: false,
+    frames: true,
     attach: (listener) => (events = listener),
     send: () => undefined,
     unwritten: 0,
@@ -96,8 +98,9 @@ async function left(): Promise<{ readonly from: number; readonly to: number }> {
   }
 }
 
-function line(bytes: number, fill = 'x'): Buffer {
-  return Buffer.from(`${fill.repeat(bytes - 1)}\n`);
+/** Returns a frame of `bytes` bytes. */
+function line(bytes: number): Buffer {
+  return framed(`${'x'.repeat(bytes - FRAME_LEAD_BYTES - 1)}\n`);
 }
 
 /** @returns an object whose `done` becomes true when a writer may continue */

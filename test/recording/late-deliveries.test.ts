@@ -224,7 +224,7 @@ function connectionTo(
 
 function preamble(): Preamble {
   const made = new Preamble();
-  made.push(utf8(HEADER));
+  made.lines(utf8(HEADER));
   return made;
 }
 

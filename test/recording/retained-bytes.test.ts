@@ -5,7 +5,7 @@ import { RetainedBytes } from '../../src/recording/retained-bytes.ts';
 
 describe('unacknowledged bytes', () => {
   it('are the bytes after the last acknowledgement, unchanged', () => {
-    const kept = new RetainedBytes();
+    const kept = new RetainedBytes(false);
     const all = randomBytes(200_000);
     const given = Buffer.from(all);
     for (let at = 0; at < given.length; at += 7_001) {
@@ -24,7 +24,7 @@ describe('unacknowledged bytes', () => {
 
   it('release their memory only after they were written, and if no lost connection uses it', () => {
     const memoryOf = (act: (kept: RetainedBytes) => void): boolean => {
-      const kept = new RetainedBytes();
+      const kept = new RetainedBytes(false);
       const [piece] = kept.push(randomBytes(BLOCK_BYTES));
       act(kept);
       return takeBlock().buffer === piece?.buffer;
@@ -39,7 +39,7 @@ describe('unacknowledged bytes', () => {
   });
 
   it('release memory that was acknowledged before it was written, after the write', () => {
-    const kept = new RetainedBytes();
+    const kept = new RetainedBytes(false);
     const [piece] = kept.push(randomBytes(BLOCK_BYTES));
     kept.release(kept.end, 0);
     expect(takeBlock().buffer === piece?.buffer).toBe(false);
@@ -53,7 +53,7 @@ describe('unacknowledged bytes', () => {
   });
 
   it('that were added together are contiguous', () => {
-    const kept = new RetainedBytes();
+    const kept = new RetainedBytes(false);
     const all = randomBytes(BLOCK_BYTES + 30_000);
     const pieces = kept.push(all.subarray(0, 13), all.subarray(13, 40_000), all.subarray(40_000));
     expect(pieces.map(({ length }) => length)).toEqual([BLOCK_BYTES, 30_000]);

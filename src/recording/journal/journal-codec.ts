@@ -5,15 +5,13 @@
  * ```
  *   file    prefix record…                          new file
  *   file    prefix record… 0 (u32)  old content     file that was written over an older one
- *   prefix  "tcjrnl1\n"  key id (8)  salt (32)       lines, new file; "tcjrnl2\n": lines, over an older file
- *                                                   "tcjrnl3\n" and "tcjrnl4\n": the same for frames
+ *   prefix  "tcjrnl3\n"  key id (8)  salt (32)       new file; "tcjrnl4\n": file over an older file
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
  *
  * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in the file.
- * The authenticated data contains the length of the record and, in files of frames, the format (the first bytes of the
- * prefix). A reader therefore detects records that were changed, moved, omitted or copied from another file. It cannot
+ * The authenticated data contains the length of the record and the format (the first bytes of the prefix). A reader therefore detects records that were changed, moved, omitted or copied from another file. It cannot
  * detect that the last records of a file are missing, as after a crash. The first record is the head. The second record
  * is a `part` record without content.
  *
@@ -27,14 +25,9 @@ import type { NamedRecorders } from '../find-recorders.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
-/** First format number. Later formats have higher numbers. */
-const FORMATS = [
-  { over: false, frames: false },
-  { over: true, frames: false },
-  { over: false, frames: true },
-  { over: true, frames: true },
-].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
-/** First bytes of the files of every format. */
+const NEW_FILE = Buffer.from('tcjrnl3\n', 'latin1');
+const OVER_FILE = Buffer.from('tcjrnl4\n', 'latin1');
+/** First bytes of the files of every format. Later formats have higher numbers. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
@@ -51,18 +44,10 @@ const ALGORITHM = 'aes-256-gcm';
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
  * Kinds of records. The field `at` of a record is an offset in the recording. For `part` it is the number of an upload,
- * and for `head` it is 0. `lines` contains bytes of the recording, as lines or frames. If the recording consists of
- * frames, a record `acknowledged` contains eight bytes: the length of the lines that correspond to the frames before
- * `at`.
+ * and for `head` it is 0. `lines` contains frames of the recording. A record `acknowledged` contains eight bytes: the
+ * length of the lines that correspond to the frames before `at`.
  */
 export type RecordKind = (typeof KINDS)[number];
-
-export interface JournalFormat {
-  /** True if the file overwrites an older file. */
-  readonly over: boolean;
-  /** True if the recording consists of frames; false if it consists of lines. */
-  readonly frames: boolean;
-}
 
 /** Data of a session that another process needs to deliver the recording. That process looks up the recorders again. */
 export interface JournalHead extends NamedRecorders {
@@ -75,7 +60,6 @@ export interface JournalFile {
   readonly head: JournalHead;
   readonly preamble: Uint8Array;
   readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
-  readonly frames: boolean;
   /** True if the file overwrites an older file. Bytes of the older file may follow the last record. */
   readonly over: boolean;
   readonly acknowledged: number;
@@ -110,13 +94,14 @@ export interface JournalSealer {
   seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 
-/** @param salt salt of the file, which must be unique. Only tests pass a fixed salt */
+/**
+ * @param file `over` is true if the file overwrites an older file. `salt` must be unique; only tests pass a fixed salt
+ */
 export function createSealer(
   key: JournalKey,
-  salt: Uint8Array = randomBytes(SALT_BYTES),
-  format: JournalFormat = { over: false, frames: false },
+  { over = false, salt = randomBytes(SALT_BYTES) }: { over?: boolean; salt?: Uint8Array } = {},
 ): JournalSealer {
-  const magic = magicOf(format);
+  const magic = over ? OVER_FILE : NEW_FILE;
   const fileKey = key.fileKey(salt);
   const lead = Buffer.alloc(LEAD_BYTES);
   let records = 0;
@@ -129,7 +114,7 @@ export function createSealer(
       lead.writeUInt8(KINDS.indexOf(kind), 0);
       lead.writeBigUInt64BE(BigInt(at), 1);
       const cipher = createCipheriv(ALGORITHM, fileKey, nonceOf(records)).setAAD(
-        authenticated(length, format),
+        Buffer.concat([length, magic]),
       );
       records += 1;
       const pieces = [length, cipher.update(lead), ...content.map((piece) => cipher.update(piece))];
@@ -150,15 +135,13 @@ export function encodeHead(head: JournalHead): Uint8Array {
  */
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
-  const format = FORMATS.find(({ magic }) =>
-    magic.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES)),
+  const magic = [NEW_FILE, OVER_FILE].find((each) =>
+    each.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES)),
   );
-  if (format === undefined) {
+  if (magic === undefined) {
     const said = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
     if (said === undefined) throw new JournalError('foreign', 'it is no journal');
-    const reason =
-      `it is a journal of format ${said}, and this version reads up to format ${FORMATS.length}: a ` +
-      'newer gateway delivers it';
+    const reason = `it is a journal of format ${said}, and this version reads up to format 4: a newer gateway delivers it`;
     throw new JournalError('newer', reason);
   }
   if (bytes.length <= PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
@@ -166,20 +149,19 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     throw new JournalError('key', 'it is sealed under another key');
   }
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
-  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
+  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, magic);
   const [first] = records;
   // a crash between prefix and head cannot be distinguished from damage, so both are reported as damage
   if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')
-    .map((record) => ({ at: record.at, lines: linesOf(record, format) }))
+    .map((record) => ({ at: record.at, lines: linesOf(record) }))
     .reduce((best, next) => (next.at > best.at ? next : best), { at: 0, lines: 0 });
   return {
     head: readHead(first),
     preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
     lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
-    frames: format.frames,
-    over: format.over,
+    over: magic === OVER_FILE,
     acknowledged,
     acknowledgedLines: lines,
     part: Math.max(1, ...of('part').map(({ at }) => at)),
@@ -189,15 +171,14 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
 
 const LINE_BYTES_BYTES = 8;
 
-/** Returns the content of an `acknowledged` record for a recording of frames. */
+/** Returns the content of an `acknowledged` record. */
 export function encodeLineBytes(lineBytes: number): Uint8Array {
   const content = Buffer.alloc(LINE_BYTES_BYTES);
   content.writeBigUInt64BE(BigInt(lineBytes));
   return content;
 }
 
-function linesOf({ at, content }: OpenRecord, { frames }: JournalFormat): number {
-  if (!frames) return at;
+function linesOf({ content }: OpenRecord): number {
   if (content.length !== LINE_BYTES_BYTES)
     throw new JournalError('damaged', 'the acknowledged length cannot be read');
   return Number(Buffer.from(content).readBigUInt64BE());
@@ -212,9 +193,9 @@ interface OpenRecord {
 function openRecords(
   bytes: Buffer,
   key: KeyObject,
-  format: JournalFormat,
+  magic: Buffer,
 ): { readonly records: readonly OpenRecord[]; readonly ending: JournalFile['ending'] } {
-  const { over } = format;
+  const over = magic === OVER_FILE;
   const records: OpenRecord[] = [];
   for (let start = 0; start < bytes.length;) {
     if (start + LENGTH_BYTES > bytes.length) return { records, ending: 'cut' };
@@ -224,7 +205,7 @@ function openRecords(
       return { records, ending: over ? 'cut' : 'damaged' };
     const end = start + LENGTH_BYTES + length + TAG_BYTES;
     if (end > bytes.length) return { records, ending: 'cut' };
-    const record = openRecord(bytes.subarray(start, end), key, records.length, format);
+    const record = openRecord(bytes.subarray(start, end), key, records.length, magic);
     if (record === undefined) return { records, ending: over ? 'cut' : 'damaged' };
     records.push(record);
     start = end;
@@ -232,15 +213,10 @@ function openRecords(
   return { records, ending: 'whole' };
 }
 
-function openRecord(
-  record: Buffer,
-  key: KeyObject,
-  number: number,
-  format: JournalFormat,
-): OpenRecord | undefined {
+function openRecord(record: Buffer, key: KeyObject, number: number, magic: Buffer): OpenRecord | undefined {
   const tagAt = record.length - TAG_BYTES;
   const decipher = createDecipheriv(ALGORITHM, key, nonceOf(number), { authTagLength: TAG_BYTES })
-    .setAAD(authenticated(record.subarray(0, LENGTH_BYTES), format))
+    .setAAD(Buffer.concat([record.subarray(0, LENGTH_BYTES), magic]))
     .setAuthTag(record.subarray(tagAt));
   const plain = decipher.update(record.subarray(LENGTH_BYTES, tagAt));
   try {
@@ -289,20 +265,6 @@ function lengthField(length: number): Buffer {
   const field = Buffer.alloc(LENGTH_BYTES);
   field.writeUInt32BE(length);
   return field;
-}
-
-function magicOf({ over, frames }: JournalFormat): Buffer {
-  const format = FORMATS.find((each) => each.over === over && each.frames === frames);
-  if (format === undefined) throw new RangeError('there is no such format');
-  return format.magic;
-}
-
-/**
- * Returns the additional authenticated data of a record. In files of frames, the data contains the format, so that
- * frames are never read as lines or lines as frames.
- */
-function authenticated(length: Buffer, format: JournalFormat): Buffer {
-  return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
 }
 
 function nonceOf(record: number): Buffer {

@@ -108,12 +108,9 @@ export class Journals {
     return this.#unreadable + this.#foreign;
   }
 
-  /**
-   * Creates the journal of a new session. `frames` is true if the recording consists of frames. The first
-   * write creates its first file.
-   */
-  begin(head: JournalHead, frames = false): SessionJournal {
-    const journal = new SessionJournal(this.#room, randomUUID(), head, frames);
+  /** Creates the journal of a new session. The first write creates its first file. */
+  begin(head: JournalHead): SessionJournal {
+    const journal = new SessionJournal(this.#room, randomUUID(), head);
     this.#running.add(journal);
     return journal;
   }

@@ -50,7 +50,6 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
     if (worst !== undefined) throw worst;
     return undefined;
   }
-  const { frames } = first.file;
   const { acknowledged, acknowledgedLines } = files
     .map(({ file }) => file)
     .reduce((best, file) => (file.acknowledged > best.acknowledged ? file : best));
@@ -73,7 +72,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   const rest = {
     bytes: Buffer.concat(pieces),
     offset: start,
-    lineBytes: acknowledgedLines + (frames ? mostLines(start - acknowledged) : start - acknowledged),
+    lineBytes: acknowledgedLines + mostLines(start - acknowledged),
     preamble: preambleOf(first.file),
     part,
     resumable: true,
@@ -98,14 +97,13 @@ function mostLines(frameBytes: number): number {
   return frameBytes * MAX_LINE_BYTES_PER_FRAME_BYTE;
 }
 
-function preambleOf({ preamble: known, lines, frames }: JournalFile): Preamble {
-  const preamble = new Preamble(frames);
-  if (frames && lines[0]?.offset !== 0) {
+function preambleOf({ preamble: known, lines }: JournalFile): Preamble {
+  const preamble = new Preamble();
+  if (lines[0]?.offset !== 0) {
     preamble.lines(known);
     return preamble;
   }
-  if (!frames) preamble.push(known);
-  let end = frames ? 0 : known.length;
+  let end = 0;
   for (const { offset, bytes } of lines) {
     if (offset !== end) break;
     preamble.push(bytes);

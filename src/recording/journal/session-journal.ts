@@ -16,7 +16,6 @@
  * then, the client sees output only after its acknowledgement, so every byte that the client sees is on disk or at a
  * recorder.
  */
-import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -36,7 +35,7 @@ import {
   type JournalSealer,
   type RecordKind,
 } from './journal-codec.ts';
-import { SALT_BYTES, type JournalKey } from './journal-key.ts';
+import type { JournalKey } from './journal-key.ts';
 
 /** Size at which a new segment starts, in bytes. */
 export const SEGMENT_BYTES = 4 * 1024 * 1024;
@@ -75,7 +74,6 @@ export class SessionJournal {
   readonly #room: JournalRoom;
   readonly #name: string;
   readonly #head: JournalHead;
-  readonly #frames: boolean;
   #segments: Segment[] = [];
   /** The last released segment. The next segment overwrites its file. */
   #spare: Segment | undefined;
@@ -92,15 +90,11 @@ export class SessionJournal {
   #part = 1;
   #over = false;
 
-  /**
-   * @param name name of the files, without number and suffix
-   * @param frames true if the recording consists of frames, false if it consists of lines
-   */
-  constructor(room: JournalRoom, name: string, head: JournalHead, frames = false) {
+  /** @param name name of the files, without number and suffix */
+  constructor(room: JournalRoom, name: string, head: JournalHead) {
     this.#room = room;
     this.#name = name;
     this.#head = head;
-    this.#frames = frames;
   }
 
   /** Size of the segments on disk, without the released segment. */
@@ -156,7 +150,7 @@ export class SessionJournal {
    */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
-    const whole = this.#frames ? completeFrames(bytes, MAX_RECORD_BYTES) : 0;
+    const whole = completeFrames(bytes, MAX_RECORD_BYTES);
     return bytes.subarray(0, whole === 0 ? MAX_RECORD_BYTES : whole);
   }
 
@@ -164,13 +158,13 @@ export class SessionJournal {
    * Releases the segments before `offset`, because a recorder has acknowledged them. `lineBytes` is the
    * number of bytes of asciicast lines before `offset`.
    */
-  acknowledged(offset: number, lineBytes = offset): void {
+  acknowledged(offset: number, lineBytes: number): void {
     if (offset <= this.#acknowledged) return;
     this.#acknowledgedLines = lineBytes;
     this.#acknowledged = offset;
     const isDone = (): boolean => this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset;
     // The remaining segments must record at which byte of the asciicast lines they start.
-    if (isDone() && this.#frames && !this.#note()) return;
+    if (isDone() && !this.#note()) return;
     while (isDone()) {
       const done = this.#segments.shift();
       this.#dropSpare();
@@ -273,14 +267,13 @@ export class SessionJournal {
       this.#write(segment, 'head', 0, encodeHead(this.#head)) &&
       this.#write(segment, 'part', this.#part, NOTHING) &&
       this.#writeAcknowledged(segment) &&
-      this.#write(segment, 'preamble', 0, preamble.before(this.#frames ? Infinity : this.#end)) &&
+      this.#write(segment, 'preamble', 0, preamble.before(Infinity)) &&
       this.#begun(segment, spare !== undefined);
     return begun ? segment : undefined;
   }
 
   #writeAcknowledged(segment: Segment): boolean {
-    const content = this.#frames ? encodeLineBytes(this.#acknowledgedLines) : NOTHING;
-    return this.#write(segment, 'acknowledged', this.#acknowledged, content);
+    return this.#write(segment, 'acknowledged', this.#acknowledged, encodeLineBytes(this.#acknowledgedLines));
   }
 
   #create(): Segment | undefined {
@@ -291,7 +284,7 @@ export class SessionJournal {
     try {
       const path = this.#nextPath();
       const fd = openSync(path, 'wx', 0o600);
-      const sealer = this.#sealer(false);
+      const sealer = createSealer(this.#room.key);
       return { path, fd, sealer, bytes: 0, size: PREFIX_BYTES, broken: false, end: this.#end };
     } catch (error) {
       this.#end = -1;
@@ -307,17 +300,10 @@ export class SessionJournal {
     this.#spareIsOld = false;
     return {
       ...spare,
-      sealer: this.#sealer(true),
+      sealer: createSealer(this.#room.key, { over: true }),
       bytes: 0,
       end: this.#end,
     };
-  }
-
-  #sealer(over: boolean): JournalSealer {
-    return createSealer(this.#room.key, randomBytes(SALT_BYTES), {
-      over,
-      frames: this.#frames,
-    });
   }
 
   /** Renames an overwritten file after its new head is written, so that it sorts after the other segments. */

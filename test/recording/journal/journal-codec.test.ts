@@ -2,13 +2,13 @@ import { describe, expect, it } from 'vitest';
 import {
   createSealer,
   encodeHead,
+  encodeLineBytes,
   END_MARK,
   JournalError,
   MAX_RECORD_BYTES,
   PREFIX_BYTES,
   readJournal,
   RECORD_OVERHEAD,
-  type JournalFormat,
   type JournalHead,
   type RecordKind,
 } from '../../../src/recording/journal/journal-codec.ts';
@@ -25,7 +25,7 @@ const head: JournalHead = {
 type Part = readonly [kind: RecordKind, at: number, content: Uint8Array];
 
 function fileOf(parts: readonly Part[], sealedBy = key, salt = Buffer.alloc(SALT_BYTES, 9)): Buffer {
-  const sealer = createSealer(sealedBy, salt);
+  const sealer = createSealer(sealedBy, { salt });
   const records = parts.flatMap(([kind, at, content]) => sealer.seal(kind, at, content));
   return Buffer.concat([sealer.prefix, ...records]);
 }
@@ -36,7 +36,7 @@ const PARTS: readonly Part[] = [
   ['part', 3, new Uint8Array()],
   ['preamble', 0, utf8('{"version":2}\n')],
   ['lines', 14, utf8('[0,"o","a"]\n')],
-  ['acknowledged', 20, new Uint8Array()],
+  ['acknowledged', 20, encodeLineBytes(30)],
   ['lines', 26, utf8('[1,"o","b"]\n')],
 ];
 
@@ -59,7 +59,7 @@ describe('a file of a journal', () => {
 
   it('returns the sealed content', () => {
     const read = readJournal(fileOf(PARTS), key);
-    expect(read).toMatchObject({ head, acknowledged: 20, part: 3, ending: 'whole' });
+    expect(read).toMatchObject({ head, acknowledged: 20, acknowledgedLines: 30, part: 3, ending: 'whole' });
     expect(Buffer.from(read.preamble).toString()).toBe('{"version":2}\n');
     expect(read.lines.map(({ offset, bytes }) => [offset, Buffer.from(bytes).toString()])).toEqual([
       [14, '[0,"o","a"]\n'],
@@ -100,7 +100,7 @@ describe('a file of a journal', () => {
   });
 
   it('rejects a record from another position or another file', () => {
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9));
+    const sealer = createSealer(key, { salt: Buffer.alloc(SALT_BYTES, 9) });
     const records = PARTS.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
     const [first = Buffer.alloc(0), second, ...others] = records;
     const without = Buffer.concat([sealer.prefix, first, ...others]);
@@ -126,7 +126,7 @@ describe('a file of a journal', () => {
       key,
       Buffer.alloc(SALT_BYTES, 8),
     );
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
+    const sealer = createSealer(key, { over: true, salt: Buffer.alloc(SALT_BYTES, 9) });
     before.set(sealer.prefix);
     let at = sealer.prefix.length;
     for (const [index, [kind, offset, content]] of PARTS.entries()) {
@@ -155,25 +155,14 @@ describe('a file of a journal', () => {
     expect(readJournal(before.subarray(0, at), key)).toMatchObject({ ending: 'whole', lines: [{}, {}] });
   });
 
-  it.each<JournalFormat>([
-    { over: false, frames: false },
-    { over: true, frames: false },
-    { over: false, frames: true },
-    { over: true, frames: true },
-  ])('is never treated as empty if its start is damaged: %j', (format) => {
-    const lineBytes = format.frames ? Buffer.alloc(8) : new Uint8Array();
-    const parts = PARTS.map(([kind, at, content]): Part => [
-      kind,
-      at,
-      kind === 'acknowledged' ? lineBytes : content,
-    ]);
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), format);
-    const records = parts.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
+  it.each([false, true])('is never treated as empty if its start is damaged (over: %j)', (over) => {
+    const sealer = createSealer(key, { over, salt: Buffer.alloc(SALT_BYTES, 9) });
+    const records = PARTS.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
     // with `over`, the file is longer than its content: the end contains old bytes
     const whole = Buffer.concat([
       sealer.prefix,
       ...records,
-      ...(format.over ? [END_MARK, Buffer.alloc(2_000, 0xa5)] : []),
+      ...(over ? [END_MARK, Buffer.alloc(2_000, 0xa5)] : []),
     ]);
     expect(readJournal(whole, key)).toMatchObject({ head, ending: 'whole' });
     const end = PREFIX_BYTES + records[0]!.length;
@@ -193,7 +182,7 @@ describe('a file of a journal', () => {
 
   it('is damaged if its writer was killed before it had written its head over another file', () => {
     const before = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8));
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
+    const sealer = createSealer(key, { over: true, salt: Buffer.alloc(SALT_BYTES, 9) });
     const begun = Buffer.from(before);
     begun.set(Buffer.concat([sealer.prefix, END_MARK]));
     expect(problemOf(begun)).toBe('damaged');

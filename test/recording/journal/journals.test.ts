@@ -18,13 +18,14 @@ import { SEGMENT_BYTES } from '../../../src/recording/journal/session-journal.ts
 import { Preamble } from '../../../src/recording/preamble.ts';
 import { createRecorderClient } from '../../../src/recording/recorder-client.ts';
 import { dialLoopback } from '../../support/recorder-dial.ts';
-import { startRecorderDouble } from '../../support/recorder-double.ts';
+import { framed, startRecorderDouble } from '../../support/recorder-double.ts';
 
 const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
 const HEADER = '{"version":2}\n';
 const LINES = '[0,"o","a"]\n[1,"o","b"]\n';
 const MANY = 1_000_000_000;
-const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+const HEADER_BYTES = framed(HEADER).length;
+const LINES_BYTES = framed(LINES).length;
 
 let directory: string;
 const closers: (() => Promise<void> | void)[] = [];
@@ -78,8 +79,8 @@ async function leaveSession(recorders: readonly string[] = ['192.0.2.1:80']): Pr
   const journals = await open();
   const journal = journals.begin({ sessionId: 's1', recorders, recorderTags: [], about: { user: 'alice' } });
   const preamble = new Preamble();
-  preamble.push(utf8(text));
-  expect(journal.append(0, utf8(text), preamble)).toBe(true);
+  preamble.push(framed(text));
+  expect(journal.append(0, framed(text), preamble)).toBe(true);
   await journals.close();
 }
 
@@ -123,9 +124,9 @@ describe('journals of an earlier process', () => {
     closers.push(() => client.close());
     await expect
       .poll(() => reported)
-      .toEqual([`left ${(HEADER + LINES).length}`, `delivered ${(HEADER + LINES).length}`]);
+      .toEqual([`left ${framed(HEADER + LINES).length}`, `delivered ${framed(HEADER + LINES).length}`]);
     expect(recorder.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
-    expect(recorder.uploads[0]!.body.toString()).toBe(HEADER + LINES);
+    expect(recorder.uploads[0]!.body).toEqual(framed(HEADER + LINES));
     await expect.poll(journalFiles).toEqual([]);
     expect([journals.left, journals.bytes]).toEqual([0, 0]);
   });
@@ -158,10 +159,10 @@ describe('journals of an earlier process', () => {
   it('are not taken from a running process', async () => {
     const living = await open();
     const journal = living.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
-    journal.append(0, utf8(HEADER), new Preamble());
+    journal.append(0, framed(HEADER), new Preamble());
     const { deliverer } = await lookAgain();
     expect(deliverer.ends).toEqual([]);
-    expect(journal.append(HEADER.length, utf8(LINES), new Preamble())).toBe(true);
+    expect(journal.append(HEADER_BYTES, framed(LINES), new Preamble())).toBe(true);
   });
 
   it('are kept and counted if they are sealed with another key', async () => {
@@ -246,14 +247,14 @@ describe('journals of an earlier process', () => {
     const journal = journals.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
     let end = 0;
     const write = (): void => {
-      const bytes = utf8(`[${end},"o","${'x'.repeat(SEGMENT_BYTES)}"]\n`);
+      const bytes = framed(`[${end},"o","${'x'.repeat(SEGMENT_BYTES)}"]\n`);
       preamble.push(bytes);
       expect(journal.append(end, bytes, preamble)).toBe(true);
       end += bytes.length;
     };
     write();
     write();
-    journal.acknowledged(end);
+    journal.acknowledged(end, end);
     const [spare = ''] = (await journalFiles()).toSorted();
     write();
     await journals.close();
@@ -261,7 +262,7 @@ describe('journals of an earlier process', () => {
     const path = left.at(-1) ?? '';
     expect(left).not.toContain(spare);
     const bytes = await readFile(path);
-    expect(bytes.toString('latin1', 0, 8)).toBe('tcjrnl2\n');
+    expect(bytes.toString('latin1', 0, 8)).toBe('tcjrnl4\n');
     bytes.fill(value, at, at + 2);
     await writeFile(path, bytes);
     const logged: string[] = [];
@@ -285,7 +286,7 @@ describe('journals of an earlier process', () => {
       tagsOf,
       about: {},
     });
-    journal.append(0, utf8(HEADER), new Preamble());
+    journal.append(0, framed(HEADER), new Preamble());
     await first.close();
     let tags: readonly string[] = ['tag:recorder'];
     const carriesTag = async (_address: string, wanted: readonly string[]): Promise<boolean> =>
@@ -327,18 +328,18 @@ describe('a process whose folder was taken, because it seemed dead', () => {
     const { journals } = await lookAgain();
     const head = { sessionId: 's1', recorders: [], recorderTags: [], about: {} };
     const over = journals.begin(head);
-    over.append(0, utf8(HEADER), new Preamble());
+    over.append(0, framed(HEADER), new Preamble());
     const end = journals.leave(over, silent);
     const running = journals.begin({ ...head, sessionId: 's2' });
-    running.append(0, utf8(HEADER), new Preamble());
+    running.append(0, framed(HEADER), new Preamble());
     const [own = ''] = await readdir(directory);
     await mkdir(join(directory, 'other'));
     await rename(join(directory, own), join(directory, 'other', own));
     await journals.look();
     expect(end.taken).toBe(true);
-    expect(running.append(HEADER.length, utf8(LINES), new Preamble())).toBe(false);
-    running.acknowledged(HEADER.length + LINES.length);
-    expect(running.append(HEADER.length + LINES.length, utf8(LINES), new Preamble())).toBe(true);
+    expect(running.append(HEADER_BYTES, framed(LINES), new Preamble())).toBe(false);
+    running.acknowledged(HEADER_BYTES + LINES_BYTES, (HEADER + LINES).length);
+    expect(running.append(HEADER_BYTES + LINES_BYTES, framed(LINES), new Preamble())).toBe(true);
     end.remove();
     expect(await journalFiles()).toHaveLength(3);
   });
