@@ -1,31 +1,90 @@
 /**
  * Parser of the alert file: webhooks, and rules with their queries. The functions are pure: the caller reads the file.
- * The parser collects all problems.
  */
+import { z } from 'zod';
 import { TailcastError } from '../../../errors.ts';
 import type { IndexedText } from '../../../search/moments.ts';
 import { patternProblem, type RulePattern } from '../../../search/patterns.ts';
-import { WEBHOOK_FORMATS, type WebhookFormat } from './chat-message.ts';
+import { WEBHOOK_FORMATS } from './chat-message.ts';
 import { parseQuery, QueryError, type Query } from '../../../search/query.ts';
 
-/** Contents of a valid file. */
-export interface AlertFile {
-  readonly webhooks: ReadonlyMap<string, WrittenWebhook>;
-  readonly rules: readonly WrittenRule[];
-  readonly giveUpHours: number;
+const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
+/**
+ * - `notify`: only notifies the webhook
+ * - `mark`: writes a comment and a tag at the moment of the match
+ * - `hold`: pauses the session, which ends unless a viewer resumes it
+ * - `end`: ends the session
+ */
+export type RuleAction = (typeof ACTIONS)[number];
+
+const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
+const MAX_RULES = 300;
+const MAX_GIVE_UP_HOURS = 720;
+const NO_HOURS = `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`;
+const NO_URL = 'is missing; set the address of the webhook, https://…';
+
+const text = z.string('a text is expected').trim().min(1, 'a text is expected');
+const flag = z.boolean('true or false is expected').default(false);
+
+/** An object that has only these keys. */
+function mapping<Shape extends z.ZodRawShape>(shape: Shape): z.ZodObject<Shape, z.core.$strict> {
+  const unknown = `no such key; there are ${Object.keys(shape).join(', ')}`;
+  return z.strictObject(shape, {
+    error: ({ code }) => (code === 'unrecognized_keys' ? unknown : 'a mapping is expected'),
+  });
 }
 
-export interface WrittenWebhook {
-  readonly url: string;
-  /** File with the signing keys. Required for the format `json`. */
-  readonly secretFile?: string;
-  readonly caFile?: string;
-  /** Login or tag. The webhook gets alerts about recordings that this viewer may see. */
-  readonly viewer?: string;
-  readonly format: WebhookFormat;
-  readonly text: boolean;
-  readonly player?: string;
+/** An object from names to values. */
+function named<Value extends z.ZodType>(value: Value) {
+  const noName = 'a name has lower case letters, digits, dots, dashes and underscores, at most 64';
+  return z
+    .record(z.string().regex(NAME), value, {
+      error: ({ code }) => (code === 'invalid_key' ? noName : 'a mapping is expected'),
+    })
+    .nullish()
+    .transform((found) => new Map(Object.entries(found ?? {})));
 }
+
+const WEBHOOK = mapping({
+  url: z.string(NO_URL),
+  format: z.enum(WEBHOOK_FORMATS, `one of ${WEBHOOK_FORMATS.join(', ')} is expected`).default('json'),
+  /** File with the signing keys. Required for the format `json`. */
+  secretFile: text.exactOptional(),
+  caFile: text.exactOptional(),
+  /** Login or tag. The webhook gets alerts about recordings that this viewer may see. */
+  viewer: text.regex(/^[^\s=*]*$/, 'a login or a tag is expected, as in the setting viewers').exactOptional(),
+  text: flag,
+  allowHttp: flag,
+  player: text
+    .refine(isAddress, 'the address of the page of recordings is expected, https://…')
+    .exactOptional(),
+}).superRefine((webhook, { addIssue }) => {
+  const problem = addressProblem(webhook);
+  if (problem !== undefined) addIssue({ code: 'custom', path: ['url'], message: problem });
+  if (webhook.secretFile !== undefined || webhook.format !== 'json') return;
+  const message = 'is missing; name a file with 24 to 64 random bytes in base64';
+  addIssue({ code: 'custom', path: ['secretFile'], message });
+});
+export type WrittenWebhook = z.infer<typeof WEBHOOK>;
+
+const RULE = mapping({
+  query: text.exactOptional(),
+  output: text.exactOptional(),
+  command: text.exactOptional(),
+  accessRequests: flag,
+  action: z.enum(ACTIONS, `one of ${ACTIONS.join(', ')} is expected`).exactOptional(),
+  webhook: text.exactOptional(),
+});
+
+const FILE = mapping({
+  webhooks: named(WEBHOOK),
+  rules: named(RULE)
+    .refine(({ size }) => size > 0, 'the list is empty; add at least one rule with a query and a webhook')
+    .refine(({ size }) => size <= MAX_RULES, `at most ${MAX_RULES} rules are taken`),
+  giveUpHours: z.number(NO_HOURS).positive(NO_HOURS).max(MAX_GIVE_UP_HOURS, NO_HOURS).default(72),
+});
+
+type Webhooks = ReadonlyMap<string, WrittenWebhook>;
 
 interface WrittenRule {
   readonly name: string;
@@ -38,160 +97,82 @@ interface WrittenRule {
   readonly webhook?: string;
 }
 
-const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
-/**
- * - `notify`: only notifies the webhook
- * - `mark`: writes a comment and a tag at the moment of the match
- * - `hold`: pauses the session, which ends unless a viewer resumes it
- * - `end`: ends the session
- */
-export type RuleAction = (typeof ACTIONS)[number];
-
-const SECTIONS = ['webhooks', 'rules', 'giveUpHours'];
-const WEBHOOK_KEYS = ['url', 'format', 'secretFile', 'caFile', 'viewer', 'text', 'allowHttp', 'player'];
-const RULE_KEYS = ['query', 'output', 'command', 'accessRequests', 'action', 'webhook'];
-const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
-const MAX_RULES = 300;
-const MAX_GIVE_UP_HOURS = 720;
-const GIVE_UP_HOURS = 72;
+/** Contents of a valid file. */
+export interface AlertFile {
+  readonly webhooks: Webhooks;
+  readonly rules: readonly WrittenRule[];
+  readonly giveUpHours: number;
+}
 
 type Fail = (key: string, problem: string) => void;
-type Members = ReadonlyMap<string, unknown>;
 
 /**
  * Parses the file.
  *
  * @param entries top-level keys of the file
  * @param indexed indexed text; undefined if unknown. Rules about other text are errors because they never match
- * @throws TailcastError `CONFIG_INVALID` that lists every problem with its key
+ * @throws TailcastError `CONFIG_INVALID` that lists problems with their keys
  */
-export function parseAlertFile(entries: Members, file: string, indexed: IndexedText | undefined): AlertFile {
+export function parseAlertFile(
+  entries: ReadonlyMap<string, unknown>,
+  file: string,
+  indexed: IndexedText | undefined,
+): AlertFile {
   const problems: string[] = [];
   const fail: Fail = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
-  onlyKnown(entries, SECTIONS, '', fail);
-  const webhooks = new Map<string, WrittenWebhook>();
-  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', fail))
-    webhooks.set(name, readWebhook(name, value, fail));
-  const rules = Array.from(members(entries.get('rules'), 'rules', fail), ([name, value]) =>
-    readRule(name, value, webhooks, indexed, fail),
-  );
-  if (rules.length === 0)
-    fail('rules', 'the list is empty; add at least one rule with a query and a webhook');
-  if (rules.length > MAX_RULES) fail('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
-  const giveUpHours = entries.get('giveUpHours') ?? GIVE_UP_HOURS;
-  const isNumber = typeof giveUpHours === 'number' && giveUpHours > 0 && giveUpHours <= MAX_GIVE_UP_HOURS;
-  if (!isNumber) fail('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
+  const { data, error } = FILE.safeParse(Object.fromEntries(entries));
+  for (const issue of error?.issues ?? []) {
+    const keys = issue.code === 'unrecognized_keys' ? issue.keys : [undefined];
+    for (const key of keys)
+      fail([...issue.path, key].filter((each) => each !== undefined).join('.'), issue.message);
+  }
+  const { webhooks = new Map(), giveUpHours = 0 } = data ?? {};
+  const rules = Array.from(data?.rules ?? [], ([name, rule]) =>
+    readRule(name, rule, webhooks, indexed, fail),
+  ).filter((rule) => rule !== undefined);
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
-  return {
-    webhooks,
-    rules: rules.filter((rule) => rule !== undefined),
-    giveUpHours: isNumber ? giveUpHours : GIVE_UP_HOURS,
-  };
+  return { webhooks, rules, giveUpHours };
 }
 
-function members(value: unknown, key: string, fail: Fail): Members {
-  if (value === undefined || value === null) return new Map();
-  if (typeof value === 'object' && !Array.isArray(value)) return new Map(Object.entries(value));
-  fail(key, 'a mapping is expected');
-  return new Map();
+function isAddress(value: string): boolean {
+  return /^https?:$/.test(URL.parse(value)?.protocol ?? '');
 }
 
-function onlyKnown(found: Members, known: readonly string[], prefix: string, fail: Fail): void {
-  for (const key of found.keys())
-    if (!known.includes(key)) fail(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
-}
-
-function checkName(name: string, key: string, fail: Fail): void {
-  if (!NAME.test(name))
-    fail(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
-}
-
-function readWebhook(name: string, value: unknown, fail: Fail): WrittenWebhook {
-  const key = `webhooks.${name}`;
-  checkName(name, key, fail);
-  const found = members(value, key, fail);
-  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, fail);
-  const url = readAddress(found, key, fail);
-  const written = readText(found, 'format', key, fail) ?? 'json';
-  const format = WEBHOOK_FORMATS.find((name) => name === written);
-  if (format === undefined) fail(`${key}.format`, `one of ${WEBHOOK_FORMATS.join(', ')} is expected`);
-  const secretFile = readText(found, 'secretFile', key, fail);
-  if (secretFile === undefined && format === 'json')
-    fail(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
-  const caFile = readText(found, 'caFile', key, fail);
-  const viewer = readText(found, 'viewer', key, fail);
-  if (viewer !== undefined && /[\s=*]/.test(viewer))
-    fail(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
-  const player = readText(found, 'player', key, fail);
-  if (player !== undefined && !(URL.canParse(player) && /^https?:$/.test(new URL(player).protocol)))
-    fail(`${key}.player`, 'the address of the page of recordings is expected, https://…');
-  return {
-    url,
-    format: format ?? 'json',
-    ...(secretFile === undefined ? {} : { secretFile }),
-    text: readFlag(found, 'text', key, fail),
-    ...(caFile === undefined ? {} : { caFile }),
-    ...(viewer === undefined ? {} : { viewer }),
-    ...(player === undefined ? {} : { player }),
-  };
-}
-
-function readAddress(found: Members, key: string, fail: Fail): string {
-  const allowHttp = readFlag(found, 'allowHttp', key, fail);
-  const text = readText(found, 'url', key, fail);
-  const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
-  if (text === undefined) fail(`${key}.url`, 'is missing; set the address of the webhook, https://…');
-  else if (url === undefined || !/^https?:$/.test(url.protocol))
-    fail(`${key}.url`, 'an https:// address is expected');
-  else if (url.username !== '' || url.password !== '')
-    fail(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
-  else if (!mayBePlain(url) && !allowHttp)
-    fail(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
-  return url?.href ?? '';
-}
-
-/** True for an encrypted or local address. */
-function mayBePlain({ protocol, hostname }: URL): boolean {
-  return protocol === 'https:' || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
-}
-
-function readText(found: Members, name: string, key: string, fail: Fail): string | undefined {
-  const value = found.get(name);
-  if (value === undefined) return undefined;
-  if (typeof value === 'string' && value.trim() !== '') return value.trim();
-  fail(`${key}.${name}`, 'a text is expected');
-  return '';
-}
-
-function readFlag(found: Members, name: string, key: string, fail: Fail): boolean {
-  const value = found.get(name) ?? false;
-  if (typeof value === 'boolean') return value;
-  fail(`${key}.${name}`, 'true or false is expected');
-  return false;
+function addressProblem({ url, allowHttp }: { url: string; allowHttp: boolean }): string | undefined {
+  if (url.trim() === '') return NO_URL;
+  if (!isAddress(url)) return 'an https:// address is expected';
+  const { protocol, hostname, username, password } = new URL(url);
+  if (username !== '' || password !== '')
+    return 'has a password in it; take it out, messages are signed with secretFile';
+  const mayBePlain = allowHttp || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
+  return protocol === 'https:' || mayBePlain
+    ? undefined
+    : 'is not encrypted; use https://, or say allowHttp: true where only you can listen';
 }
 
 function readRule(
   name: string,
-  value: unknown,
-  webhooks: ReadonlyMap<string, WrittenWebhook>,
+  { query: text, accessRequests, action = 'notify', webhook, ...found }: z.infer<typeof RULE>,
+  webhooks: Webhooks,
   indexed: IndexedText | undefined,
   fail: Fail,
 ): WrittenRule | undefined {
   const key = `rules.${name}`;
-  checkName(name, key, fail);
-  const found = members(value, key, fail);
-  onlyKnown(found, RULE_KEYS, `${key}.`, fail);
-  const rule = { name, ...readTarget(found, key, webhooks, fail) };
-  const text = readText(found, 'query', key, fail);
+  if (webhook === undefined && action === 'notify')
+    fail(`${key}.webhook`, 'is missing; name one of webhooks');
+  else if (webhook !== undefined && !webhooks.has(webhook))
+    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  const rule = {
+    name,
+    ...(action === 'notify' ? {} : { action }),
+    ...(webhook === undefined ? {} : { webhook }),
+  };
   const pattern = readPattern(found, key, indexed, fail);
-  if (readFlag(found, 'accessRequests', key, fail)) {
-    for (const other of ['query', 'output', 'command', 'action'])
-      if (found.has(other)) fail(`${key}.${other}`, 'does not apply to accessRequests; use two rules');
-    if (rule.webhook !== undefined && webhooks.get(rule.webhook)?.player === undefined)
-      fail(
-        `webhooks.${rule.webhook}.player`,
-        `is missing; rule ${name} links to the page of access requests`,
-      );
+  if (accessRequests) {
+    for (const [other, value] of Object.entries({ query: text, ...found, action: rule.action }))
+      if (value !== undefined) fail(`${key}.${other}`, 'does not apply to accessRequests; use two rules');
+    if (webhook !== undefined && webhooks.get(webhook)?.player === undefined)
+      fail(`webhooks.${webhook}.player`, `is missing; rule ${name} links to the page of access requests`);
     return { ...rule, query: undefined };
   }
   if (text === undefined && pattern === undefined) {
@@ -206,35 +187,12 @@ function readRule(
   return { ...rule, query, pattern };
 }
 
-/** Returns the action of a rule and its webhook. */
-function readTarget(
-  found: Members,
-  key: string,
-  webhooks: ReadonlyMap<string, WrittenWebhook>,
-  fail: Fail,
-): Pick<WrittenRule, 'action' | 'webhook'> {
-  const written = readText(found, 'action', key, fail) ?? 'notify';
-  const action = ACTIONS.find((each) => each === written) ?? 'notify';
-  if (action !== written) fail(`${key}.action`, `one of ${ACTIONS.join(', ')} is expected`);
-  const webhook = readText(found, 'webhook', key, fail);
-  if (webhook === undefined && action === 'notify')
-    fail(`${key}.webhook`, 'is missing; name one of webhooks');
-  else if (webhook !== undefined && !webhooks.has(webhook))
-    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
-  return {
-    ...(action === 'notify' ? {} : { action }),
-    ...(webhook === undefined ? {} : { webhook }),
-  };
-}
-
 function readPattern(
-  found: Members,
+  { output, command }: Pick<z.infer<typeof RULE>, 'output' | 'command'>,
   key: string,
   indexed: IndexedText | undefined,
   fail: Fail,
 ): RulePattern | undefined {
-  const output = readText(found, 'output', key, fail);
-  const command = readText(found, 'command', key, fail);
   if (output !== undefined && command !== undefined) fail(key, 'has output and command; use two rules');
   const source = output ?? command;
   if (source === undefined) return undefined;
