@@ -6,32 +6,41 @@
  * Each journal line becomes durable before the recording bytes that follow it. After a crash, the lines up to the end
  * of the recording are therefore complete.
  */
+import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
-import { isRecord } from '../../wire/is-record.ts';
 
+const META_SCHEMA = z.object({
+  nodeId: z.string(),
+  /** Receive time, as in the recording key. */
+  time: z.string(),
+  nodeName: z.string(),
+  /** IP address of the uploader. */
+  address: z.string(),
+  protocol: z.enum(['v1', 'v2']),
+  /** Session id of the uploader, if the session can be continued. */
+  token: z.string().exactOptional(),
+  /** Number and offset of the part, if the upload continues a session that started at another recorder. */
+  part: z.object({ number: z.number(), offset: z.number() }).exactOptional(),
+  /** Addresses of other recorders of the session, as reported by the uploader. */
+  neighbours: z
+    .object({ before: z.string().exactOptional(), after: z.array(z.string()).readonly() })
+    .exactOptional(),
+  /** Length of the uploaded header line, which the stored header line replaces. */
+  uploadedHeaderBytes: z.number(),
+  storedHeaderBytes: z.number(),
+});
 /**
  * The first line. Offsets count bytes of the upload. The uploaded header line and the stored header line have different
  * lengths. The line therefore contains both lengths.
  */
-export interface SpoolMeta {
-  readonly nodeId: string;
-  /** Receive time, as in the recording key. */
-  readonly time: string;
-  readonly nodeName: string;
-  /** IP address of the uploader. */
-  readonly address: string;
-  readonly protocol: 'v1' | 'v2';
-  /** Session id of the uploader, if the session can be continued. */
-  readonly token?: string;
-  /** Number and offset of the part, if the upload continues a session that started at another recorder. */
-  readonly part?: { readonly number: number; readonly offset: number };
-  /** Addresses of other recorders of the session, as reported by the uploader. */
-  readonly neighbours?: Neighbours;
-  /** Length of the uploaded header line, which the stored header line replaces. */
-  readonly uploadedHeaderBytes: number;
-  readonly storedHeaderBytes: number;
-}
+export type SpoolMeta = z.infer<typeof META_SCHEMA>;
+
+const LINE_SCHEMA = z.union([
+  z.object({ meta: META_SCHEMA }).transform(({ meta }) => ({ kind: 'meta' as const, meta })),
+  z
+    .object({ end: z.object({ castBytes: z.number() }) })
+    .transform(({ end }) => ({ kind: 'end' as const, ...end })),
+]);
 
 /** An object line of the upload. */
 export interface JournalNote {
@@ -44,10 +53,7 @@ export interface JournalNote {
 }
 
 /** A parsed line of the journal. */
-export type JournalLine =
-  | { readonly kind: 'meta'; readonly meta: SpoolMeta }
-  | { readonly kind: 'note'; readonly note: JournalNote }
-  | { readonly kind: 'end'; readonly castBytes: number };
+export type JournalLine = z.infer<typeof LINE_SCHEMA> | { readonly kind: 'note'; readonly note: JournalNote };
 
 /** Encodes the first line of a journal, with its line feed. */
 export function encodeMeta(meta: SpoolMeta): string {
@@ -91,69 +97,5 @@ export function parseJournalLine(line: string): JournalLine | undefined {
     const text = match[3] === 'note' ? line.slice(match[0].length, -1) : undefined;
     return { kind: 'note', note: { at: Number(match[1]), size: Number(match[2]), text } };
   }
-  const { meta, end }: { readonly meta?: unknown; readonly end?: unknown } = parseRecord(line);
-  if (isRecord(meta)) return metaLine(meta);
-  const castBytes = isRecord(end) ? end['castBytes'] : undefined;
-  return typeof castBytes === 'number' ? { kind: 'end', castBytes } : undefined;
-}
-
-function parseRecord(line: string): Readonly<Record<string, unknown>> {
-  const parsed = jsonOrUndefined(line);
-  return isRecord(parsed) ? parsed : {};
-}
-
-type MetaFields = { readonly [Name in keyof SpoolMeta]?: unknown };
-
-function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefined {
-  const {
-    nodeId,
-    time,
-    nodeName,
-    address,
-    protocol,
-    token,
-    part,
-    neighbours,
-    uploadedHeaderBytes,
-    storedHeaderBytes,
-  }: MetaFields = meta;
-  if (
-    typeof nodeId !== 'string' ||
-    typeof time !== 'string' ||
-    typeof nodeName !== 'string' ||
-    typeof address !== 'string' ||
-    (protocol !== 'v1' && protocol !== 'v2') ||
-    typeof uploadedHeaderBytes !== 'number' ||
-    typeof storedHeaderBytes !== 'number'
-  ) {
-    return undefined;
-  }
-  return {
-    kind: 'meta',
-    meta: {
-      nodeId,
-      time,
-      nodeName,
-      address,
-      protocol,
-      ...(typeof token === 'string' ? { token } : {}),
-      ...partOf(part),
-      ...neighboursOf(neighbours),
-      uploadedHeaderBytes,
-      storedHeaderBytes,
-    },
-  };
-}
-
-function partOf(part: unknown): Pick<SpoolMeta, 'part'> {
-  if (!isRecord(part)) return {};
-  const { number, offset }: { readonly number?: unknown; readonly offset?: unknown } = part;
-  return typeof number === 'number' && typeof offset === 'number' ? { part: { number, offset } } : {};
-}
-
-function neighboursOf(neighbours: unknown): Pick<SpoolMeta, 'neighbours'> {
-  if (!isRecord(neighbours)) return {};
-  const { before, after }: { readonly before?: unknown; readonly after?: unknown } = neighbours;
-  if (!Array.isArray(after) || !after.every((address) => typeof address === 'string')) return {};
-  return { neighbours: { ...(typeof before === 'string' ? { before } : {}), after } };
+  return LINE_SCHEMA.safeParse(jsonOrUndefined(line)).data;
 }
