@@ -20,8 +20,8 @@
  * record. If this record is the head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
-import { errorText } from '../../errors.ts';
-import type { NamedRecorders } from '../find-recorders.ts';
+import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
@@ -49,12 +49,17 @@ const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
  */
 export type RecordKind = (typeof KINDS)[number];
 
-/** Data of a session that another process needs to deliver the recording. That process looks up the recorders again. */
-export interface JournalHead extends NamedRecorders {
-  readonly sessionId: string;
+const texts = z.array(z.string()).readonly();
+const HEAD_SCHEMA = z.object({
+  sessionId: z.string(),
+  recorders: texts,
+  recorderTags: texts,
+  tagsOf: z.record(z.string(), texts).exactOptional(),
   /** Log fields of the session. */
-  readonly about: Readonly<Record<string, string>>;
-}
+  about: z.record(z.string(), z.string()).readonly(),
+});
+/** Data of a session that another process needs to deliver the recording. That process looks up the recorders again. */
+export type JournalHead = z.infer<typeof HEAD_SCHEMA>;
 
 export interface JournalFile {
   readonly head: JournalHead;
@@ -230,35 +235,12 @@ function openRecord(record: Buffer, key: KeyObject, number: number, magic: Buffe
 }
 
 function readHead({ kind, content }: OpenRecord): JournalHead {
-  try {
-    if (kind !== 'head') throw new Error('it does not begin with its head');
-    const value: unknown = JSON.parse(Buffer.from(content).toString('utf8'));
-    if (!isHead(value)) throw new Error('its head has another shape');
-    return value;
-  } catch (error) {
-    throw new JournalError('damaged', errorText(error));
-  }
-}
-
-function isHead(value: unknown): value is JournalHead {
-  if (typeof value !== 'object' || value === null) return false;
-  const members = new Map<string, unknown>(Object.entries(value));
-  const about = members.get('about');
-  const tagsOf = members.get('tagsOf') ?? {};
-  return (
-    typeof members.get('sessionId') === 'string' &&
-    areTexts(members.get('recorders')) &&
-    areTexts(members.get('recorderTags')) &&
-    typeof tagsOf === 'object' &&
-    Object.values(tagsOf).every(areTexts) &&
-    typeof about === 'object' &&
-    about !== null &&
-    areTexts(Object.values(about))
-  );
-}
-
-function areTexts(value: unknown): boolean {
-  return Array.isArray(value) && value.every((item) => typeof item === 'string');
+  const head =
+    kind === 'head'
+      ? HEAD_SCHEMA.safeParse(jsonOrUndefined(Buffer.from(content).toString())).data
+      : undefined;
+  if (head === undefined) throw new JournalError('damaged', 'its head has another shape');
+  return head;
 }
 
 function lengthField(length: number): Buffer {

@@ -26,11 +26,13 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { z } from 'zod';
 import { makeDirectories } from '../../directories.ts';
 import { describeProcess } from '../../process-identity.ts';
 import type { JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';
 import { isSystemError } from '../../errors.ts';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 
 const LEASE_MS = 30_000;
 /** Interval of the signs of life. */
@@ -42,13 +44,14 @@ const TAKEN = 'taken-';
 /** Maximum depth of nested folders. A folder contains another folder if a process stopped during a takeover. */
 const MAX_DEPTH = 8;
 
-interface Owner {
+const OWNER_SCHEMA = z.object({
   /** Boot id and process-id namespace of the process. Two process ids are comparable only if these values are equal. */
-  readonly place: string;
-  readonly process: string;
+  place: z.string(),
+  process: z.string(),
   /** Id of the key, hexadecimal. */
-  readonly key: string;
-}
+  key: z.string(),
+});
+type Owner = z.infer<typeof OWNER_SCHEMA>;
 
 /** The folder of this process. */
 export interface OwnFolder {
@@ -172,16 +175,8 @@ async function lookAt(folder: string, me: Owner, nowMs: number): Promise<'live' 
  * the folder was just created.
  */
 async function readOwner(folder: string): Promise<Owner | undefined> {
-  try {
-    const value: unknown = JSON.parse(await readFile(join(folder, OWNER), 'utf8'));
-    if (typeof value !== 'object' || value === null) return undefined;
-    const members = new Map<string, unknown>(Object.entries(value));
-    const [place, writer, key] = ['place', 'process', 'key'].map((name) => members.get(name));
-    if (typeof place !== 'string' || typeof writer !== 'string' || typeof key !== 'string') return undefined;
-    return { place, process: writer, key };
-  } catch {
-    return undefined;
-  }
+  const text = await readFile(join(folder, OWNER), 'utf8').catch(() => '');
+  return OWNER_SCHEMA.safeParse(jsonOrUndefined(text)).data;
 }
 
 async function signedAt(folder: string): Promise<number | undefined> {
