@@ -203,10 +203,10 @@ function outcomeOf(
   }
 }
 
-function describe({ severity, code, message, recording, log, entry, object, bytes }: Finding): string {
+function describe({ severity, code, message, recording, log, entry, object }: Finding): string {
   const place = [
     recording,
-    object !== undefined && bytes !== undefined ? `${object} bytes ${bytes.start}-${bytes.end}` : object,
+    object,
     log === undefined ? undefined : `log ${log}${entry === undefined ? '' : ` entry ${entry}`}`,
   ].filter((part) => part !== undefined);
   const where = place.length === 0 ? '' : ` [${place.join('; ')}]`;

@@ -18,7 +18,10 @@ export class RetainedBytes {
    */
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
-  /** @param frames true if the recording consists of frames. Recordings of lines are never continued, so they need no preamble */
+  /**
+   * @param frames true if the recording consists of frames. Recordings of lines are never continued, so they need no
+   *   preamble
+   */
   constructor(frames: boolean) {
     this.#frames = frames;
   }

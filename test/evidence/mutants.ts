@@ -248,7 +248,7 @@ function changeFile(
   return {
     name: `${name} at ${at}`,
     objects: new Map(archive.objects).set(name, content),
-    isNamedBy: (finding) => isAbout(finding, name, before, content, at),
+    isNamedBy: (finding) => isAbout(finding, name, before, at),
   };
 }
 
@@ -290,19 +290,12 @@ function truncate(bytes: Buffer, random: Random): Change {
   return { content: bytes.subarray(0, at), at };
 }
 
-/** Returns true if a finding names the changed object and, if the finding has a position, the changed position. */
-function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer, at = 0): boolean {
+/** Returns true if a finding names the changed recording or log entry. */
+function isAbout(finding: Finding, name: string, before?: Buffer, at = 0): boolean {
   if (finding.severity !== 'fault') return false;
   if (logOf(name) !== undefined) return isAboutSegment(finding, name, before, at);
   if (name.startsWith('.evidence/keys/')) return finding.code === 'key-missing' || finding.object === name;
-  const cast = name.replace(/(json|notes)$/, 'cast');
-  if (finding.recording !== idOf(cast)) return false;
-  if (after === undefined || !/\.(cast|notes)$/.test(name)) return true;
-  const { bytes, object } = finding;
-  if (object !== name || bytes === undefined) return false;
-  // one of two equal lines is superfluous, and the report may name either
-  const slack = Math.abs(after.length - (before?.length ?? 0));
-  return bytes.start <= at && at <= bytes.end + slack && bytes.end - bytes.start < 2 * 4096 + 200;
+  return finding.recording === idOf(name.replace(/(json|notes)$/, 'cast'));
 }
 
 function isAboutSegment(finding: Finding, name: string, before: Buffer | undefined, at: number): boolean {

@@ -11,9 +11,10 @@
  * ```
  *
  * Records are sealed with AES-256-GCM. Each file has its own key. The nonce is the number of the record in the file.
- * The authenticated data contains the length of the record and the format (the first bytes of the prefix). A reader therefore detects records that were changed, moved, omitted or copied from another file. It cannot
- * detect that the last records of a file are missing, as after a crash. The first record is the head. The second record
- * is a `part` record without content.
+ * The authenticated data contains the length of the record and the format (the first bytes of the prefix). A reader
+ * therefore detects records that were changed, moved, omitted or copied from another file. It cannot detect that the
+ * last records of a file are missing, as after a crash. The first record is the head. The second record is a `part`
+ * record without content.
  *
  * A file may be written over the content of an older file. The old content was sealed with another key, so it
  * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
@@ -146,7 +147,9 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   if (magic === undefined) {
     const said = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
     if (said === undefined) throw new JournalError('foreign', 'it is no journal');
-    const reason = `it is a journal of format ${said}, and this version reads up to format 4: a newer gateway delivers it`;
+    const reason =
+      `it is a journal of format ${said}, and this version reads up to format 4: ` +
+      'a newer gateway delivers it';
     throw new JournalError('newer', reason);
   }
   if (bytes.length <= PREFIX_BYTES) throw new JournalError('empty', 'it has no head');

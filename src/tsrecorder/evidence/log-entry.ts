@@ -62,7 +62,7 @@ const eventSchema = z.discriminatedUnion('kind', [
     nodeName: z.string(),
     address: z.string(),
     durable: count.exactOptional(),
-    /** Set for a session that this recorder took over: log of the other recorder, and number of the start entry there. */
+    /** Set for a session that this recorder took over: log of the other recorder, and its start entry there. */
     adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
   /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */

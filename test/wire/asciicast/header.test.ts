@@ -8,7 +8,6 @@ import {
   parseCastHeader,
   type CastHeader,
 } from '../../../src/wire/asciicast/header.ts';
-import type { JsonValue } from '../../../src/wire/json-value.ts';
 import { thrownBy } from '../bytes.ts';
 import { golden, GOLDEN_CASTS } from './golden.ts';
 import { parseLikePlayer } from './player-parser.ts';

@@ -58,12 +58,12 @@ const WEBHOOK = mapping({
   player: text
     .refine(isAddress, 'the address of the page of recordings is expected, https://…')
     .exactOptional(),
-}).superRefine((webhook, { addIssue }) => {
+}).superRefine((webhook, context) => {
   const problem = addressProblem(webhook);
-  if (problem !== undefined) addIssue({ code: 'custom', path: ['url'], message: problem });
+  if (problem !== undefined) context.addIssue({ code: 'custom', path: ['url'], message: problem });
   if (webhook.secretFile !== undefined || webhook.format !== 'json') return;
   const message = 'is missing; name a file with 24 to 64 random bytes in base64';
-  addIssue({ code: 'custom', path: ['secretFile'], message });
+  context.addIssue({ code: 'custom', path: ['secretFile'], message });
 });
 export type WrittenWebhook = z.infer<typeof WEBHOOK>;
 
@@ -158,10 +158,7 @@ function readRule(
   fail: Fail,
 ): WrittenRule | undefined {
   const key = `rules.${name}`;
-  if (webhook === undefined && action === 'notify')
-    fail(`${key}.webhook`, 'is missing; name one of webhooks');
-  else if (webhook !== undefined && !webhooks.has(webhook))
-    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  checkWebhook(key, action, webhook, webhooks, fail);
   const rule = {
     name,
     ...(action === 'notify' ? {} : { action }),
@@ -169,8 +166,7 @@ function readRule(
   };
   const pattern = readPattern(found, key, indexed, fail);
   if (accessRequests) {
-    for (const [other, value] of Object.entries({ query: text, ...found, action: rule.action }))
-      if (value !== undefined) fail(`${key}.${other}`, 'does not apply to accessRequests; use two rules');
+    checkAccessRule(key, { query: text, ...found, action: rule.action }, fail);
     if (webhook !== undefined && webhooks.get(webhook)?.player === undefined)
       fail(`webhooks.${webhook}.player`, `is missing; rule ${name} links to the page of access requests`);
     return { ...rule, query: undefined };
@@ -185,6 +181,24 @@ function readRule(
   if (query.clauses.flat().some(({ kind }) => kind === 'text'))
     fail(`${key}.query`, `has words; a rule with ${pattern.in} takes only keys such as ns: or user:`);
   return { ...rule, query, pattern };
+}
+
+function checkWebhook(
+  key: string,
+  action: RuleAction,
+  webhook: string | undefined,
+  webhooks: Webhooks,
+  fail: Fail,
+): void {
+  if (webhook === undefined && action === 'notify')
+    fail(`${key}.webhook`, 'is missing; name one of webhooks');
+  else if (webhook !== undefined && !webhooks.has(webhook))
+    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+}
+
+function checkAccessRule(key: string, others: Readonly<Record<string, unknown>>, fail: Fail): void {
+  for (const [other, value] of Object.entries(others))
+    if (value !== undefined) fail(`${key}.${other}`, 'does not apply to accessRequests; use two rules');
 }
 
 function readPattern(

@@ -53,7 +53,7 @@ export function searchFor(
 }
 
 /** Returns the condition for a phrase of words. */
-export function phraseIn(field: string, tokens: readonly string[], isPrefix = false): SearchCondition {
+function phraseIn(field: string, tokens: readonly string[], isPrefix = false): SearchCondition {
   const last = tokens.at(-1);
   if (last === undefined) return { match_none: {} };
   if (tokens.length === 1) return isPrefix ? beginsWith(field, last) : { term: { [field]: { value: last } } };
