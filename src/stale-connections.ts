@@ -26,9 +26,9 @@ const LOST: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
 /**
  * Watches a request for a stale connection. Call it before the request has a connection.
  *
- * @returns a function that returns true if an error means that the peer had already closed the connection: the error
- *   came within {@link STALE_MS} and before the first response byte. The request may then be retried over a new
- *   connection.
+ * @returns a function that tells whether an error means that the peer had already closed the connection: the error
+ *   occurred within {@link STALE_MS} after the request got the connection, and before the first response byte. The
+ *   request may then be retried over a new connection.
  * @param nowMs monotonic clock
  */
 export function watchForStale(

@@ -312,7 +312,7 @@ const deflateBoundary: FuzzTarget = {
       (error) => (error instanceof Error ? 'zlib' : undefined),
     );
     if (text === undefined) return 'zlib refuses';
-    // If the input ends at a block boundary, as tailcast reports, zlib must read the next block correctly.
+    // If tailcast reports that the input ends at a block boundary, zlib must read the next block correctly.
     const longer = inflate(join(input, LETTER, EMPTY_STORED));
     ensureEqual(longer.toString('latin1'), `${text.toString('latin1')}A`, 'not a boundary');
     return `yes ${Math.min(text.length, 20)}`;

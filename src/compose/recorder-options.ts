@@ -81,7 +81,7 @@ export interface RecorderOptions {
   readonly registry?: Registry;
   /** Format of new recordings. Default: plain. */
   readonly archive?: ArchiveFormat;
-  /** Keys that decrypt sealed recordings. With a suitable `archive`, they also encrypt new ones. */
+  /** Keys that decrypt sealed recordings. If `archive` is a sealed format, the keys also encrypt new recordings. */
   readonly sealKeys?: SealKeys;
   /** Store to use instead of the directory, for example a failing store in a test. */
   readonly store?: RecordingStore;

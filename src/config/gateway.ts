@@ -53,7 +53,7 @@ export const GATEWAY_SETTINGS = {
     'off',
   ),
   tls: setting<TlsKind | undefined>(
-    'source of the certificate; none: a proxy in front terminates TLS; default: tailscale if identity=tailscale, ' +
+    'source of the certificate (none: a proxy in front terminates TLS); default: tailscale if identity=tailscale, ' +
       'otherwise self-signed',
     oneOf(...TLS_KINDS),
     undefined,
@@ -149,7 +149,8 @@ export const GATEWAY_SETTINGS = {
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'key of lateDirectory, 32 bytes in base64; shared directories need the same key; default: the systemd credential ' +
+    'key that encrypts lateDirectory, 32 bytes in base64; gateways that share the directory need the same key; ' +
+      'default: the systemd credential ' +
       'late.key, or late.key in the state directory',
     '<file>',
   ),

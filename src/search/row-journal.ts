@@ -412,7 +412,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     const { x, y } = this.screen;
     const row = this.screen.row(y);
     if (code !== 0x20) this.#written.hide(1);
-    // The row is not emitted for each overwritten character, because the written line contains all of them.
+    // The row is not emitted before the overwrite, because the written text (`#written`) contains every overwritten
+    // character.
     if (width === 1 && row.width(x) === 1) row.blank(x);
   }
 

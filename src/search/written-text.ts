@@ -109,7 +109,7 @@ interface Title {
   readonly hasRow: boolean;
   /** True if {@link FREE_CHARACTERS} applies to this control string. */
   readonly isFree: boolean;
-  /** Number of characters without a row of their own that count as invisible. */
+  /** Number of characters that count as invisible if {@link hasRow} is false. */
   readonly hidden: number;
 }
 
@@ -137,7 +137,10 @@ export class WrittenText {
    * in the title.
    */
   #lineBefore = '';
-  /** Text that is not part of a line: control strings and text in rectangles, joined because they may spell a text. */
+  /**
+   * Text outside of lines: control strings and text in rectangles. The pieces are joined, because together they can
+   * form a word.
+   */
   #fragments = '';
   #fragmentsHidden = 0;
   /** True if no emitted row contains the joined text. */

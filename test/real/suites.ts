@@ -74,7 +74,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   'operator-gateway': podSuite('operator-gateway', ['gateway-api']),
   'operator-egress': podSuite('operator-egress'),
   'operator-unprivileged': podSuite('operator-unprivileged'),
-  // This suite creates its own network namespace, so `ownNetwork` is not set.
+  // This suite creates its network namespace itself, so the runner must not create one (`ownNetwork`).
   'operator-scale': suite('operator-scale', ['kubernetes-1.36', 'tailnet']),
   host: suite('host', ['tailnet']),
   'proxy-group': [

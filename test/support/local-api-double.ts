@@ -1,7 +1,7 @@
 /**
- * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. The double checks
- * `Host`, `Origin` and `Referer` like tailscaled. Tests can set the state of the double, delay its responses, and make
- * it reject requests.
+ * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. Like tailscaled, it
+ * checks `Host`, `Origin` and `Referer`. Tests can set the state of the double, delay its responses, and make it reject
+ * requests.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,4 +1,4 @@
-/** Random texts that a regular expression matches, or almost matches. Supports the syntax of the secret rules. */
+/** Random texts that a regular expression matches, or almost matches. Supports the syntax of the rules for secrets. */
 import type { Random } from './random.ts';
 
 const CHARACTERS = 'aAkKzZ059_-./:=@%+~"\'\\|;&<>$()?!,{ \t\u2028'.split('');

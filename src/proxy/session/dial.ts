@@ -229,8 +229,8 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
 }
 
 /**
- * Returns the fault of a refusal, if any. These are faults that Node's parser accepts but clients should not
- * get.
+ * Returns what is wrong with a response that refuses the upgrade; undefined if nothing is wrong. Node's parser accepts
+ * such faults, but clients should not get them.
  */
 function findFaultOfRefusal(response: IncomingMessage): string | undefined {
   const { statusCode = 0, httpVersion, headers } = response;

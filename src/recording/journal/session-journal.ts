@@ -13,8 +13,8 @@
  * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
  * overwrites the last released file, which needs a fifth of the time of a new file. If a write fails because the disk
  * is full or broken, the journal refuses all later writes until the recorder has acknowledged all refused bytes. Until
- * then, the client sees output only after its acknowledgement, so every byte that the client sees is on disk or at a
- * recorder.
+ * then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is on
+ * disk or at a recorder.
  */
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';

@@ -51,8 +51,8 @@ export interface TakeoverOptions {
 }
 
 /**
- * Time until an unproven session is checked again, in lease durations. The recorder of the session may publish its log
- * late.
+ * Time after which a session without proof is checked again, in lease durations. The lost recorder's log, which is part
+ * of the proof, may be published late.
  */
 const REMEMBERED_LEASES = 4;
 const NO_LEASE = 'its recorder has no signed lease in the bucket';

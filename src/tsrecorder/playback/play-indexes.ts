@@ -78,7 +78,7 @@ interface Build {
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
 const MAX_IN_MEMORY = 8;
-/** Maximum number of builds that one request for thumbnails starts, and maximum size of their recordings, in bytes. */
+/** Maximum number of builds that one request for thumbnails starts, and maximum size of each recording, in bytes. */
 const MAX_STARTED = 8;
 const MAX_THUMBNAIL_CAST = 4 * 1024 ** 2;
 const MAX_THUMBNAILS_IN_MEMORY = 2000;

@@ -303,7 +303,7 @@ export async function applyRetention(
 ): Promise<RetentionChanges> {
   const { store, evidence, trusted, policy, nowMs } = options;
   const now = nowMs();
-  // Without a size limit, only recordings above the maximum age need a size.
+  // Without a size limit, only the sizes of recordings above the maximum age are read.
   const isIncluded = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isIncluded, signal);

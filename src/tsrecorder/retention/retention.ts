@@ -53,7 +53,7 @@ export interface PlannedRemoval extends KeptRecording {
 
 /** Changes of one run. */
 export interface RetentionChanges {
-  /** Removals by age precede removals by size. Each of the two groups is sorted by user, oldest first. */
+  /** Removals by age precede removals by size. Each of the two groups is sorted by user, and then by age. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];

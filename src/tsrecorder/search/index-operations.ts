@@ -144,7 +144,7 @@ class FedRecording {
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
-  /** Moments that reach the index late or never. Rules are applied to these moments without waiting for the index. */
+  /** Moments that reach the index late or never. Rules are applied to them without waiting for the index. */
   #late: Moment[] = [];
   #lateMatches: readonly RuleMatch[] = [];
   readonly #isLive: boolean;
@@ -250,7 +250,7 @@ class FedRecording {
     if (this.#late.length > 0) this.#lateMatches = this.match(this.doc.names, []);
   }
 
-  /** Returns the complete moments since the last call. */
+  /** Returns the moments that became complete since the last call. */
   takeNew(bytes?: Uint8Array): readonly Moment[] {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();

@@ -10,7 +10,7 @@ export interface DocumentStore {
    * Writes a new document durably.
    *
    * @param name path segments of letters, digits, `.`, `_`, `%`, `:` and `-`, joined with `/`
-   * @throws TailcastError `UPLOAD_CONFLICT` if the name exists, `STORE_FAILED`
+   * @throws TailcastError `UPLOAD_CONFLICT` if the name exists, `STORE_FAILED` if the store fails
    */
   putDocument(name: string, content: Uint8Array): Promise<void>;
   /**

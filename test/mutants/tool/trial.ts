@@ -13,7 +13,7 @@ const MAX_TESTS = 60;
  * tests that start processes run late.
  */
 const NEARER = 3;
-/** Weight of a separate process that loads all files again: it counts like 2^10 times the duration. */
+/** Exponent for a trial in a separate process, which loads all files again. It counts like 2^10 times its duration. */
 const OWN_PROCESS = 10;
 
 export interface Outcome {

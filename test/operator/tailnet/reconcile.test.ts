@@ -10,7 +10,7 @@ const ACCOUNT = 'system:serviceaccount:tailcast:tailcast-operator';
 
 let bench: Bench;
 let server: Server;
-/** Requests to the control server: the path, and the form or the authorization. */
+/** Requests to the control server: the path, and the form (token requests) or the `Authorization` (other requests). */
 let seen: string[];
 /** Paths that the control server refuses. */
 let refused: RegExp | undefined;

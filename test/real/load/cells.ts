@@ -59,7 +59,7 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
       ),
     ),
   );
-  // A slow reader reads kubectl's pipe, and a session on a terminal has no pipe.
+  // Sessions on a terminal have no slow reader, because a slow reader reads the pipe of kubectl.
   const possible = cells.filter(({ condition, content }) => !isSlow(condition) || content !== 'tty-lines');
   return only === undefined ? possible : possible.filter(({ name }) => only.test(name));
 }
