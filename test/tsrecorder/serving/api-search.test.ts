@@ -56,8 +56,9 @@ function openApi(
   const opened = operations.open({ directory, mayWrite: false });
   let at = 0;
   let questions = 0;
+  const node = { node: 'gateway', nodeId: 'n' };
   const entryOf = (id: string): CatalogEntry =>
-    ({ recording: { id, state: 'completed' } as Recording }) as CatalogEntry;
+    ({ recording: { id, state: 'completed', source: node, destination: node } as Recording }) as CatalogEntry;
   const search = {
     async ask(operation: 'find' | 'within' | 'facets', ask: never) {
       await opened;
