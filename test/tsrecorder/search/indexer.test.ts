@@ -266,7 +266,12 @@ describe('an indexer', () => {
     const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
     let durable = 'first ';
     let isOpen = true;
-    const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => isOpen } as LiveRecording;
+    const live = {
+      key: parseRecordingId(stored!.id),
+      recording,
+      isOpen: () => isOpen,
+      durable: () => ({ castBytes: durable.length }),
+    } as LiveRecording;
     const piece = {
       start: 0,
       end: () => durable.length,
@@ -320,8 +325,13 @@ describe('an indexer', () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
     const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
-    const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => true } as LiveRecording;
     let durable = 'first ';
+    const live = {
+      key: parseRecordingId(stored!.id),
+      recording,
+      isOpen: () => true,
+      durable: () => ({ castBytes: durable.length }),
+    } as LiveRecording;
     const piece = {
       start: 0,
       end: () => durable.length,
