@@ -53,7 +53,7 @@ export async function openAccess(parts: {
   });
   stack.defer(() => connection.close());
   return new AccessRequests({
-    client: createKubeClient(connection),
+    client: createKubeClient(connection, signal),
     seal: createRecordSeal(secret),
     record: (step) => requestEvents.send(step.record.recording, encodeStep(step, Date.now())),
     log,

@@ -68,7 +68,7 @@ async function readFromCluster(options: MigrationOptions): Promise<ClusterObject
     environment,
   });
   try {
-    return await readCluster(connection, createKubeClient(connection), signal);
+    return await readCluster(connection, createKubeClient(connection, signal), signal);
   } finally {
     connection.close();
   }

@@ -48,6 +48,7 @@ export interface OperatorParts {
   readonly control: TailnetControl;
   readonly metrics: OperatorMetrics;
   readonly options: SpecOptions;
+  readonly signal: AbortSignal;
   /** True during an uninstallation: reconcilers must then delete all objects that they have created. */
   readonly leaving?: boolean;
 }
@@ -58,7 +59,7 @@ export function controllersOf(
   cache: ObjectCache,
   silent?: EventRecorder,
 ): ReadonlyMap<string, ControllerSpec> {
-  const { client, control, metrics, options, log, leaving = false } = parts;
+  const { client, control, metrics, options, log, signal, leaving = false } = parts;
   const clock = systemClock;
   const deps = {
     leaving,
@@ -68,12 +69,14 @@ export function controllersOf(
     metrics,
     clock,
     log,
+    signal,
     tailnets: createTailnets({
       client,
       namespace: options.namespace,
       own: control,
       defaultLoginServer: TAILSCALE_LOGIN,
       nowMs: Date.now,
+      signal,
     }),
     keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
     tags: createTagPolicy({ client, options, clock }),

@@ -39,9 +39,9 @@ export function operatorChecks(
     throw new TailcastError('CONFIG_INVALID', 'namespace: name the operator’s own (--namespace)');
   const { defaultTags, lease } = config;
   const uses = { ...reconciledBy(config), leaderElection: lease !== undefined };
-  const client = createKubeClient(connection);
-  const control = createControl(config, client);
-  const nodes = once(() => control.allDevices(signal));
+  const client = createKubeClient(connection, signal);
+  const control = createControl(config, client, signal);
+  const nodes = once(() => control.allDevices());
   const view = createClusterView({
     client,
     namespace,

@@ -31,9 +31,14 @@ export function kubeconfigOf(
  * Creates the adapter of the control server.
  *
  * @param client creates the token of workload identity federation
+ * @param signal aborts all requests
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function createControl(config: OperatorConfig, client: Pick<KubeClient, 'review'>): TailnetControl {
+export function createControl(
+  config: OperatorConfig,
+  client: Pick<KubeClient, 'review'>,
+  signal: AbortSignal,
+): TailnetControl {
   if (config.control === 'headscale') {
     if (config.controlUrl === undefined) {
       throw new TailcastError('CONFIG_INVALID', 'controlUrl: name where headscale is (--control-url)');
@@ -45,21 +50,23 @@ export function createControl(config: OperatorConfig, client: Pick<KubeClient, '
       loginServer,
       apiKey: () => readSecret(config, 'api_key'),
       nowMs: Date.now,
+      signal,
     });
   }
   const createIdToken = createIdTokens(client);
   return createTailscaleControl({
     baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
     loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
-    credentials: async (signal) => {
+    credentials: async () => {
       const stored = await Promise.all(
         ['client_id', 'client_secret', 'audience'].map(
           async (name) => [name, await readSecret(config, name, '')] as const,
         ),
       );
-      return apiCredentials(new Map(stored), directoryOf(config), createIdToken, signal);
+      return apiCredentials(new Map(stored), directoryOf(config), createIdToken);
     },
     nowMs: Date.now,
+    signal,
   });
 }
 

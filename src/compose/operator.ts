@@ -6,7 +6,7 @@ import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { keepHeapSmall } from '../memory/small-heap.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
-import { createLogger } from '../observe/logger.ts';
+import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
 import { systemClock } from '../operator/clock.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
@@ -64,21 +64,17 @@ export async function runOperator(
         'namespace: name the one that the recorders run in (--namespace)',
       );
     }
-    const client = createKubeClient(connection);
-    const parts: OperatorParts = {
-      config,
-      connection,
-      log,
-      client,
-      control: createControl(config, client),
-      metrics,
-      options: specOptions(config, namespace, image),
+    const options = specOptions(config, namespace, image);
+    const open: OpenParts = (use) => {
+      const client = createKubeClient(connection, use);
+      const control = createControl(config, client, use);
+      return { config, connection, log, client, control, metrics, options, signal: use };
     };
-    if (config.cleanup) await cleanUp(parts, signal);
-    else if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
+    if (config.cleanup) await cleanUp(open, signal);
+    else if (config.dryRun) await printAll(open(signal), (text) => void stdout.write(text));
     else {
-      warnOfUploads(parts);
-      await serve(parts, signal);
+      warnOfUploads(config, log);
+      await serve(open, signal);
     }
   } finally {
     connection.close();
@@ -89,27 +85,19 @@ export async function runOperator(
 /**
  * Warns that recorders accept uploads of all nodes, which is also the default of the reference (Tailscale's operator).
  */
-function warnOfUploads({ config, log }: Pick<OperatorParts, 'config' | 'log'>): void {
-  if (config.recorderUploaders.length > 0) return;
+function warnOfUploads({ recorderUploaders }: OperatorConfig, log: Logger): void {
+  if (recorderUploaders.length > 0) return;
   log.warn(
     { remedy: 'name the tags of gateways and SSH servers in recorderUploaders' },
     'every node that reaches a recorder may forge recordings and events',
   );
 }
 
-async function serve(parts: OperatorParts, signal: AbortSignal): Promise<void> {
-  const { config, client, metrics, log, options, connection } = parts;
-  const shared = { clock: systemClock, random: Math.random, log };
-  const watches = createWatchedObjects({ client, ...shared });
-  const controller = createController({
-    ...shared,
-    watches,
-    specs: controllersOf(parts, watches),
-    workers: WORKERS,
-    resyncMs: RESYNC_MS,
-    metrics,
-  });
-  metrics.showPending(() => controller.pending);
+/** Opens clients whose requests end when the signal aborts. */
+type OpenParts = (signal: AbortSignal) => OperatorParts;
+
+async function serve(open: OpenParts, signal: AbortSignal): Promise<void> {
+  const { config, client, metrics, log, options, connection } = open(signal);
   const ops =
     config.opsListen === undefined
       ? undefined
@@ -134,24 +122,41 @@ async function serve(parts: OperatorParts, signal: AbortSignal): Promise<void> {
     { apiServer: connection.server, namespace: options.namespace, ops: ops?.address },
     'operator is ready',
   );
-  const lead = async (use: AbortSignal): Promise<void> => {
-    metrics.leading.set(1);
-    await controller.run(use);
-    metrics.leading.set(0);
-  };
   try {
-    await whileLeading(parts, lead, signal);
+    await whileLeading(open, lead, signal);
   } finally {
     await ops?.close();
   }
 }
 
+/** Runs the controllers until the process stops leading. */
+async function lead(parts: OperatorParts): Promise<void> {
+  const { client, metrics, log, signal } = parts;
+  const shared = { clock: systemClock, random: Math.random, log, signal };
+  const watches = createWatchedObjects({ client, ...shared });
+  const controller = createController({
+    ...shared,
+    watches,
+    specs: controllersOf(parts, watches),
+    workers: WORKERS,
+    resyncMs: RESYNC_MS,
+    metrics,
+  });
+  metrics.showPending(() => controller.pending);
+  metrics.clearDeployed();
+  metrics.leading.set(1);
+  await controller.run();
+  metrics.leading.set(0);
+}
+
+/** Runs `work` with the Lease, or at once if the settings disable the Lease. */
 function whileLeading(
-  { config, client, options, log }: OperatorParts,
-  lead: (use: AbortSignal) => Promise<void>,
+  open: OpenParts,
+  work: (parts: OperatorParts) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
-  if (config.lease === undefined) return lead(signal);
+  const { config, client, options, log } = open(signal);
+  if (config.lease === undefined) return work(open(signal));
   const leader = {
     client,
     namespace: options.namespace,
@@ -160,25 +165,21 @@ function whileLeading(
     clock: systemClock,
     log,
   };
-  return runWhileLeading(leader, lead, signal);
+  return runWhileLeading(leader, (use) => work(open(use)), signal);
 }
 
 /** Runs `--cleanup`. The cleanup needs the Lease, so it waits until any running operator releases it. */
-function cleanUp(parts: OperatorParts, signal: AbortSignal): Promise<void> {
-  const { client, log } = parts;
-  const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(client));
-  log.info({}, 'waiting for the lease: stop the operator that holds it');
-  const lead = (use: AbortSignal): Promise<void> =>
-    leave({ client, specs, clock: systemClock, log, limitMs: CLEANUP_LIMIT_MS }, use);
-  return whileLeading(parts, lead, signal);
+function cleanUp(open: OpenParts, signal: AbortSignal): Promise<void> {
+  open(signal).log.info({}, 'waiting for the lease: stop the operator that holds it');
+  const work = (parts: OperatorParts): Promise<void> => {
+    const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(parts.client));
+    return leave({ ...parts, specs, clock: systemClock, limitMs: CLEANUP_LIMIT_MS });
+  };
+  return whileLeading(open, work, signal);
 }
 
 /** Prints the planned changes for each existing resource. */
-async function printAll(
-  parts: OperatorParts,
-  print: (text: string) => void,
-  signal: AbortSignal,
-): Promise<void> {
+async function printAll(parts: OperatorParts, print: (text: string) => void): Promise<void> {
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
   const silent: EventRecorder = { record: () => Promise.resolve() };
@@ -188,10 +189,10 @@ async function printAll(
     cache,
     silent,
   )) {
-    for (const one of await namesOf(client, resources, signal)) {
+    for (const one of await namesOf(client, resources)) {
       print(`# ${name} ${one}\n`);
       try {
-        await reconciler.reconcile(one, signal);
+        await reconciler.reconcile(one);
       } catch (error) {
         print(`# cannot be deployed: ${errorText(error)}\n`);
       }

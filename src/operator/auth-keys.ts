@@ -43,11 +43,11 @@ export interface TailnetService {
 
 /** Tailscale Services. All methods throw TailcastError `CONTROL_FAILED`. */
 export interface TailnetServices {
-  get(name: string, signal: AbortSignal): Promise<TailnetService | undefined>;
-  list(signal: AbortSignal): Promise<readonly TailnetService[]>;
-  put(service: TailnetService, signal: AbortSignal): Promise<void>;
+  get(name: string): Promise<TailnetService | undefined>;
+  list(): Promise<readonly TailnetService[]>;
+  put(service: TailnetService): Promise<void>;
   /** Removes a Tailscale Service, if it exists. */
-  remove(name: string, signal: AbortSignal): Promise<void>;
+  remove(name: string): Promise<void>;
 }
 
 /**
@@ -62,25 +62,22 @@ export interface TailnetControl {
   readonly issuesCertificates: boolean;
   /** Undefined if the control server does not support Tailscale Services. */
   readonly services?: TailnetServices;
-  createKey(
-    wanted: {
-      readonly tags: readonly string[];
-      readonly lifetimeMs: number;
-      /** Description of the key in the server's list of keys, for users. Only letters, digits, spaces and hyphens. */
-      readonly description: string;
-    },
-    signal: AbortSignal,
-  ): Promise<AuthKey>;
+  createKey(wanted: {
+    readonly tags: readonly string[];
+    readonly lifetimeMs: number;
+    /** Description of the key in the server's list of keys, for users. Only letters, digits, spaces and hyphens. */
+    readonly description: string;
+  }): Promise<AuthKey>;
   /** Returns true if a node could still join with the key. */
-  keyUsable(id: string, signal: AbortSignal): Promise<boolean>;
-  revokeKey(id: string, signal: AbortSignal): Promise<void>;
+  keyUsable(id: string): Promise<boolean>;
+  revokeKey(id: string): Promise<void>;
   /** Returns undefined if the node does not exist. */
-  device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
+  device(id: string): Promise<TailnetDevice | undefined>;
   /** Returns all nodes of the tailnet. */
-  allDevices(signal: AbortSignal): Promise<readonly TailnetNodeEntry[]>;
+  allDevices(): Promise<readonly TailnetNodeEntry[]>;
   /** @returns false if the node does not exist */
-  deleteDevice(id: string, signal: AbortSignal): Promise<boolean>;
+  deleteDevice(id: string): Promise<boolean>;
   /** Approves exactly these routes of a node. */
-  approveRoutes(id: string, routes: readonly string[], signal: AbortSignal): Promise<void>;
-  setTags(id: string, tags: readonly string[], signal: AbortSignal): Promise<void>;
+  approveRoutes(id: string, routes: readonly string[]): Promise<void>;
+  setTags(id: string, tags: readonly string[]): Promise<void>;
 }

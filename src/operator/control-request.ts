@@ -21,16 +21,15 @@ export type ControlRequest = (request: {
   readonly authorization?: string;
   readonly json?: object;
   readonly form?: Readonly<Record<string, string>>;
-  readonly signal: AbortSignal;
 }) => Promise<ControlAnswer>;
 
 /**
  * @param base address of the server, e.g. `https://control.example.com`
  * @throws TailcastError `CONTROL_FAILED` from each request without a response; messages contain no secrets
  */
-export function createControlRequest(base: string): ControlRequest {
+export function createControlRequest(base: string, signal: AbortSignal): ControlRequest {
   const root = base.replace(/\/+$/, '');
-  return async ({ method, path, authorization, json, form, signal }) => {
+  return async ({ method, path, authorization, json, form }) => {
     const headers: Record<string, string> = { accept: 'application/json', 'user-agent': 'tailcast-operator' };
     if (authorization !== undefined) headers['authorization'] = authorization;
     if (json !== undefined) headers['content-type'] = 'application/json';

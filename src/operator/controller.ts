@@ -39,18 +39,19 @@ export interface ControllerOptions {
   readonly random: () => number;
   readonly metrics: OperatorMetrics;
   readonly log: Logger;
+  readonly signal: AbortSignal;
 }
 
 export interface Controller {
   /** Number of queued and running keys. */
   readonly pending: number;
-  /** Runs until `signal` aborts. */
-  run(signal: AbortSignal): Promise<void>;
+  /** Runs until the signal of the options aborts. */
+  run(): Promise<void>;
 }
 
 /** Creates the controller. Call `run` to start it. */
 export function createController(options: ControllerOptions): Controller {
-  const { watches, specs, clock, random, log, metrics } = options;
+  const { watches, specs, clock, random, log, metrics, signal } = options;
 
   const queue: WorkQueue = createWorkQueue({
     workers: options.workers,
@@ -60,11 +61,11 @@ export function createController(options: ControllerOptions): Controller {
     },
     clock,
     random,
-    async handle(key, signal) {
+    async handle(key) {
       // Keys are `<reconciler>/<name>`, or `<reconciler>/<namespace>/<name>`.
       const slash = key.indexOf('/');
       const spec = specs.get(key.slice(0, slash));
-      const retryAfterMs = await spec?.reconciler.reconcile(key.slice(slash + 1), signal);
+      const retryAfterMs = await spec?.reconciler.reconcile(key.slice(slash + 1));
       metrics.reconciles.inc({ outcome: 'done' });
       return retryAfterMs;
     },
@@ -88,7 +89,7 @@ export function createController(options: ControllerOptions): Controller {
     }
   }
 
-  async function resync(name: string, { resources }: ControllerSpec, signal: AbortSignal): Promise<void> {
+  async function resync(name: string, { resources }: ControllerSpec): Promise<void> {
     while (!signal.aborted) {
       await pause(options.resyncMs, signal, clock);
       if (signal.aborted) return;
@@ -101,11 +102,11 @@ export function createController(options: ControllerOptions): Controller {
     get pending() {
       return queue.size;
     },
-    async run(signal) {
+    async run() {
       const periodic = [...specs].filter(([, spec]) => spec.resync);
       await Promise.all([
-        watches.run(signal),
-        ...periodic.map(([name, spec]) => resync(name, spec, signal)),
+        watches.run(),
+        ...periodic.map(([name, spec]) => resync(name, spec)),
         queue.run(signal),
       ]);
     },

@@ -12,14 +12,14 @@ type Print = (text: string) => void;
  */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {
-    get: (kind, reference, signal) => client.get(kind, reference, signal),
-    list: (kind, options, signal) => client.list(kind, options, signal),
-    watch: (kind, options, signal) => client.watch(kind, options, signal),
+    get: (kind, reference) => client.get(kind, reference),
+    list: (kind, options) => client.list(kind, options),
+    watch: (kind, options) => client.watch(kind, options),
     apply(object) {
       print(`---\n${stringify(withoutData(object), { lineWidth: 0 })}`);
       return Promise.resolve(parseObject({ ...object }));
     },
-    review: (path, body, signal) => client.review(path, body, signal),
+    review: (path, body) => client.review(path, body),
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
     patch(kind, { name, subresource }, { body }) {
       const shown = subresource === 'status' ? shownConditions(body) : '';
@@ -51,9 +51,9 @@ export function createDryRunControl(
         expiresAtMs: nowMs() + lifetimeMs,
       });
     },
-    keyUsable: (id, signal) => control.keyUsable(id, signal),
-    device: (id, signal) => control.device(id, signal),
-    allDevices: (signal) => control.allDevices(signal),
+    keyUsable: (id) => control.keyUsable(id),
+    device: (id) => control.device(id),
+    allDevices: () => control.allDevices(),
     revokeKey: () => Promise.resolve(),
     deleteDevice(id) {
       print(`# would delete node ${id}\n`);
@@ -72,8 +72,8 @@ export function createDryRunControl(
 
 function dryServices(services: TailnetServices, print: Print): TailnetServices {
   return {
-    get: (name, signal) => services.get(name, signal),
-    list: (signal) => services.list(signal),
+    get: (name) => services.get(name),
+    list: () => services.list(),
     put({ name }) {
       print(`# would write Tailscale Service ${name}\n`);
       return Promise.resolve();

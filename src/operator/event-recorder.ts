@@ -23,7 +23,6 @@ export interface EventRecorder {
   record(
     about: Subject,
     event: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
-    signal: AbortSignal,
   ): Promise<void>;
 }
 
@@ -55,7 +54,7 @@ export function createEventRecorder(options: {
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {
-    async record(about, { type, reason, message }, signal) {
+    async record(about, { type, reason, message }) {
       const text = message.slice(0, MAX_MESSAGE);
       const key = JSON.stringify([about.uid, type, reason, text]);
       const before = recent.get(key);
@@ -65,11 +64,7 @@ export function createEventRecorder(options: {
       try {
         if (before === undefined) {
           const name = `${shortened(about.name, MAX_SUBJECT_NAME)}.${options.createId()}`;
-          await client.create(
-            KINDS.event,
-            newEvent(name, about, { type, reason, message: text }, time),
-            signal,
-          );
+          await client.create(KINDS.event, newEvent(name, about, { type, reason, message: text }, time));
           recent.set(key, { name, count: 1, atMs: now });
         } else {
           const count = before.count + 1;
@@ -78,7 +73,6 @@ export function createEventRecorder(options: {
             KINDS.event,
             { namespace: about.namespace ?? NAMESPACE, name: before.name },
             { kind: 'merge', body },
-            signal,
           );
           recent.set(key, { ...before, count, atMs: now });
         }

@@ -11,8 +11,10 @@ export interface HeadscaleApiOptions {
   readonly baseUrl: string;
   readonly loginServer: string;
   /** Reads the key. Called for each request, so that a rotated key is used. */
-  readonly apiKey: (signal: AbortSignal) => Promise<string>;
+  readonly apiKey: () => Promise<string>;
   readonly nowMs: () => number;
+  /** Aborts all requests. */
+  readonly signal: AbortSignal;
 }
 
 const keySchema = z.object({
@@ -57,29 +59,27 @@ const NOT_FOUND = 5;
 
 /** Creates the adapter. */
 export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetControl {
-  const request = createControlRequest(options.baseUrl);
+  const request = createControlRequest(options.baseUrl, options.signal);
 
   async function call(
     method: 'GET' | 'POST' | 'DELETE',
     path: string,
-    signal: AbortSignal,
     json?: object,
   ): Promise<ControlAnswer> {
     return request({
       method,
       path: `/api/v1${path}`,
-      authorization: `Bearer ${await options.apiKey(signal)}`,
+      authorization: `Bearer ${await options.apiKey()}`,
       ...(json === undefined ? {} : { json }),
-      signal,
     });
   }
 
   return {
     loginServer: options.loginServer,
     issuesCertificates: false,
-    async createKey({ tags, lifetimeMs }, signal) {
+    async createKey({ tags, lifetimeMs }) {
       const expiresAtMs = options.nowMs() + lifetimeMs;
-      const answer = await call('POST', '/preauthkey', signal, {
+      const answer = await call('POST', '/preauthkey', {
         reusable: false,
         ephemeral: false,
         expiration: new Date(expiresAtMs).toISOString(),
@@ -89,43 +89,43 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
       const { preAuthKey } = keySchema.parse(answer.body);
       return { id: preAuthKey.id, key: preAuthKey.key, expiresAtMs };
     },
-    async keyUsable(id, signal) {
-      const answer = await call('GET', '/preauthkey', signal);
+    async keyUsable(id) {
+      const answer = await call('GET', '/preauthkey');
       if (answer.status !== 200) throw refused('listing auth keys', answer);
       const found = keysSchema.parse(answer.body).preAuthKeys.find((key) => key.id === id);
       return found !== undefined && !found.used && !(Date.parse(found.expiration ?? '') <= options.nowMs());
     },
-    async revokeKey(id, signal) {
-      const answer = await call('POST', '/preauthkey/expire', signal, { id });
+    async revokeKey(id) {
+      const answer = await call('POST', '/preauthkey/expire', { id });
       if (answer.status >= 400 && !isAbsent(answer)) throw refused('revoking an auth key', answer);
     },
-    async device(id, signal) {
-      const answer = await call('GET', `/node/${encodeURIComponent(id)}`, signal);
+    async device(id) {
+      const answer = await call('GET', `/node/${encodeURIComponent(id)}`);
       if (isAbsent(answer)) return undefined;
       if (answer.status !== 200) throw refused('reading a node', answer);
       const { node } = nodeSchema.parse(answer.body);
       const { givenName, name, ipAddresses: addresses, machineKey } = node;
       return { hostname: givenName === '' ? name : givenName, addresses, machineKey };
     },
-    async allDevices(signal) {
-      const answer = await call('GET', '/node', signal);
+    async allDevices() {
+      const answer = await call('GET', '/node');
       if (answer.status !== 200) throw refused('listing the nodes', answer);
       return nodesSchema
         .parse(answer.body)
         .nodes.map(({ givenName, name, ...node }) => ({ ...node, name: givenName || name }));
     },
-    async deleteDevice(id, signal) {
-      const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`, signal);
+    async deleteDevice(id) {
+      const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`);
       if (isAbsent(answer)) return false;
       if (answer.status >= 400) throw refused('deleting a node', answer);
       return true;
     },
-    async approveRoutes(id, routes, signal) {
-      const answer = await call('POST', `/node/${encodeURIComponent(id)}/approve_routes`, signal, { routes });
+    async approveRoutes(id, routes) {
+      const answer = await call('POST', `/node/${encodeURIComponent(id)}/approve_routes`, { routes });
       if (answer.status >= 400) throw refused('approving the routes of a node', answer);
     },
-    async setTags(id, tags, signal) {
-      const answer = await call('POST', `/node/${encodeURIComponent(id)}/tags`, signal, { tags });
+    async setTags(id, tags) {
+      const answer = await call('POST', `/node/${encodeURIComponent(id)}/tags`, { tags });
       if (answer.status >= 400) throw refused('setting the tags of a node', answer);
     },
   };

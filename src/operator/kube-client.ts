@@ -69,28 +69,32 @@ export type WatchEvent =
   | { readonly kind: 'added' | 'modified' | 'deleted' | 'bookmark'; readonly object: KubeObject }
   | { readonly kind: 'error'; readonly status: number; readonly message: string };
 
+/**
+ * The last parameter of each method is a signal that aborts the request. Default: the signal of the client, which aborts
+ * all its requests.
+ */
 export interface KubeClient {
   /** Returns undefined if the object or its kind does not exist. */
-  get(kind: ResourceKind, reference: ObjectReference, signal: AbortSignal): Promise<KubeObject | undefined>;
-  list(kind: ResourceKind, options: ListOptions, signal: AbortSignal): Promise<ListAnswer>;
+  get(kind: ResourceKind, reference: ObjectReference, signal?: AbortSignal): Promise<KubeObject | undefined>;
+  list(kind: ResourceKind, options: ListOptions, signal?: AbortSignal): Promise<ListAnswer>;
   /**
    * Returns the events of a watch. The iteration ends when the server closes the watch, and throws if the watch fails.
    */
   watch(
     kind: ResourceKind,
     options: ListOptions & { readonly resourceVersion: string; readonly timeoutSeconds: number },
-    signal: AbortSignal,
+    signal?: AbortSignal,
   ): AsyncIterable<WatchEvent>;
   /** Applies an object with server-side apply. In a conflict, the operator becomes the manager of the fields. */
-  apply(object: DesiredObject, signal: AbortSignal): Promise<KubeObject>;
-  create(kind: ResourceKind, object: object, signal: AbortSignal): Promise<KubeObject>;
+  apply(object: DesiredObject, signal?: AbortSignal): Promise<KubeObject>;
+  create(kind: ResourceKind, object: object, signal?: AbortSignal): Promise<KubeObject>;
   /** Sends a review or a TokenRequest. The API server does not store these objects. Returns the response as JSON. */
-  review(path: string, body: object, signal: AbortSignal): Promise<unknown>;
+  review(path: string, body: object, signal?: AbortSignal): Promise<unknown>;
   patch(
     kind: ResourceKind,
     reference: ObjectReference,
     patch: Patch,
-    signal: AbortSignal,
+    signal?: AbortSignal,
   ): Promise<KubeObject>;
   /** Returns false if the object does not exist or has another uid. */
   remove(
@@ -100,7 +104,7 @@ export interface KubeClient {
       readonly uid?: string | undefined;
       readonly propagation?: 'Background' | 'Foreground' | 'Orphan';
     },
-    signal: AbortSignal,
+    signal?: AbortSignal,
   ): Promise<boolean>;
 }
 
@@ -122,10 +126,14 @@ const METADATA_TYPE = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v
 const METADATA_LIST_TYPE = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1';
 const PATCH_TYPES = { merge: 'application/merge-patch+json', json: 'application/json-patch+json' } as const;
 
-/** Creates a client that uses a connection to the API server. */
-export function createKubeClient(connection: ClusterConnection): KubeClient {
-  const call = createCall(connection);
-  return { ...readCalls(connection, call), ...writes(call) };
+/**
+ * Creates a client that uses a connection to the API server.
+ *
+ * @param end default signal of all requests
+ */
+export function createKubeClient(connection: ClusterConnection, end: AbortSignal): KubeClient {
+  const call = createCall(connection, end);
+  return { ...readCalls(connection, call, end), ...writes(call) };
 }
 
 interface CallRequest {
@@ -135,15 +143,15 @@ interface CallRequest {
   readonly body?: object;
   readonly contentType?: string;
   readonly accept?: string;
-  readonly signal: AbortSignal;
+  readonly signal: AbortSignal | undefined;
 }
 
 /** Sends and receives JSON. Throws for an error status. */
 type Call = (request: CallRequest) => Promise<unknown>;
 
-function createCall(connection: ClusterConnection): Call {
+function createCall(connection: ClusterConnection, end: AbortSignal): Call {
   return async (request) => {
-    const { method, query, signal } = request;
+    const { method, query, signal = end } = request;
     const path = withQuery(request.path, query ?? {});
     const answer = await connection.request({
       method,
@@ -160,8 +168,12 @@ function createCall(connection: ClusterConnection): Call {
   };
 }
 
-function readCalls(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get' | 'list' | 'watch'> {
-  async function* pages(kind: ResourceKind, options: ListOptions, signal: AbortSignal) {
+function readCalls(
+  connection: ClusterConnection,
+  call: Call,
+  end: AbortSignal,
+): Pick<KubeClient, 'get' | 'list' | 'watch'> {
+  async function* pages(kind: ResourceKind, options: ListOptions, signal?: AbortSignal) {
     let token = '';
     do {
       const query = {
@@ -202,7 +214,7 @@ function readCalls(connection: ClusterConnection, call: Call): Pick<KubeClient, 
       }
       return { items, resourceVersion };
     },
-    async *watch(kind, options, signal) {
+    async *watch(kind, options, signal = end) {
       const query = {
         ...listQuery(options),
         watch: 'true',

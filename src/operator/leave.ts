@@ -17,6 +17,7 @@ export interface LeaveOptions {
   readonly log: Logger;
   /** Maximum duration, in milliseconds. */
   readonly limitMs: number;
+  readonly signal: AbortSignal;
 }
 
 /** Delay before a retry. */
@@ -27,12 +28,12 @@ const RETRY_MS = 5000;
  *
  * @throws TailcastError `CLEANUP_INCOMPLETE` with the remaining resources after the time limit
  */
-export async function leave(options: LeaveOptions, signal: AbortSignal): Promise<void> {
-  const { client, specs, clock, log, limitMs } = options;
+export async function leave(options: LeaveOptions): Promise<void> {
+  const { client, specs, clock, log, limitMs, signal } = options;
   const endMs = clock.now() + limitMs;
   const waiting = new Map<string, string>();
   for (const [name, { resources }] of specs)
-    for (const key of await namesOf(client, resources, signal)) waiting.set(`${name}/${key}`, 'not started');
+    for (const key of await namesOf(client, resources)) waiting.set(`${name}/${key}`, 'not started');
   log.info({ resources: waiting.size }, 'cleaning up');
   while (!signal.aborted) {
     let retryMs = RETRY_MS;
@@ -40,9 +41,7 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
       if (signal.aborted) break;
       const slash = key.indexOf('/');
       try {
-        const retryAfterMs = await specs
-          .get(key.slice(0, slash))
-          ?.reconciler.reconcile(key.slice(slash + 1), signal);
+        const retryAfterMs = await specs.get(key.slice(0, slash))?.reconciler.reconcile(key.slice(slash + 1));
         if (retryAfterMs === undefined) waiting.delete(key);
         else {
           waiting.set(key, 'its pods are still there');
@@ -69,9 +68,8 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
 export async function namesOf(
   client: Pick<KubeClient, 'list'>,
   resources: Watched,
-  signal: AbortSignal,
 ): Promise<ReadonlySet<string>> {
-  const objects = await listOf(client, resources, signal);
+  const objects = await listOf(client, resources);
   const cached = viewOf([[resources, objects]]);
   return new Set(objects.flatMap((object) => resources.names(object, cached)));
 }

@@ -40,7 +40,7 @@ export interface ObjectCache {
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */
-  read(selections: readonly Selection[], signal: AbortSignal): Promise<CachedObjects>;
+  read(selections: readonly Selection[]): Promise<CachedObjects>;
 }
 
 /** Called for each object that appeared, changed or disappeared. Must not throw. */
@@ -51,8 +51,8 @@ export interface WatchedObjects extends ObjectCache {
   readonly objects: CachedObjects;
   /** Adds a watch. Call this method before `run`. */
   watch(selection: Selection, listener: Listener): void;
-  /** Watches until `signal` aborts. */
-  run(signal: AbortSignal): Promise<void>;
+  /** Watches until the signal of the cache aborts. */
+  run(): Promise<void>;
 }
 
 interface Watch {
@@ -70,11 +70,12 @@ interface WatchDeps {
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Logger;
+  readonly signal: AbortSignal;
 }
 
 /** Creates a cache. Call `run` to start its watches. */
 export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
-  const { client, clock } = deps;
+  const { client, clock, signal } = deps;
   const watches: Watch[] = [];
 
   function watchOf(selection: Selection): Watch | undefined {
@@ -106,11 +107,11 @@ export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
       }
       watch.listeners.push(listener);
     },
-    async read(selections, signal) {
+    async read(selections) {
       const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
       for (const selection of selections) {
         const informer = watchOf(selection)?.informer;
-        if (informer === undefined) listed.push([selection, await listOf(client, selection, signal)]);
+        if (informer === undefined) listed.push([selection, await listOf(client, selection)]);
         else if (!informer.isSynced)
           await Promise.race([informer.synced, pause(FIRST_LIST_MS, signal, clock)]);
         if (informer?.isSynced === false)
@@ -123,7 +124,7 @@ export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
         by: (index, value) => (watchOf(index.of) === undefined ? view : objects).by(index, value),
       };
     },
-    async run(signal) {
+    async run() {
       await Promise.all(watches.map(({ informer }) => informer.run(signal)));
     },
   };
@@ -156,9 +157,9 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
 /** A cache without watches: each `read` lists the objects. Commands that visit each resource once use it. */
 export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
   return {
-    async read(selections, signal) {
+    async read(selections) {
       const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
-      for (const selection of selections) listed.push([selection, await listOf(client, selection, signal)]);
+      for (const selection of selections) listed.push([selection, await listOf(client, selection)]);
       return viewOf(listed);
     },
   };
@@ -178,9 +179,8 @@ export function viewOf(listed: readonly (readonly [Selection, readonly KubeObjec
 export function listOf(
   client: Pick<KubeClient, 'list'>,
   selection: Selection,
-  signal: AbortSignal,
 ): Promise<readonly KubeObject[]> {
-  return listKnown(client, selection.kind, listOptions(selection), signal);
+  return listKnown(client, selection.kind, listOptions(selection));
 }
 
 /** Returns the objects of a kind; none if the cluster does not know the kind. */
@@ -188,10 +188,9 @@ export async function listKnown(
   client: Pick<KubeClient, 'list'>,
   kind: ResourceKind,
   options: ListOptions,
-  signal: AbortSignal,
 ): Promise<readonly KubeObject[]> {
   try {
-    return (await client.list(kind, options, signal)).items;
+    return (await client.list(kind, options)).items;
   } catch (error) {
     if (error instanceof KubeRefusal && error.status === 404) return [];
     throw error;

@@ -70,6 +70,10 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     ),
     devicesDeleted: counter('tailcast_operator_devices_deleted_total', 'Nodes removed from the tailnet.'),
     leading: gauge('tailcast_operator_leading', '1 while this process has the Lease.'),
+    /** Forgets all deployed resources, before a new leader counts them again. */
+    clearDeployed(): void {
+      for (const uids of Object.values(deployed)) uids.clear();
+    },
     /** Sets the function that returns the number of queued and running keys. Each scrape calls it. */
     showPending(read: () => number): void {
       pending = read;

@@ -16,8 +16,10 @@ export interface TailscaleApiOptions {
   readonly baseUrl: string;
   readonly loginServer: string;
   /** Reads the credentials. Called for each new token, so that rotated credentials are used. */
-  readonly credentials: (signal: AbortSignal) => Promise<ApiCredentials>;
+  readonly credentials: () => Promise<ApiCredentials>;
   readonly nowMs: () => number;
+  /** Aborts all requests. */
+  readonly signal: AbortSignal;
 }
 
 const tokenSchema = z.object({ access_token: z.string(), expires_in: z.number().default(3600) });
@@ -59,15 +61,14 @@ const MAX_DESCRIPTION = 50;
 
 /** Creates the adapter. The client keeps a token until it expires or is rejected. */
 export function createTailscaleControl(options: TailscaleApiOptions): TailnetControl {
-  const request = createControlRequest(options.baseUrl);
+  const request = createControlRequest(options.baseUrl, options.signal);
   let token: { readonly value: string; readonly endsAtMs: number } | undefined;
 
-  async function authorization(signal: AbortSignal): Promise<string> {
+  async function authorization(): Promise<string> {
     if (token === undefined || token.endsAtMs <= options.nowMs()) {
       const answer = await request({
         method: 'POST',
-        ...tokenRequest(await options.credentials(signal)),
-        signal,
+        ...tokenRequest(await options.credentials()),
       });
       if (answer.status !== 200) throw refused('getting an access token', answer);
       const { access_token: value, expires_in: seconds } = tokenSchema.parse(answer.body);
@@ -79,16 +80,14 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
   async function call(
     method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     path: string,
-    signal: AbortSignal,
     json?: object,
   ): Promise<ControlAnswer> {
     const send = async (): Promise<ControlAnswer> =>
       request({
         method,
         path: `/api/v2${path}`,
-        authorization: await authorization(signal),
+        authorization: await authorization(),
         ...(json === undefined ? {} : { json }),
-        signal,
       });
     const answer = await send();
     if (answer.status !== 401) return answer;
@@ -100,9 +99,9 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     loginServer: options.loginServer,
     issuesCertificates: true,
     services: servicesOf(call),
-    async createKey({ tags, lifetimeMs, description }, signal) {
+    async createKey({ tags, lifetimeMs, description }) {
       const create = { reusable: false, ephemeral: false, preauthorized: true, tags };
-      const answer = await call('POST', '/tailnet/-/keys', signal, {
+      const answer = await call('POST', '/tailnet/-/keys', {
         capabilities: { devices: { create } },
         expirySeconds: Math.round(lifetimeMs / 1000),
         description: description.slice(0, MAX_DESCRIPTION),
@@ -112,15 +111,15 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
       const expiresAtMs = Date.parse(expires ?? '');
       return { id, key, expiresAtMs: Number.isNaN(expiresAtMs) ? options.nowMs() + lifetimeMs : expiresAtMs };
     },
-    async keyUsable(id, signal) {
-      const answer = await call('GET', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
+    async keyUsable(id) {
+      const answer = await call('GET', `/tailnet/-/keys/${encodeURIComponent(id)}`);
       if (answer.status === 404) return false;
       if (answer.status !== 200) throw refused('reading an auth key', answer);
       const { invalid, revoked } = keyStateSchema.parse(answer.body);
       return invalid !== true && (revoked ?? '') === '';
     },
-    async revokeKey(id, signal) {
-      const answer = await call('DELETE', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
+    async revokeKey(id) {
+      const answer = await call('DELETE', `/tailnet/-/keys/${encodeURIComponent(id)}`);
       if (answer.status >= 400 && answer.status !== 404) throw refused('revoking an auth key', answer);
     },
     ...devicesOf(call),
@@ -144,7 +143,6 @@ function tokenRequest(credentials: ApiCredentials): {
 type Call = (
   method: 'GET' | 'POST' | 'PUT' | 'DELETE',
   path: string,
-  signal: AbortSignal,
   json?: object,
 ) => Promise<ControlAnswer>;
 
@@ -152,14 +150,14 @@ function devicesOf(
   call: Call,
 ): Pick<TailnetControl, 'device' | 'allDevices' | 'deleteDevice' | 'approveRoutes' | 'setTags'> {
   return {
-    async device(id, signal) {
-      const answer = await call('GET', `/device/${encodeURIComponent(id)}`, signal);
+    async device(id) {
+      const answer = await call('GET', `/device/${encodeURIComponent(id)}`);
       if (answer.status === 404) return undefined;
       if (answer.status !== 200) throw refused('reading a device', answer);
       return deviceSchema.parse(answer.body);
     },
-    async allDevices(signal) {
-      const answer = await call('GET', '/tailnet/-/devices', signal);
+    async allDevices() {
+      const answer = await call('GET', '/tailnet/-/devices');
       if (answer.status !== 200) throw refused('listing the devices', answer);
       return devicesSchema.parse(answer.body).devices.map(({ nodeId: id, hostname, name, ...device }) => ({
         ...device,
@@ -167,18 +165,18 @@ function devicesOf(
         name: name || hostname,
       }));
     },
-    async deleteDevice(id, signal) {
-      const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`, signal);
+    async deleteDevice(id) {
+      const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`);
       if (answer.status === 404) return false;
       if (answer.status >= 400) throw refused('deleting a device', answer);
       return true;
     },
-    async approveRoutes(id, routes, signal) {
-      const answer = await call('POST', `/device/${encodeURIComponent(id)}/routes`, signal, { routes });
+    async approveRoutes(id, routes) {
+      const answer = await call('POST', `/device/${encodeURIComponent(id)}/routes`, { routes });
       if (answer.status >= 400) throw refused('approving the routes of a device', answer);
     },
-    async setTags(id, tags, signal) {
-      const answer = await call('POST', `/device/${encodeURIComponent(id)}/tags`, signal, { tags });
+    async setTags(id, tags) {
+      const answer = await call('POST', `/device/${encodeURIComponent(id)}/tags`, { tags });
       if (answer.status >= 400) throw refused('setting the tags of a device', answer);
     },
   };
@@ -187,24 +185,24 @@ function devicesOf(
 function servicesOf(call: Call): TailnetServices {
   const path = (name: string): string => `/tailnet/-/vip-services/${encodeURIComponent(name)}`;
   return {
-    async get(name, signal) {
-      const answer = await call('GET', path(name), signal);
+    async get(name) {
+      const answer = await call('GET', path(name));
       if (answer.status === 404) return undefined;
       if (answer.status !== 200) throw refused('reading a Tailscale Service', answer);
       return serviceSchema.parse(answer.body);
     },
-    async list(signal) {
-      const answer = await call('GET', '/tailnet/-/vip-services', signal);
+    async list() {
+      const answer = await call('GET', '/tailnet/-/vip-services');
       if (answer.status !== 200) throw refused('listing Tailscale Services', answer);
       return servicesSchema.parse(answer.body).vipServices;
     },
-    async put({ addrs, ...service }, signal) {
+    async put({ addrs, ...service }) {
       const body = addrs.length === 0 ? service : { ...service, addrs };
-      const answer = await call('PUT', path(service.name), signal, body);
+      const answer = await call('PUT', path(service.name), body);
       if (answer.status >= 400) throw refused('writing a Tailscale Service', answer);
     },
-    async remove(name, signal) {
-      const answer = await call('DELETE', path(name), signal);
+    async remove(name) {
+      const answer = await call('DELETE', path(name));
       if (answer.status >= 400 && answer.status !== 404)
         throw refused('deleting a Tailscale Service', answer);
     },

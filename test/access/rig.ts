@@ -74,7 +74,7 @@ export async function startRig(): Promise<Rig> {
       connections.push(connection);
       const steps: AccessStep[] = [];
       const access = new AccessRequests({
-        client: createKubeClient(connection),
+        client: createKubeClient(connection, new AbortController().signal),
         seal: createRecordSeal(KEY),
         record: async (step) => void steps.push(step),
         log: createSilentLogger(),

@@ -55,7 +55,7 @@ async function pass(): Promise<unknown> {
   let failure: unknown;
   for (let count = 0; count < 3; count += 1) {
     failure = undefined;
-    await group.reconcile('in', bench.signal).catch((error: unknown) => (failure = error));
+    await group.reconcile('in').catch((error: unknown) => (failure = error));
   }
   return failure;
 }
@@ -167,7 +167,7 @@ describe('a Service of an egress group', () => {
       );
     bench.api.interfere = ({ method, path }) =>
       method === 'PATCH' && path.includes('/namespaces/evil/services/db/status') ? TOO_LARGE : undefined;
-    await expect(egress.reconcile('out', bench.signal)).rejects.toThrow('too large');
+    await expect(egress.reconcile('out')).rejects.toThrow('too large');
     const service = '/api/v1/namespaces/prod/services/db';
     expect(bench.condition(service, 'TailscaleEgressSvcValid')?.status).toBe('True');
   });

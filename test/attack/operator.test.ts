@@ -52,7 +52,7 @@ describe('an author of Ingresses', () => {
       secretName: `s${at}`,
     }));
     putIngress({ tls, defaultBackend: { service: { name: 'web', port: { number: 80 } } } });
-    await createIngressReconciler(bench.deps(), CHOICES).reconcile('dev/a', bench.signal);
+    await createIngressReconciler(bench.deps(), CHOICES).reconcile('dev/a');
     expect(requests('/namespaces/dev/secrets/')).toBe(100);
     expect(requests('/events')).toBeLessThan(30);
     expect(bench.events().join()).toContain('more problems');
@@ -61,7 +61,7 @@ describe('an author of Ingresses', () => {
   it('does not make the operator send a request for each backend or each problem', async () => {
     putIngress(manyPaths());
     const reconciler = createIngressReconciler(bench.deps(), CHOICES);
-    for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('dev/a', bench.signal);
+    for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('dev/a');
     expect(requests('/namespaces/dev/services/')).toBe(0);
     expect(requests('/events')).toBeLessThan(30);
   });
@@ -72,12 +72,12 @@ describe('an author of Ingresses', () => {
     const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
     putIngress({ ...manyPaths(), defaultBackend }, { 'tailscale.com/proxy-group': 'in' });
     const reconciler = createIngressGroupReconciler(bench.deps(), CHOICES);
-    await reconciler.reconcile('in', bench.signal);
+    await reconciler.reconcile('in');
     for (const ordinal of [0, 1]) {
       bench.startPod(`in-${ordinal}`);
       bench.join(`in-${ordinal}`);
     }
-    for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('in', bench.signal);
+    for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('in');
     expect(bench.events().join()).toContain('more problems');
     expect(requests('/events')).toBeLessThan(30);
   });
@@ -93,7 +93,7 @@ describe('an author of Ingresses', () => {
     putService('dev', 'web', {});
     putService('prod', 'web', {});
     const reconciler = createIngressGroupReconciler(bench.deps(), CHOICES);
-    await reconciler.reconcile('in', bench.signal);
+    await reconciler.reconcile('in');
     for (const ordinal of [0, 1]) {
       bench.startPod(`in-${ordinal}`);
       bench.join(`in-${ordinal}`);
@@ -105,7 +105,7 @@ describe('an author of Ingresses', () => {
       { name: 'shop', namespace: 'prod', annotations: group, creationTimestamp: '2026-02-01T00:00:00Z' },
       { ingressClassName: 'tailscale', rules: [{ http: { paths } }] },
     );
-    await reconciler.reconcile('in', bench.signal);
+    await reconciler.reconcile('in');
     expect(bench.names()).toContain('prod-shop-ingress: Ingress prod/shop');
     expect(bench.events().join()).toContain('has no space left for namespace dev');
     expect(bench.events().join()).not.toContain('namespace prod');
@@ -124,7 +124,7 @@ describe('an author of an old Ingress in a group without Tailscale Services', ()
       ...CHOICES,
       networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []),
     });
-    const run = (): Promise<number | undefined> => reconciler.reconcile('in', bench.signal);
+    const run = (): Promise<number | undefined> => reconciler.reconcile('in');
     const put = (namespace: string, creationTimestamp: string, host: string): void => {
       const annotations = { 'tailscale.com/proxy-group': 'in' };
       const paths = [
@@ -166,7 +166,7 @@ describe('an author of Services', () => {
     'does not expose %s of the proxy',
     async (externalName) => {
       putService('dev', 'meta', EXPOSED, { type: 'ExternalName', externalName, clusterIP: '' });
-      await service().reconcile('dev/meta', bench.signal);
+      await service().reconcile('dev/meta');
       expect(bench.left()).toEqual([]);
       expect(bench.events().join()).toContain("of the proxy's own machine or link");
     },
@@ -180,7 +180,7 @@ describe('an author of Services', () => {
         [field]: { ...(field === 'annotations' ? EXPOSED : {}), 'tailscale.com/proxy-class': '' },
       };
       bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations: EXPOSED, ...metadata }, SERVICE);
-      await service('safe').reconcile('dev/a', bench.signal);
+      await service('safe').reconcile('dev/a');
       const sets = [...bench.api.objects.values()].filter(({ kind }) => kind === 'StatefulSet');
       expect(sets).toHaveLength(1);
       expect(JSON.stringify(sets)).not.toContain('"privileged":true');
@@ -192,7 +192,7 @@ describe('an author of Services', () => {
     const own = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
     const foreign = objectNameOf({ type: 'svc', namespace: 'dev', name: 'evil' });
     putService('prod', 'web');
-    await service().reconcile('prod/web', bench.signal);
+    await service().reconcile('prod/web');
     bench.startPod(`${own}-0`);
     bench.join(`${own}-0`);
     for (const [path, object] of bench.api.objects) {
@@ -202,12 +202,10 @@ describe('an author of Services', () => {
     }
     const evil = putService('dev', 'evil');
     const reconciler = service();
-    await expect(reconciler.reconcile('dev/evil', bench.signal)).rejects.toThrow(
-      'does not belong to Service',
-    );
+    await expect(reconciler.reconcile('dev/evil')).rejects.toThrow('does not belong to Service');
     bench.markDeleted(evil);
     await bench.clock.advance(10 * 60_000);
-    await settle(() => reconciler.reconcile('dev/evil', bench.signal));
+    await settle(() => reconciler.reconcile('dev/evil'));
     expect(bench.object(evil)).toBeUndefined();
     expect(bench.control.deleted).toEqual([]);
     expect(bench.control.keys.get('key-1')?.usable).toBe(true);
@@ -224,7 +222,7 @@ describe('a compromised pod of a proxy', () => {
     );
     const pod = `${objectNameOf({ type: 'connector', namespace: 'tailcast', name: 'lab' })}-0`;
     const reconciler = createConnectorReconciler(bench.deps());
-    const run = (): Promise<number | undefined> => reconciler.reconcile('lab', bench.signal);
+    const run = (): Promise<number | undefined> => reconciler.reconcile('lab');
     await run();
     bench.startPod(pod);
     bench.join(pod, { id: 'gateway' });
@@ -257,7 +255,7 @@ describe('a compromised pod of a proxy', () => {
       metadata: { name: 'kube-apiserver-auth-proxy', namespace: 'tailcast' },
     });
     putService('dev', 'web');
-    await service().reconcile('dev/web', bench.signal);
+    await service().reconcile('dev/web');
     const path = `${OWN}/secrets/${objectNameOf({ type: 'svc', namespace: 'dev', name: 'web' })}-0`;
     const kubeconfig = JSON.stringify({
       clusters: [{ name: 'k', cluster: { server: 'https://evil.example.org' } }],
@@ -270,7 +268,7 @@ describe('a compromised pod of a proxy', () => {
     bench.api.put(path, { ...state, metadata: { ...state.metadata, labels }, data });
     const annotations = { 'tailcast.dev/clusters': 'env=prod' };
     const group = bench.put(KINDS.proxyGroup, { name: 'gw', annotations }, { type: 'kube-apiserver' });
-    await createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile('gw', bench.signal);
+    await createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile('gw');
     const message = bench.condition(group, 'KubeAPIServerProxyClusters')?.message ?? '';
     expect(message).toContain('serves gw and no cluster of a Secret');
     expect(message).toContain('a pod of the operator can change it');

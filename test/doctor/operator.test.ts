@@ -78,7 +78,7 @@ async function examine(
   const { control, signal } = bench;
   const namespace = NAMESPACE;
   const view = createClusterView({ client, namespace, uses, servesUnclassed: false });
-  const nodes = once(() => control.allDevices(signal));
+  const nodes = once(() => control.allDevices());
   const unixMs = (): number => NOW;
   const findings = await runChecks(
     [

@@ -144,8 +144,9 @@ export async function createBench(): Promise<Bench> {
     const until = writes + limit;
     const left = (): number => until - writes;
     const log = createSilentLogger();
+    const { signal } = new AbortController();
     const client: KubeClient = counted(
-      createKubeClient(connection),
+      createKubeClient(connection, signal),
       ['apply', 'create', 'patch', 'remove'],
       left,
     );
@@ -171,7 +172,9 @@ export async function createBench(): Promise<Bench> {
         own,
         defaultLoginServer: 'https://login.example.com',
         nowMs: () => clock.now(),
+        signal,
       }),
+      signal,
     };
   }
 

@@ -64,15 +64,17 @@ describe('Tailscale’s API', () => {
       loginServer: 'https://login.example.com',
       credentials: async () => ({ clientId: 'id', clientSecret: 'se&cret' }),
       nowMs: () => nowMs,
+      signal,
     });
   });
 
   it('makes keys for one node, approved and tagged, that end soon', async () => {
     api = () => ({ status: 200, body: { id: 'k1', key: 'tskey-auth-1', expires: '2026-11-21T10:00:00Z' } });
-    const key = await control.createKey(
-      { tags: ['tag:a'], lifetimeMs: 3_600_000, description: 'x'.repeat(60) },
-      signal,
-    );
+    const key = await control.createKey({
+      tags: ['tag:a'],
+      lifetimeMs: 3_600_000,
+      description: 'x'.repeat(60),
+    });
     expect(key).toEqual({ id: 'k1', key: 'tskey-auth-1', expiresAtMs: Date.UTC(2026, 10, 21, 10) });
     expect(seen[0]).toMatchObject({
       method: 'POST',
@@ -93,40 +95,40 @@ describe('Tailscale’s API', () => {
   });
 
   it('keeps a token until shortly before its end, and gets a new one when it is refused', async () => {
-    await expect(control.deleteDevice('n1', signal)).resolves.toBe(true);
-    await control.deleteDevice('n1', signal);
+    await expect(control.deleteDevice('n1')).resolves.toBe(true);
+    await control.deleteDevice('n1');
     expect(tokens).toBe(1);
     nowMs += 3_541_000;
-    await control.deleteDevice('n1', signal);
+    await control.deleteDevice('n1');
     expect(tokens).toBe(2);
     api = ({ authorization }) => ({ status: authorization === 'Bearer token-2' ? 401 : 200 });
-    await control.deleteDevice('n1', signal);
+    await control.deleteDevice('n1');
     expect(tokens).toBe(3);
     api = () => ({ status: 401, body: { message: 'no' } });
-    await expect(control.deleteDevice('n1', signal)).rejects.toThrow('deleting a device: 401 no');
+    await expect(control.deleteDevice('n1')).rejects.toThrow('deleting a device: 401 no');
     expect(tokens).toBe(4);
   });
 
   it('tells nodes that are there from those that are not', async () => {
     api = () => ({ status: 200, body: { hostname: 'rec-0', addresses: ['100.64.0.1'], nodeId: 'n1' } });
-    await expect(control.device('n/1', signal)).resolves.toEqual({
+    await expect(control.device('n/1')).resolves.toEqual({
       hostname: 'rec-0',
       addresses: ['100.64.0.1'],
     });
     expect(seen.at(-1)?.path).toBe('/api/v2/device/n%2F1');
     api = () => ({ status: 404, body: { message: 'no such device' } });
-    await expect(control.device('n1', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('n1', signal)).resolves.toBe(false);
-    await expect(control.revokeKey('k1', signal)).resolves.toBeUndefined();
-    await expect(control.keyUsable('k1', signal)).resolves.toBe(false);
+    await expect(control.device('n1')).resolves.toBeUndefined();
+    await expect(control.deleteDevice('n1')).resolves.toBe(false);
+    await expect(control.revokeKey('k1')).resolves.toBeUndefined();
+    await expect(control.keyUsable('k1')).resolves.toBe(false);
     api = () => ({ status: 200, body: { id: 'k1', invalid: true } });
-    await expect(control.keyUsable('k1', signal)).resolves.toBe(false);
+    await expect(control.keyUsable('k1')).resolves.toBe(false);
     api = () => ({ status: 200, body: { id: 'k1' } });
-    await expect(control.keyUsable('k1', signal)).resolves.toBe(true);
+    await expect(control.keyUsable('k1')).resolves.toBe(true);
   });
 
   it('sets tags', async () => {
-    await control.setTags('n1', ['tag:a', 'tag:b'], signal);
+    await control.setTags('n1', ['tag:a', 'tag:b']);
     expect(seen.at(-1)).toMatchObject({
       method: 'POST',
       path: '/api/v2/device/n1/tags',
@@ -145,13 +147,13 @@ describe('Tailscale’s API', () => {
       addrs: [],
     };
     const path = '/api/v2/tailnet/-/vip-services/svc%3Aprod';
-    await services?.put(service, signal);
+    await services?.put(service);
     expect(seen.at(-1)).toMatchObject({ method: 'PUT', path });
     expect(JSON.parse(seen.at(-1)!.body)).not.toHaveProperty('addrs');
-    await services?.put({ ...service, addrs: ['100.100.0.1'] }, signal);
+    await services?.put({ ...service, addrs: ['100.100.0.1'] });
     expect(JSON.parse(seen.at(-1)!.body)).toEqual({ ...service, addrs: ['100.100.0.1'] });
     api = () => ({ status: 200, body: { name: 'svc:prod', addrs: ['100.100.0.1'], tags: ['tag:a'] } });
-    await expect(services?.get('svc:prod', signal)).resolves.toEqual({
+    await expect(services?.get('svc:prod')).resolves.toEqual({
       name: 'svc:prod',
       tags: ['tag:a'],
       ports: [],
@@ -160,17 +162,17 @@ describe('Tailscale’s API', () => {
       addrs: ['100.100.0.1'],
     });
     api = () => ({ status: 200, body: { vipServices: [{ name: 'svc:prod' }, { name: 'svc:other' }] } });
-    expect((await services?.list(signal))?.map(({ name }) => name)).toEqual(['svc:prod', 'svc:other']);
+    expect((await services?.list())?.map(({ name }) => name)).toEqual(['svc:prod', 'svc:other']);
     api = () => ({ status: 404, body: { message: 'not found' } });
-    await expect(services?.get('svc:prod', signal)).resolves.toBeUndefined();
-    await expect(services?.remove('svc:prod', signal)).resolves.toBeUndefined();
+    await expect(services?.get('svc:prod')).resolves.toBeUndefined();
+    await expect(services?.remove('svc:prod')).resolves.toBeUndefined();
     expect(seen.at(-1)).toMatchObject({ method: 'DELETE', path });
     api = () => ({ status: 403, body: { message: 'no scope' } });
     for (const refused of [
-      () => services?.get('svc:prod', signal),
-      () => services?.list(signal),
-      () => services?.put(service, signal),
-      () => services?.remove('svc:prod', signal),
+      () => services?.get('svc:prod'),
+      () => services?.list(),
+      () => services?.put(service),
+      () => services?.remove('svc:prod'),
     ]) {
       await expect(refused()).rejects.toMatchObject({ code: 'CONTROL_FAILED' });
     }
@@ -178,7 +180,7 @@ describe('Tailscale’s API', () => {
 
   it('says what was refused, and no secret', async () => {
     answer = () => ({ status: 403, body: { message: 'not allowed' } });
-    const failure = await control.device('n1', signal).catch((error: Error) => error);
+    const failure = await control.device('n1').catch((error: Error) => error);
     expect(failure).toMatchObject({
       code: 'CONTROL_FAILED',
       message: expect.stringContaining('getting an access token: 403 not allowed'),
@@ -189,7 +191,7 @@ describe('Tailscale’s API', () => {
   it('says that there was no answer', async () => {
     await close();
     close = async () => undefined;
-    await expect(control.device('n1', signal)).rejects.toMatchObject({
+    await expect(control.device('n1')).rejects.toMatchObject({
       code: 'CONTROL_FAILED',
       message: expect.stringContaining('connection refused'),
     });
@@ -204,7 +206,7 @@ describe('Tailscale’s API', () => {
       machineKey: 'mkey:50d2',
     };
     api = () => ({ status: 200, body: { devices: [device, { nodeId: 'nB', hostname: 'laptop' }] } });
-    await expect(control.allDevices(signal)).resolves.toEqual([
+    await expect(control.allDevices()).resolves.toEqual([
       { id: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'], machineKey: 'mkey:50d2' },
       { id: 'nB', name: 'laptop', tags: [], machineKey: '' },
     ]);
@@ -217,7 +219,7 @@ describe('Tailscale’s API', () => {
       clientConnectivity: 'x'.repeat(1000),
     }));
     api = () => ({ status: 200, body: { devices } });
-    expect(await control.allDevices(signal)).toHaveLength(10_000);
+    expect(await control.allDevices()).toHaveLength(10_000);
   });
 });
 
@@ -230,6 +232,7 @@ describe('Headscale’s API', () => {
       loginServer: 'https://login.example.com',
       apiKey: async () => 'hskey',
       nowMs: () => NOW,
+      signal,
     });
   });
 
@@ -240,7 +243,7 @@ describe('Headscale’s API', () => {
 
   it('makes keys for one node with tags', async () => {
     answer = () => ({ status: 200, body: { preAuthKey: { id: '12', key: 'hs-1' } } });
-    const key = await control.createKey({ tags: ['tag:a'], lifetimeMs: 3_600_000, description: 'x' }, signal);
+    const key = await control.createKey({ tags: ['tag:a'], lifetimeMs: 3_600_000, description: 'x' });
     expect(key).toEqual({ id: '12', key: 'hs-1', expiresAtMs: NOW + 3_600_000 });
     expect(seen[0]).toMatchObject({
       method: 'POST',
@@ -266,7 +269,7 @@ describe('Headscale’s API', () => {
         ],
       },
     });
-    const usable = await Promise.all(['1', '2', '3', '4'].map((id) => control.keyUsable(id, signal)));
+    const usable = await Promise.all(['1', '2', '3', '4'].map((id) => control.keyUsable(id)));
     expect(usable).toEqual([false, false, true, false]);
   });
 
@@ -276,14 +279,14 @@ describe('Headscale’s API', () => {
     { status: 500, body: { code: 2, message: 'record not found' } },
   ])('takes what is gone as gone: $status $body', async (gone) => {
     answer = () => gone;
-    await expect(control.device('4', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('4', signal)).resolves.toBe(false);
+    await expect(control.device('4')).resolves.toBeUndefined();
+    await expect(control.deleteDevice('4')).resolves.toBe(false);
   });
 
   it('does not take a failure for an absence', async () => {
     answer = () => ({ status: 500, body: { code: 2, message: 'database is locked' } });
-    await expect(control.device('4', signal)).rejects.toThrow('reading a node: 500 database is locked');
-    await expect(control.deleteDevice('4', signal)).rejects.toThrow('database is locked');
+    await expect(control.device('4')).rejects.toThrow('reading a node: 500 database is locked');
+    await expect(control.deleteDevice('4')).rejects.toThrow('database is locked');
   });
 
   it('lists all nodes with their tags', async () => {
@@ -296,7 +299,7 @@ describe('Headscale’s API', () => {
         ],
       },
     });
-    await expect(control.allDevices(signal)).resolves.toEqual([
+    await expect(control.allDevices()).resolves.toEqual([
       { id: '4', name: 'rec-x', tags: ['tag:k8s'], machineKey: 'mkey:50d2' },
       { id: '5', name: 'laptop', tags: [], machineKey: '' },
     ]);
@@ -308,11 +311,11 @@ describe('Headscale’s API', () => {
       status: 200,
       body: { node: { id: '4', name: 'rec-0', givenName: 'rec-0-x', ipAddresses: ['100.64.0.4'] } },
     });
-    await expect(control.device('4', signal)).resolves.toEqual({
+    await expect(control.device('4')).resolves.toEqual({
       hostname: 'rec-0-x',
       addresses: ['100.64.0.4'],
     });
-    await control.setTags('4', ['tag:b'], signal);
+    await control.setTags('4', ['tag:b']);
     expect(seen.at(-1)).toMatchObject({
       method: 'POST',
       path: '/api/v1/node/4/tags',

@@ -38,10 +38,11 @@ describe('the controller', () => {
   it('looks at a Recorder when it or something of it changes, and every now and then', async () => {
     const looks: string[] = [];
     const abort = new AbortController();
-    const shared = { clock: systemClock, random: () => 0, log: createSilentLogger() };
+    const { signal } = abort;
+    const shared = { clock: systemClock, random: () => 0, log: createSilentLogger(), signal };
     const controller = createController({
       ...shared,
-      watches: createWatchedObjects({ client: createKubeClient(connection), ...shared }),
+      watches: createWatchedObjects({ client: createKubeClient(connection, signal), ...shared }),
       specs: new Map([
         [
           'Recorder',
@@ -62,7 +63,7 @@ describe('the controller', () => {
       metrics: createOperatorMetrics(),
     });
     api.put(`${RECORDERS}/test`, recorderObject());
-    const running = controller.run(abort.signal);
+    const running = controller.run();
     await until(() => looks.length >= 1 && api.watches === 7);
     const owned = {
       apiVersion: 'v1',

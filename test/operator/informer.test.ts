@@ -21,10 +21,10 @@ let running: Promise<void>;
 beforeEach(async () => {
   api = await startApiServerDouble();
   connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
-  const client = createKubeClient(connection);
   changes = [];
   warnings = [];
   abort = new AbortController();
+  const client = createKubeClient(connection, abort.signal);
   const scope = { namespace: 'tailcast', labelSelector: 'mine=yes', metadataOnly: true };
   informer = createInformer({
     source: {

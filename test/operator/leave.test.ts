@@ -87,7 +87,7 @@ async function everything(): Promise<void> {
     ['Service', 'prod/web'],
     ['Service', 'prod/db'],
   ];
-  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
+  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key);
   for (const path of bench.left()) {
     const pod = /\/secrets\/(.+-0)$/.exec(path)?.[1];
     if (pod === undefined || pod.endsWith('-auth-0')) continue;
@@ -96,22 +96,20 @@ async function everything(): Promise<void> {
     if (pod === 'keep-0') bench.joinAndDie(pod);
     else bench.join(pod);
   }
-  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
+  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key);
 }
 
 /** Runs an operator process that removes everything. Simulates that pods stop after their StatefulSets are removed. */
 async function goes(limit?: number): Promise<void> {
   const deps = { ...bench.deps(limit), leaving: true };
-  const running = leave(
-    {
-      client: deps.client,
-      specs: controllersWith(deps),
-      clock: bench.clock,
-      log: createSilentLogger(),
-      limitMs: limit === undefined ? 60_000 : 5000,
-    },
-    bench.signal,
-  );
+  const running = leave({
+    client: deps.client,
+    specs: controllersWith(deps),
+    clock: bench.clock,
+    log: createSilentLogger(),
+    limitMs: limit === undefined ? 60_000 : 5000,
+    signal: deps.signal,
+  });
   let over = false;
   void running.catch(() => undefined).finally(() => (over = true));
   while (!over) {

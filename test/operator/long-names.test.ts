@@ -34,7 +34,7 @@ function groupReconcilers(): Readonly<Record<string, Reconciler>> {
 describe('a name of more than 52 characters', () => {
   it('of a Recorder is refused: its pods could not have the label with the revision', async () => {
     bench.put(KINDS.recorder, { name: RECORDER }, { enableUI: true });
-    await createRecorderReconciler(bench.deps()).reconcile(RECORDER, bench.signal);
+    await createRecorderReconciler(bench.deps()).reconcile(RECORDER);
     expect(bench.conditions(`${TAILSCALE}/recorders/${RECORDER}`)).toMatchObject([
       { type: 'RecorderReady', status: 'False', message: expect.stringMatching(/53 characters.* 52 /) },
     ]);
@@ -44,7 +44,7 @@ describe('a name of more than 52 characters', () => {
 
   it.each(['kube-apiserver', 'egress', 'ingress'])('of a ProxyGroup of type %s is refused', async (type) => {
     bench.put(KINDS.proxyGroup, { name: GROUP }, { type, kubeAPIServer: { mode: 'noauth' } });
-    await groupReconcilers()[type]!.reconcile(GROUP, bench.signal);
+    await groupReconcilers()[type]!.reconcile(GROUP);
     const ready = bench.conditions(`${TAILSCALE}/proxygroups/${GROUP}`);
     expect(ready).toContainEqual(
       expect.objectContaining({ status: 'False', message: expect.stringMatching(/53 characters.* 52 /) }),
@@ -55,7 +55,7 @@ describe('a name of more than 52 characters', () => {
   it('of 52 characters is good for a Recorder', async () => {
     const name = RECORDER.slice(0, 52);
     bench.put(KINDS.recorder, { name: name }, { enableUI: true });
-    await createRecorderReconciler(bench.deps()).reconcile(name, bench.signal);
+    await createRecorderReconciler(bench.deps()).reconcile(name);
     expect(bench.object(`${SETS}/${name}`)).toBeDefined();
   });
 });
@@ -73,7 +73,7 @@ describe('a name of more than 63 characters', () => {
     );
     const ingress = parseObject(bench.object(path));
     const reconciler = createIngressReconciler(bench.deps(), CHOICES);
-    await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
+    await reconciler.reconcile(`prod/${INGRESS}`);
     const made = bench.left().map((one) => parseObject(bench.object(one)));
     expect(made.length).toBeGreaterThan(5);
     for (const { metadata } of made) {
@@ -84,7 +84,7 @@ describe('a name of more than 63 characters', () => {
     const watched = others.find(({ kind }) => kind.kind === 'StatefulSet')!;
     expect(watched.names(set, viewOf([[resources, [ingress]]]))).toEqual([`prod/${INGRESS}`]);
     const count = bench.left().length;
-    await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
+    await reconciler.reconcile(`prod/${INGRESS}`);
     expect(bench.left().length).toBe(count);
   });
 
@@ -101,7 +101,7 @@ describe('a name of more than 63 characters', () => {
 
   it('of a Connector is good', async () => {
     bench.put(KINDS.connector, { name: INGRESS }, { exitNode: true });
-    await createConnectorReconciler(bench.deps()).reconcile(INGRESS, bench.signal);
+    await createConnectorReconciler(bench.deps()).reconcile(INGRESS);
     const sets = bench.left().filter((path) => path.startsWith(SETS));
     expect(sets).toHaveLength(1);
     for (const value of Object.values(bench.object(sets[0]!)?.metadata.labels ?? {}))
@@ -119,7 +119,7 @@ describe('a name of more than 63 characters', () => {
   it('of a prefix and its ordinal is cut for the names of the nodes', async () => {
     const prefix = 'a'.repeat(62);
     bench.put(KINDS.proxyGroup, { name: 'out' }, { type: 'egress', hostnamePrefix: prefix });
-    await groupReconcilers()['egress']!.reconcile('out', bench.signal);
+    await groupReconcilers()['egress']!.reconcile('out');
     const hostnames = [0, 1].map(
       (ordinal) => (bench.file(`out-${ordinal}`, 'cap-107.hujson') as { Hostname: string }).Hostname,
     );
@@ -133,12 +133,12 @@ describe('a Recorder without pods', () => {
     bench.put(KINDS.recorder, { name: 'audit' }, { enableUI: true });
     const reconciler = createRecorderReconciler(bench.deps());
     const path = `${TAILSCALE}/recorders/audit`;
-    await reconciler.reconcile('audit', bench.signal);
+    await reconciler.reconcile('audit');
     expect(bench.conditions(path)).toMatchObject([
       { status: 'False', reason: 'RecorderCreating', message: '0/1 pods are ready' },
     ]);
     bench.startPod('audit-0');
-    await reconciler.reconcile('audit', bench.signal);
+    await reconciler.reconcile('audit');
     expect(bench.conditions(path)).toMatchObject([{ status: 'True', reason: 'RecorderCreated' }]);
   });
 });

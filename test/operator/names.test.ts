@@ -47,7 +47,7 @@ const ofGroup = (group: string): object => ({ 'tailscale.com/proxy-group': group
 const named = (hostname: string): object => ({ 'tailscale.com/hostname': hostname });
 
 async function runGroup(name: string): Promise<number | undefined> {
-  return createIngressGroupReconciler(bench.deps(), CHOICES).reconcile(name, bench.signal);
+  return createIngressGroupReconciler(bench.deps(), CHOICES).reconcile(name);
 }
 
 /** Conditions and events of a resource. */
@@ -182,14 +182,14 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
     'Service',
     (namespace) => {
       putService(namespace, 'a', named('shop'));
-      return createServiceReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`, bench.signal);
+      return createServiceReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
     },
   ],
   [
     'Ingress',
     (namespace) => {
       putIngress(namespace, 'a', 'shop');
-      return createIngressReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`, bench.signal);
+      return createIngressReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
     },
   ],
   [
@@ -200,14 +200,14 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
         { name: 'a', namespace, annotations: { 'tailscale.com/hostname': 'shop' } },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
       );
-      return createGatewayReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`, bench.signal);
+      return createGatewayReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
     },
   ],
   [
     'Connector',
     (namespace) => {
       bench.put(KINDS.connector, { name: `a-${namespace}` }, { exitNode: true, hostname: 'shop' });
-      return createConnectorReconciler(bench.deps()).reconcile(`a-${namespace}`, bench.signal);
+      return createConnectorReconciler(bench.deps()).reconcile(`a-${namespace}`);
     },
   ],
   [
@@ -246,7 +246,7 @@ describe('the name of a node', () => {
       KINDS.recorder,
       (name) => {
         bench.put(KINDS.recorder, { name }, { enableUI: true });
-        return createRecorderReconciler(bench.deps()).reconcile(name, bench.signal);
+        return createRecorderReconciler(bench.deps()).reconcile(name);
       },
     ],
     [
@@ -255,7 +255,7 @@ describe('the name of a node', () => {
       KINDS.proxyGroup,
       (name) => {
         bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
-        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name, bench.signal);
+        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name);
       },
     ],
     [
@@ -264,13 +264,13 @@ describe('the name of a node', () => {
       KINDS.proxyGroup,
       (name) => {
         bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
-        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name, bench.signal);
+        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name);
       },
     ],
   ])('of %s is nobody else’s', async (_whose, hostname, kind, putOwner) => {
     await putOwner('audit');
     putService('dev', 'a', named(hostname));
-    await createServiceReconciler(bench.deps(), CHOICES).reconcile('dev/a', bench.signal);
+    await createServiceReconciler(bench.deps(), CHOICES).reconcile('dev/a');
     expect(said(KINDS.service, { namespace: 'dev', name: 'a' })).toContain(
       `the tailnet name ${hostname} belongs to ${kind.kind} audit`,
     );
@@ -279,35 +279,35 @@ describe('the name of a node', () => {
   it('stays with its owner when an older one asks for it, and is free when the owner goes', async () => {
     const ingresses = createIngressReconciler(bench.deps(), CHOICES);
     putIngress('prod', 'web', 'shop');
-    await ingresses.reconcile('prod/web', bench.signal);
+    await ingresses.reconcile('prod/web');
     putIngress('dev', 'old', 'shop', { creationTimestamp: OLD });
-    expect(await ingresses.reconcile('dev/old', bench.signal)).toBe(60_000);
+    expect(await ingresses.reconcile('dev/old')).toBe(60_000);
     expect(bench.events().join()).toContain(
       'IngressNameTaken: the tailnet name shop belongs to Ingress prod/web',
     );
     bench.markDeleted(pathOf(KINDS.ingress, { namespace: 'prod', name: 'web' }));
-    await settle(() => ingresses.reconcile('prod/web', bench.signal));
+    await settle(() => ingresses.reconcile('prod/web'));
     expect(bench.names()).toEqual([]);
-    await ingresses.reconcile('dev/old', bench.signal);
+    await ingresses.reconcile('dev/old');
     expect(bench.names()).toEqual(['shop: Ingress dev/old']);
   });
 
   it('is free when its owner has another one, or was removed without our finalizer', async () => {
     const services = createServiceReconciler(bench.deps(), CHOICES);
     putService('prod', 'a', named('one'));
-    await services.reconcile('prod/a', bench.signal);
+    await services.reconcile('prod/a');
     putService('prod', 'a', named('two'));
-    await services.reconcile('prod/a', bench.signal);
+    await services.reconcile('prod/a');
     expect(bench.names()).toEqual(['two: Service prod/a']);
     bench.api.remove(pathOf(KINDS.service, { namespace: 'prod', name: 'a' }));
     putService('dev', 'b', named('two'));
-    await services.reconcile('dev/b', bench.signal);
+    await services.reconcile('dev/b');
     expect(bench.names()).toEqual(['two: Service dev/b']);
   });
 
   it('is not taken by a resource that is invalid', async () => {
     putService('prod', 'a', { ...named('shop'), 'tailscale.com/tags': 'nonsense' });
-    await createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/a', bench.signal);
+    await createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/a');
     expect(bench.names()).toEqual([]);
   });
 
@@ -320,8 +320,8 @@ describe('the name of a node', () => {
     const connectors = createConnectorReconciler(bench.deps());
     bench.put(KINDS.connector, { name: 'a' }, { exitNode: true, hostname: 'shop' });
     bench.put(KINDS.connector, { name: 'b' }, { exitNode: true, hostname: 'shop', tailnet: 'lab' });
-    await connectors.reconcile('a', bench.signal);
-    await connectors.reconcile('b', bench.signal).catch(() => undefined);
+    await connectors.reconcile('a');
+    await connectors.reconcile('b').catch(() => undefined);
     expect(bench.names()).toHaveLength(2);
   });
 
@@ -331,9 +331,7 @@ describe('the name of a node', () => {
     bench.api.put(path, { apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { note: 'mine' } });
     putService('prod', 'a', named('shop'));
     const services = createServiceReconciler(bench.deps(), CHOICES);
-    await expect(services.reconcile('prod/a', bench.signal)).rejects.toThrow(
-      'does not contain the owner of the name',
-    );
+    await expect(services.reconcile('prod/a')).rejects.toThrow('does not contain the owner of the name');
     expect(bench.object(path)?.['data']).toEqual({ note: 'mine' });
   });
 
@@ -341,7 +339,7 @@ describe('the name of a node', () => {
     putService('prod', 'a', named('shop'));
     putService('dev', 'a', named('shop'));
     const passes = ['prod/a', 'dev/a'].map((name) =>
-      createServiceReconciler(bench.deps(), CHOICES).reconcile(name, bench.signal),
+      createServiceReconciler(bench.deps(), CHOICES).reconcile(name),
     );
     await Promise.all(passes);
     expect(bench.names()).toHaveLength(1);

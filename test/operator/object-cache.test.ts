@@ -18,13 +18,16 @@ const FINALIZER = 'tailscale.com/service-pg-finalizer';
 let api: ApiServerDouble;
 let connection: ClusterConnection;
 let watches: WatchedObjects;
-const abort = new AbortController();
-const shared = { clock: systemClock, random: () => 0, log: createSilentLogger() };
+let stop: AbortController;
+let shared: Omit<Parameters<typeof createWatchedObjects>[0], 'client'>;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
   connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
-  watches = createWatchedObjects({ client: createKubeClient(connection), ...shared });
+  stop = new AbortController();
+  const { signal } = stop;
+  shared = { clock: systemClock, random: () => 0, log: createSilentLogger(), signal };
+  watches = createWatchedObjects({ client: createKubeClient(connection, signal), ...shared });
 });
 afterEach(async () => {
   connection.close();
@@ -48,12 +51,8 @@ function putGroup(name: string): void {
 const lists = (): readonly string[] =>
   api.requests.filter(({ query }) => !query.has('watch')).map(({ path }) => path);
 /** Runs the cache until the action has finished. */
-async function running(
-  run: (signal: AbortSignal) => Promise<void>,
-  action: () => Promise<void>,
-): Promise<void> {
-  const stop = new AbortController();
-  const ended = run(stop.signal);
+async function running(run: () => Promise<void>, action: () => Promise<void>): Promise<void> {
+  const ended = run();
   await action();
   stop.abort();
   await ended;
@@ -64,9 +63,9 @@ describe('the cache', () => {
     putService('a');
     watches.watch(SERVICES, () => {});
     await running(
-      (signal) => watches.run(signal),
+      () => watches.run(),
       async () => {
-        const cached = await watches.read([SERVICES], abort.signal);
+        const cached = await watches.read([SERVICES]);
         const groups = (): readonly number[] =>
           ['a', 'b'].map((group) => cached.by(SERVICES_BY_GROUP, group).length);
         expect(groups()).toEqual([1, 0]);
@@ -86,8 +85,8 @@ describe('the cache', () => {
     api.interfere = ({ path }) => (path.endsWith('/ingresses') ? { status: 404, body: {} } : undefined);
     watches.watch(INGRESSES, () => {});
     await running(
-      (signal) => watches.run(signal),
-      async () => expect((await watches.read([INGRESSES], abort.signal)).all(INGRESSES)).toEqual([]),
+      () => watches.run(),
+      async () => expect((await watches.read([INGRESSES])).all(INGRESSES)).toEqual([]),
     );
   });
 
@@ -96,9 +95,9 @@ describe('the cache', () => {
     putService('a');
     watches.watch(SERVICES, () => {});
     await running(
-      (signal) => watches.run(signal),
+      () => watches.run(),
       async () => {
-        const cached = await watches.read([SERVICES, PROXY_GROUPS], abort.signal);
+        const cached = await watches.read([SERVICES, PROXY_GROUPS]);
         expect(cached.all(PROXY_GROUPS).map(({ metadata }) => metadata.name)).toEqual(['in']);
         expect(cached.by(SERVICES_BY_GROUP, 'a')).toHaveLength(1);
       },
@@ -134,7 +133,7 @@ describe('the controller of ingress groups', () => {
     };
     for (const name of ['a', 'b', 'c']) putGroup(name);
     await running(
-      (signal) => controller.run(signal),
+      () => controller.run(),
       async () => {
         await next(['a', 'b', 'c']);
         await until(() => api.watches >= 12);

@@ -39,7 +39,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     (deps, tags) => {
       const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/tags': tags };
       bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-      return createServiceReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
+      return createServiceReconciler(deps, CHOICES).reconcile('dev/a');
     },
   ],
   [
@@ -47,7 +47,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     (deps, tags) => {
       const annotations = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net', 'tailscale.com/tags': tags };
       bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, { type: 'ExternalName' });
-      return createServiceReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
+      return createServiceReconciler(deps, CHOICES).reconcile('dev/a');
     },
   ],
   [
@@ -59,7 +59,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
         { name: 'a', namespace: 'dev', annotations },
         { ingressClassName: 'tailscale', defaultBackend: BACKEND },
       );
-      return createIngressReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
+      return createIngressReconciler(deps, CHOICES).reconcile('dev/a');
     },
   ],
   [
@@ -71,7 +71,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
         { name: 'a', namespace: 'dev', annotations },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
       );
-      return createGatewayReconciler(deps, CHOICES).reconcile('dev/a', bench.signal);
+      return createGatewayReconciler(deps, CHOICES).reconcile('dev/a');
     },
   ],
 ];
@@ -157,12 +157,12 @@ describe('tags of gateways and recorders', () => {
   it.each(TRUSTED)('of %s are never given to a Connector', async (_whose, given, message) => {
     const deps = depsWith(ALLOWED, given());
     bench.put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:trusted'] });
-    await createConnectorReconciler(deps).reconcile('net', bench.signal);
+    await createConnectorReconciler(deps).reconcile('net');
     expect(bench.control.keys.size).toBe(0);
     expect(everything()).toContain(message);
     expect(bench.events().join()).toContain('ConnectorTagsNotAllowed');
     bench.put(KINDS.connector, { name: 'net' }, { exitNode: true, tags: ['tag:router'] });
-    await createConnectorReconciler(deps).reconcile('net', bench.signal);
+    await createConnectorReconciler(deps).reconcile('net');
     expect(keysWith('tag:router')).toBe(1);
   });
 
@@ -174,7 +174,7 @@ describe('tags of gateways and recorders', () => {
       type === 'egress'
         ? createEgressNodesReconciler(deps, CHOICES)
         : createIngressGroupReconciler(deps, CHOICES);
-    await reconciler.reconcile('net', bench.signal);
+    await reconciler.reconcile('net');
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('ProxyGroupTagsNotAllowed');
   });
@@ -183,7 +183,7 @@ describe('tags of gateways and recorders', () => {
     bench.put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:k8s'] });
     const annotations = { 'tailscale.com/expose': 'true' };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createServiceReconciler(depsWith(), CHOICES).reconcile('dev/a', bench.signal);
+    await createServiceReconciler(depsWith(), CHOICES).reconcile('dev/a');
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('tag:k8s is a tag of Recorder audit');
   });
@@ -205,7 +205,7 @@ describe('a group of nodes', () => {
     bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress', tags: ['tag:edge'] });
     const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/proxy-group': 'in' };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in', bench.signal);
+    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in');
     expect(bench.control.known.get('svc:dev-a')).toMatchObject({ tags: ['tag:k8s'] });
   });
 
@@ -217,7 +217,7 @@ describe('a group of nodes', () => {
       'tailscale.com/tags': 'tag:db',
     };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in', bench.signal);
+    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in');
     expect(bench.control.known.size).toBe(0);
     expect(everything()).toContain('tailscale.com/tags: tag:db is not allowed in namespace dev');
   });
@@ -235,7 +235,7 @@ describe('a group of nodes', () => {
         { type: 'ExternalName', ports: [{ port: 5432 }] },
       );
     const deps = depsWith([{ namespace: 'prod', tag: 'tag:db-client' }]);
-    await createEgressReconciler(deps, CHOICES).reconcile('out', bench.signal);
+    await createEgressReconciler(deps, CHOICES).reconcile('out');
     const fronts = bench.left().filter((path) => path.includes('/services/'));
     expect(fronts).toHaveLength(1);
     expect(bench.object(fronts[0]!)?.metadata.labels).toMatchObject({

@@ -37,7 +37,7 @@ export async function readCluster(
   const unreadable: string[] = [];
   const list = async (kind: ResourceKind, options: ListOptions = {}): Promise<readonly KubeObject[]> => {
     try {
-      const { items } = await client.list(kind, options, signal);
+      const { items } = await client.list(kind, options);
       return items.map((item) => ({ ...item, apiVersion: kind.apiVersion, kind: kind.kind }));
     } catch (error) {
       if (!(error instanceof KubeRefusal)) throw error;

@@ -26,11 +26,11 @@ export interface ClusterView {
    * Returns resources of one kind: those that request a proxy, and those that have one. Undefined if the settings
    * disable this kind.
    */
-  parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
+  parents(kind: ParentKind): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */
-  made(kind: ResourceKind, labelSelector: string, signal: AbortSignal): Promise<readonly KubeObject[]>;
+  made(kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]>;
   get: KubeClient['get'];
-  classes(signal: AbortSignal): Promise<readonly KubeObject[]>;
+  classes(): Promise<readonly KubeObject[]>;
 }
 
 export interface ViewOptions {
@@ -53,13 +53,9 @@ export function conditionsIn(object: KubeObject): readonly Condition[] {
 /** Creates a view, which requests each list when it is needed for the first time. */
 export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
-  function listed(
-    kind: ResourceKind,
-    options: ListOptions,
-    signal: AbortSignal,
-  ): Promise<readonly KubeObject[]> {
+  function listed(kind: ResourceKind, options: ListOptions): Promise<readonly KubeObject[]> {
     const key = `${kind.plural} ${JSON.stringify(options)}`;
-    const found = known.get(key) ?? listKnown(client, kind, options, signal);
+    const found = known.get(key) ?? listKnown(client, kind, options);
     known.set(key, found);
     return found;
   }
@@ -74,24 +70,24 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
     Gateway: { kind: KINDS.gateway, isUsed: uses.gateways },
   };
   return {
-    async parents(name, signal) {
+    async parents(name) {
       const { kind, isUsed } = kinds[name];
       if (!isUsed) return undefined;
-      const objects = await listed(kind, {}, signal);
+      const objects = await listed(kind, {});
       if (name === 'Service') {
         return objects.filter(
           (one) => isOfInterest(one, servesUnclassed) || groupIn(one.metadata.annotations ?? {}) !== '',
         );
       }
       if (name === 'Gateway') {
-        const classes = (await listed(KINDS.gatewayClass, {}, signal)).filter(isOurClass);
+        const classes = (await listed(KINDS.gatewayClass, {})).filter(isOurClass);
         return objects.filter((one) => isGatewayOfInterest(one, classes));
       }
       return name === 'Ingress' ? objects.filter(isIngressOfInterest) : objects;
     },
-    made: (kind, labelSelector, signal) => listed(kind, { namespace, labelSelector }, signal),
-    get: (kind, reference, signal) => client.get(kind, reference, signal),
-    classes: (signal) => listed(KINDS.proxyClass, {}, signal),
+    made: (kind, labelSelector) => listed(kind, { namespace, labelSelector }),
+    get: (kind, reference) => client.get(kind, reference),
+    classes: () => listed(KINDS.proxyClass, {}),
   };
 }
 

@@ -35,12 +35,13 @@ export function controlChecks({ control, defaultTags, proxyGroups, nodes }: Cont
       title: 'auth keys',
       needs: ['control'],
       remedy: keys,
-      async run(signal) {
-        const made = await control.createKey(
-          { tags: defaultTags, lifetimeMs: KEY_LIFETIME_MS, description: 'tailcast doctor' },
-          signal,
-        );
-        const left = await control.revokeKey(made.id, signal).then(
+      async run() {
+        const made = await control.createKey({
+          tags: defaultTags,
+          lifetimeMs: KEY_LIFETIME_MS,
+          description: 'tailcast doctor',
+        });
+        const left = await control.revokeKey(made.id).then(
           () => undefined,
           (error: unknown) => errorText(error),
         );
@@ -55,11 +56,11 @@ export function controlChecks({ control, defaultTags, proxyGroups, nodes }: Cont
       title: 'Tailscale Services',
       needs: ['control'],
       remedy: 'give the OAuth client the scope services, or leave proxy-groups out of --controllers',
-      async run(signal) {
+      async run() {
         if (!proxyGroups) return skipped('not needed: --controllers has no proxy-groups');
         if (control.services === undefined)
           return skipped('the control server does not support them: each replica has its own name');
-        const known = await control.services.list(signal);
+        const known = await control.services.list();
         return ok(`${known.length} found`);
       },
     },

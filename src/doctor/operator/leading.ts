@@ -25,9 +25,9 @@ export function leaderCheck(facts: LeadingFacts): Check {
     title: 'leader',
     needs: ['credential'],
     remedy,
-    async run(signal) {
+    async run() {
       if (name === undefined) return skipped('no election: --lease=off');
-      return leaseVerdict(await view.get(KINDS.lease, { namespace, name }, signal), facts, remedy);
+      return leaseVerdict(await view.get(KINDS.lease, { namespace, name }), facts, remedy);
     },
   };
 }

@@ -42,8 +42,8 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
       title: 'objects without owner',
       needs: ['resources', 'rights'],
       remedy: 'check that the operator’s account may read them',
-      async run(signal) {
-        const left = await orphansOf(view, signal);
+      async run() {
+        const left = await orphansOf(view);
         if (left.length === 0) return ok('none');
         const names = left.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
         return warning(
@@ -58,8 +58,8 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
       title: 'nodes without owner',
       needs: ['control', 'rights'],
       remedy: 'check that the control server lists its nodes',
-      async run(signal) {
-        const secrets = await statesOf(view, signal);
+      async run() {
+        const secrets = await statesOf(view);
         const known = new Set(
           secrets.flatMap((secret) => [readNodeState(secret).deviceId, machineKeyOf(secret)]),
         );
@@ -77,10 +77,10 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
   ];
 }
 
-async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
+async function orphansOf(view: ClusterView): Promise<readonly KubeObject[]> {
   const left: KubeObject[] = [];
   for (const { type, kind } of PARENT_TYPES) {
-    const parents = await view.parents(kind, signal);
+    const parents = await view.parents(kind);
     if (parents === undefined) continue;
     const isMarked = ({ metadata }: KubeObject): boolean =>
       metadata.finalizers?.some((one) => one.startsWith(MARK)) === true;
@@ -91,7 +91,7 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
     );
     const isCluster = kind === 'Connector' || kind === 'ProxyGroup';
     for (const made of MADE) {
-      for (const object of await view.made(made, typeSelector(type), signal)) {
+      for (const object of await view.made(made, typeSelector(type))) {
         const parent = parentOf(object);
         if (parent === undefined || object.metadata.deletionTimestamp !== undefined) continue;
         if (!asking.has(`${isCluster ? '' : parent.namespace}/${parent.name}`)) left.push(object);
@@ -102,12 +102,12 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
 }
 
 /** Returns the state Secrets of all nodes that the operator has created, for any kind of resource. */
-async function statesOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
+async function statesOf(view: ClusterView): Promise<readonly KubeObject[]> {
   const selectors = [
     ...PARENT_TYPES.map(({ type }) => typeSelector(type)),
     kindSelector('Recorder'),
     kindSelector('ProxyGroup'),
   ];
-  const found = await Promise.all(selectors.map((one) => view.made(KINDS.secret, one, signal)));
+  const found = await Promise.all(selectors.map((one) => view.made(KINDS.secret, one)));
   return found.flat();
 }

@@ -50,8 +50,8 @@ function classesCheck({ view, defaultClass }: ParentFacts): Check {
     title: 'ProxyClasses',
     needs: ['resources'],
     remedy: LOG,
-    async run(signal) {
-      const classes = (await view.classes(signal)).map(parseProxyClass);
+    async run() {
+      const classes = (await view.classes()).map(parseProxyClass);
       if (defaultClass !== '' && !classes.some(({ metadata }) => metadata.name === defaultClass)) {
         return failed(
           `the default class ${defaultClass} does not exist: all resources without a class wait for it`,
@@ -78,8 +78,8 @@ function parentCheck(parent: Kind, facts: ParentFacts): Check {
     title,
     needs: ['resources'],
     remedy: LOG,
-    async run(signal) {
-      const objects = await facts.view.parents(kind, signal);
+    async run() {
+      const objects = await facts.view.parents(kind);
       if (objects === undefined) return skipped('disabled');
       if (objects.length === 0) return skipped('none');
       const findings = objects.flatMap((object) => examineParent(parent, object, facts) ?? []);

@@ -33,16 +33,16 @@ export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
     kind: KINDS.connector,
     deployed: deps.metrics.connectors,
     parse: parseConnector,
-    managed: (connector, signal) => managed(deps, connector, signal),
+    managed: (connector) => managed(deps, connector),
     names: (connector, { group }) =>
       problemOf(connector) === undefined ? ordinals(group).map(hostnamesOf(connector)) : [],
     deploy: (connector, ...more) => deploy(deps, approvals, connector, ...more),
-    notReady: (connector, reason, message, signal) =>
-      report(deps, connector, failed(`Connector${reason}`, message), undefined, signal),
+    notReady: (connector, reason, message) =>
+      report(deps, connector, failed(`Connector${reason}`, message), undefined),
   });
 }
 
-async function managed(deps: ReconcilerDeps, connector: Connector, signal: AbortSignal): Promise<Managed> {
+async function managed(deps: ReconcilerDeps, connector: Connector): Promise<Managed> {
   const { options } = deps;
   const { metadata, spec } = connector;
   const parent: Parent = { type: 'connector', namespace: options.namespace, name: metadata.name };
@@ -53,9 +53,7 @@ async function managed(deps: ReconcilerDeps, connector: Connector, signal: Abort
     replicas: spec.replicas,
     tags: spec.tags,
     defaultTags: options.defaultTags,
-    objectName: metadata.finalizers.includes(FINALIZER)
-      ? await existingName(deps, parent, signal)
-      : undefined,
+    objectName: metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined,
   });
   return { kind: KINDS.connector, finalizer: FINALIZER, group, tailnet: spec.tailnet, metadata };
 }
@@ -66,36 +64,29 @@ async function deploy(
   connector: Connector,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const problem = problemOf(connector);
   if (problem !== undefined) {
     const verdict = failed('ConnectorInvalid', `Connector is invalid: ${problem}`);
-    await warn(deps, resource, verdict, signal);
-    await report(deps, connector, verdict, undefined, signal);
+    await warn(deps, resource, verdict);
+    await report(deps, connector, verdict, undefined);
     deps.metrics.connectors.delete(connector.metadata.uid);
     return undefined;
   }
-  const answer = await privilegedClassOf(deps, connector.spec.proxyClass, signal);
+  const answer = await privilegedClassOf(deps, connector.spec.proxyClass);
   if (answer.kind === 'waits') {
-    await report(
-      deps,
-      connector,
-      failed('ConnectorCreating', `waiting: ${answer.message}`),
-      undefined,
-      signal,
-    );
+    await report(deps, connector, failed('ConnectorCreating', `waiting: ${answer.message}`), undefined);
     return undefined;
   }
   deps.metrics.connectors.add(connector.metadata.uid);
   const proxy = proxyOf(connector, resource, deps.options.namespace);
-  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
-  const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector), signal);
+  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
+  const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector));
   const verdict: Verdict<ConnectorReason> =
     deployed.missing === undefined
       ? { ready: true, reason: 'ConnectorCreated', message: pending ?? 'ConnectorCreated' }
       : failed('ConnectorCreating', deployed.missing);
-  await report(deps, connector, verdict, devicesOf(deployed.nodes, false), signal);
+  await report(deps, connector, verdict, devicesOf(deployed.nodes, false));
   return deployed.retryAfterMs;
 }
 
@@ -130,7 +121,6 @@ function report(
   { metadata, spec, status }: Connector,
   verdict: Verdict<ConnectorReason>,
   devices: readonly ShownDevice[] | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const { conditions: before, ...known } = status;
   const time = timeOf(deps.clock);
@@ -150,5 +140,5 @@ function report(
         };
   const next = { conditions, ...shown };
   const changed = sameJson(next, status) ? undefined : next;
-  return writeStatus(deps, { kind: KINDS.connector, metadata }, changed, signal);
+  return writeStatus(deps, { kind: KINDS.connector, metadata }, changed);
 }

@@ -18,12 +18,11 @@ export async function settleCoreDns(
   client: Client,
   { metadata }: DnsConfig,
   stub: { readonly domain: string; readonly address: string } | undefined,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   const { annotations, finalizers, name, resourceVersion } = metadata;
   const wanted = stub === undefined ? '' : (annotations[DNS_ANNOTATIONS.coreDns] ?? '');
   const written = annotations[DNS_ANNOTATIONS.written] ?? '';
-  if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub, signal);
+  if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub);
   // The name of the ConfigMap is stored in the DNSConfig before the change, so that the operator can undo the change
   // after a crash.
   if (written !== wanted) {
@@ -35,12 +34,12 @@ export async function settleCoreDns(
         finalizers: wanted === '' ? others : [...others, FINALIZER],
       },
     };
-    await client.patch(KINDS.dnsConfig, { name }, { kind: 'merge', body }, signal);
+    await client.patch(KINDS.dnsConfig, { name }, { kind: 'merge', body });
   }
   if (wanted === '' || stub === undefined) return undefined;
   const { domain, address } = stub;
   if (address === '') return `${DNS_ANNOTATIONS.coreDns}: the nameserver has no address yet`;
-  return rewrite(client, wanted, (text) => withStub(text, domain, address), signal, domain);
+  return rewrite(client, wanted, (text) => withStub(text, domain, address), domain);
 }
 
 /** @param change returns the new Corefile; undefined for no change */
@@ -48,14 +47,13 @@ async function rewrite(
   client: Client,
   place: string,
   change: (corefile: string) => string | undefined,
-  signal: AbortSignal,
   domain = '',
 ): Promise<string | undefined> {
   const [namespace = '', name = '', ...more] = place.split('/');
   if (namespace === '' || name === '' || more.length > 0) {
     return `${DNS_ANNOTATIONS.coreDns}: ${JSON.stringify(place)} is not <namespace>/<name> of a ConfigMap`;
   }
-  const object = await client.get(KINDS.configMap, { namespace, name }, signal);
+  const object = await client.get(KINDS.configMap, { namespace, name });
   const corefile = object === undefined ? undefined : corefileOf(object);
   if (object === undefined || corefile === undefined) {
     return `${DNS_ANNOTATIONS.coreDns}: ConfigMap ${place} does not exist or has no ${KEY}`;
@@ -70,7 +68,7 @@ async function rewrite(
   if (next === corefile) return undefined;
   const { resourceVersion } = object.metadata;
   const body = { metadata: { resourceVersion }, data: { [KEY]: next } };
-  await client.patch(KINDS.configMap, { namespace, name }, { kind: 'merge', body }, signal);
+  await client.patch(KINDS.configMap, { namespace, name }, { kind: 'merge', body });
   return undefined;
 }
 

@@ -56,22 +56,22 @@ interface NameserverOutcome {
 
 export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
   return {
-    async reconcile(name, signal) {
-      const object = await deps.client.get(KINDS.dnsConfig, { name }, signal);
+    async reconcile(name) {
+      const object = await deps.client.get(KINDS.dnsConfig, { name });
       if (object === undefined) return undefined;
       const dnsConfig = parseDnsConfig(object);
       const { deletionTimestamp } = dnsConfig.metadata;
       if (deps.leaving === true || deletionTimestamp !== undefined) {
-        await takeDown(deps, dnsConfig, signal);
+        await takeDown(deps, dnsConfig);
         return undefined;
       }
       try {
-        await writeDnsStatus(deps, dnsConfig, await deploy(deps, dnsConfig, signal), signal);
+        await writeDnsStatus(deps, dnsConfig, await deploy(deps, dnsConfig));
       } catch (error) {
-        if (signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
+        if (deps.signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
         const verdict = failed<NameserverReason>('NameserverCreationFailed', errorText(error));
-        await warn(deps, target(dnsConfig), verdict, signal);
-        await writeDnsStatus(deps, dnsConfig, { verdict, ip: undefined }, signal);
+        await warn(deps, target(dnsConfig), verdict);
+        await writeDnsStatus(deps, dnsConfig, { verdict, ip: undefined });
         throw error;
       }
       return undefined;
@@ -79,17 +79,13 @@ export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
   };
 }
 
-async function deploy(
-  deps: ReconcilerDeps,
-  dnsConfig: DnsConfig,
-  signal: AbortSignal,
-): Promise<NameserverOutcome> {
+async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<NameserverOutcome> {
   const { options } = deps;
-  const first = await firstOf(deps, signal);
+  const first = await firstOf(deps);
   if (first !== undefined && first !== dnsConfig.metadata.name) {
     const message = `DNSConfig "${first}" is there already, and there is one nameserver: delete one of the two`;
     const verdict = failed<NameserverReason>('MultipleDNSConfigsPresent', message);
-    await warn(deps, target(dnsConfig), verdict, signal);
+    await warn(deps, target(dnsConfig), verdict);
     return { verdict, ip: '' };
   }
   const { image } = dnsConfig.spec.nameserver;
@@ -97,22 +93,22 @@ async function deploy(
     const message =
       `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, ` +
       'which runs in its place';
-    await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message }, signal);
+    await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message });
   }
   const domain = options.tailnetDomain ?? 'ts.net';
-  const text = recordsFile(nameTable(await listServices(deps, signal)), domain);
+  const text = recordsFile(nameTable(await listServices(deps)), domain);
   if (Buffer.byteLength(text) > MAX_FILE_BYTES) {
     throw new TailcastError('INTERNAL', `the names do not fit a ConfigMap: ${Buffer.byteLength(text)} bytes`);
   }
-  await put(deps, dnsConfig, nameserverAccount(dnsConfig, options), signal);
-  await put(deps, dnsConfig, recordsConfigMap(dnsConfig, options, text), signal);
-  const service = await putService(deps, dnsConfig, signal);
-  const deployment = await put(deps, dnsConfig, nameserverDeployment(dnsConfig, options), signal);
+  await put(deps, dnsConfig, nameserverAccount(dnsConfig, options));
+  await put(deps, dnsConfig, recordsConfigMap(dnsConfig, options, text));
+  const service = await putService(deps, dnsConfig);
+  const deployment = await put(deps, dnsConfig, nameserverDeployment(dnsConfig, options));
   const ip = addressOf(service);
-  const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip }, signal);
+  const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip });
   if (problem !== undefined) {
     const verdict = failed<NameserverReason>('NameserverCreationFailed', problem);
-    await warn(deps, target(dnsConfig), verdict, signal);
+    await warn(deps, target(dnsConfig), verdict);
     return { verdict, ip };
   }
   return { verdict: verdictOf(deployment), ip };
@@ -122,28 +118,25 @@ async function deploy(
  * Returns the name of the oldest DNSConfig. The operator serves only this DNSConfig, so that a new DNSConfig cannot
  * replace it.
  */
-async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
-  const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
+async function firstOf({ client }: ReconcilerDeps): Promise<string | undefined> {
+  const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true });
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
   return there.toSorted(olderFirst)[0]?.metadata.name;
 }
 
 /** Lists the objects that the operator has created for Services. */
-async function listServices(
-  deps: ReconcilerDeps,
-  signal: AbortSignal,
-): Promise<Parameters<typeof nameTable>[0]> {
+async function listServices(deps: ReconcilerDeps): Promise<Parameters<typeof nameTable>[0]> {
   const { client, options } = deps;
   const { namespace } = options;
   const listed = async (kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector }, signal)).items;
+    (await client.list(kind, { namespace, labelSelector })).items;
   const own = typeSelector('svc');
   const [statefulSets, secrets, slices, fronts, owned] = await Promise.all([
     listed(KINDS.statefulSet, own),
     listed(KINDS.secret, own),
     listed(KINDS.endpointSlice, own),
     listed(KINDS.service, `${own},${frontSelector()}`),
-    namesByOwner(deps, signal),
+    namesByOwner(deps),
   ]);
   return {
     statefulSets,
@@ -158,21 +151,17 @@ async function listServices(
  * Applies the nameserver's Service. The cluster IP of a Service is immutable, so the Service is deleted first if its
  * address must change.
  */
-async function putService(
-  deps: ReconcilerDeps,
-  dnsConfig: DnsConfig,
-  signal: AbortSignal,
-): Promise<KubeObject> {
+async function putService(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<KubeObject> {
   const wanted = dnsConfig.spec.nameserver.service.clusterIP;
   const desired = nameserverService(dnsConfig, deps.options);
   const { namespace, name } = desired.metadata;
-  const existing = await deps.client.get(KINDS.service, { namespace, name }, signal);
+  const existing = await deps.client.get(KINDS.service, { namespace, name });
   if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
     assertOwnedBy(dnsConfig, existing);
     const { uid } = existing.metadata;
-    await deps.client.remove(KINDS.service, { namespace, name }, { uid }, signal);
+    await deps.client.remove(KINDS.service, { namespace, name }, { uid });
   }
-  return put(deps, dnsConfig, desired, signal);
+  return put(deps, dnsConfig, desired);
 }
 
 /** Applies an object, unless the object in the cluster is already equal. */
@@ -180,14 +169,13 @@ async function put(
   { client }: ReconcilerDeps,
   dnsConfig: DnsConfig,
   desired: DesiredObject,
-  signal: AbortSignal,
 ): Promise<KubeObject> {
   const kind = kindOf(desired);
   if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
   const { namespace, name } = desired.metadata;
-  const existing = await client.get(kind, { namespace, name }, signal);
+  const existing = await client.get(kind, { namespace, name });
   if (existing !== undefined) assertOwnedBy(dnsConfig, existing);
-  return applyChanged(client, desired, existing, signal);
+  return applyChanged(client, desired, existing);
 }
 
 /**
@@ -205,10 +193,10 @@ function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
 }
 
 /** Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the objects. */
-async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: AbortSignal): Promise<void> {
+async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<void> {
   const { client, options } = deps;
   const { metadata } = dnsConfig;
-  await settleCoreDns(client, dnsConfig, undefined, signal);
+  await settleCoreDns(client, dnsConfig, undefined);
   if (metadata.deletionTimestamp !== undefined) return;
   const mine: readonly (readonly [ResourceKind, string])[] = [
     [KINDS.deployment, NAMESERVER],
@@ -218,12 +206,12 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: Abor
   ];
   for (const [kind, name] of mine) {
     const reference = { namespace: options.namespace, name };
-    const object = await client.get(kind, reference, signal);
+    const object = await client.get(kind, reference);
     if (object !== undefined && controllerOf(object)?.uid === metadata.uid) {
-      await client.remove(kind, reference, { uid: object.metadata.uid }, signal);
+      await client.remove(kind, reference, { uid: object.metadata.uid });
     }
   }
-  await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null }, signal);
+  await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null });
 }
 
 const deploymentSchema = z.object({
@@ -258,7 +246,6 @@ async function writeDnsStatus(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,
   { verdict, ip = dnsConfig.status.nameserver.ip }: NameserverOutcome,
-  signal: AbortSignal,
 ): Promise<void> {
   const { metadata, status } = dnsConfig;
   const conditions = withCondition(
@@ -273,6 +260,5 @@ async function writeDnsStatus(
     deps,
     target(dnsConfig),
     same ? undefined : { conditions, nameserver: ip === '' ? null : { ip } },
-    signal,
   );
 }

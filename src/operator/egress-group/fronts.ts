@@ -10,14 +10,14 @@ interface FrontDeps {
 }
 
 /** Removes all front Services of a group. The garbage collector deletes the EndpointSlices of the fronts. */
-export async function removeFronts(deps: FrontDeps, group: string, signal: AbortSignal): Promise<void> {
+export async function removeFronts(deps: FrontDeps, group: string): Promise<void> {
   const scope = {
     namespace: deps.options.namespace,
     labelSelector: frontSelector(group),
     metadataOnly: true,
   };
-  for (const front of (await deps.client.list(KINDS.service, scope, signal)).items) {
-    await removeFront(deps, front, signal);
+  for (const front of (await deps.client.list(KINDS.service, scope)).items) {
+    await removeFront(deps, front);
   }
 }
 
@@ -25,7 +25,6 @@ export async function removeFronts(deps: FrontDeps, group: string, signal: Abort
 export async function removeFront(
   { client }: FrontDeps,
   { metadata: { namespace, name, uid } }: KubeObject,
-  signal: AbortSignal,
 ): Promise<void> {
-  await client.remove(KINDS.service, { namespace, name }, { uid }, signal);
+  await client.remove(KINDS.service, { namespace, name }, { uid });
 }

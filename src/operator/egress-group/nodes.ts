@@ -33,12 +33,12 @@ export function createEgressNodesReconciler(
     managed: (proxyGroup) => managedGroup(deps, proxyGroup),
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(deps, defaultClass, proxyGroup, ...more),
-    notReady: (proxyGroup, reason, message, signal) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
-    async removeMore({ group }, _control, signal) {
-      await removeFronts(deps, group.name, signal);
+    notReady: (proxyGroup, reason, message) =>
+      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+    async removeMore({ group }, _control) {
+      await removeFronts(deps, group.name);
       const { namespace } = deps.options;
-      await removeConfigMap(deps, group, { namespace, name: configMapName(group.name) }, signal);
+      await removeConfigMap(deps, group, { namespace, name: configMapName(group.name) });
     },
   });
 }
@@ -49,14 +49,13 @@ async function deploy(
   proxyGroup: ProxyGroup,
   _resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
-  const answer = await classOfGroup(deps, proxyGroup, defaultClass, signal);
+  const answer = await classOfGroup(deps, proxyGroup, defaultClass);
   if ('problem' in answer) return undefined;
   const { name, uid } = proxyGroup.metadata;
   deps.metrics.egressGroups.add(uid);
   const proxy = proxyOfGroup(deps, proxyGroup, { kind: 'egress-group', configMap: configMapName(name) });
-  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
-  await reportNodes(deps, proxyGroup, deployed, found, deployed.missing, signal);
+  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
+  await reportNodes(deps, proxyGroup, deployed, found, deployed.missing);
   return deployed.retryAfterMs;
 }

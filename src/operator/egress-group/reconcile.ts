@@ -71,29 +71,25 @@ interface Seen {
 
 export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
   return {
-    async reconcile(name, signal) {
+    async reconcile(name) {
       // During an uninstallation, the fronts are deleted together with the nodes.
       if (deps.leaving === true) return undefined;
-      const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
+      const object = await deps.client.get(KINDS.proxyGroup, { name });
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
-      const members = await membersOf(deps, name, signal);
+      const members = await membersOf(deps, name);
       const problem = problemOfGroup(name, proxyGroup);
       if (proxyGroup === undefined || problem !== undefined) {
-        await turnAway(deps, name, { members, isGone: proxyGroup === undefined }, problem ?? '', signal);
+        await turnAway(deps, name, { members, isGone: proxyGroup === undefined }, problem ?? '');
         return undefined;
       }
-      return serve(deps, choices, await observeGroup(deps, proxyGroup, members, signal), signal);
+      return serve(deps, choices, await observeGroup(deps, proxyGroup, members));
     },
   };
 }
 
 /** Returns the Services of a group. */
-async function membersOf(
-  { cache }: ReconcilerDeps,
-  group: string,
-  signal: AbortSignal,
-): Promise<readonly Member[]> {
-  const cached = await cache.read([SERVICES], signal);
+async function membersOf({ cache }: ReconcilerDeps, group: string): Promise<readonly Member[]> {
+  const cached = await cache.read([SERVICES]);
   return cached
     .by(SERVICES_BY_GROUP, group)
     .map(parseMember)
@@ -116,14 +112,12 @@ async function turnAway(
   name: string,
   { members, isGone }: { readonly members: readonly Member[]; readonly isGone: boolean },
   message: string,
-  signal: AbortSignal,
 ): Promise<void> {
   // A group whose name is too long has no objects.
-  if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
-    await removeFronts(deps, name, signal);
+  if ((members.length > 0 || isGone) && problemOfName(name) === undefined) await removeFronts(deps, name);
   const reject = (member: Member): Promise<void> =>
-    writeConditions(deps, member, refusal('ProxyGroupNotReady', message), signal);
-  throwFirst(await forEachMember(deps, members, keyOfMember, reject, signal));
+    writeConditions(deps, member, refusal('ProxyGroupNotReady', message));
+  throwFirst(await forEachMember(deps, members, keyOfMember, reject));
 }
 
 function keyOfMember({ metadata }: Member): string {
@@ -134,19 +128,18 @@ async function observeGroup(
   { client, options }: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   members: readonly Member[],
-  signal: AbortSignal,
 ): Promise<Seen> {
   const { namespace } = options;
   const group = sharedNodes(proxyGroup, options);
   const listed = async (kind: ResourceKind, selector: string): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector: selector }, signal)).items;
+    (await client.list(kind, { namespace, labelSelector: selector })).items;
   const own = labelSelector(group.labels);
   const [services, slices, pods, secrets, config] = await Promise.all([
     listed(KINDS.service, frontSelector(group.name)),
     listed(KINDS.endpointSlice, frontSelector(group.name)),
     listed(KINDS.pod, own),
     listed(KINDS.secret, own),
-    client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }, signal),
+    client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }),
   ]);
   const keys = new Set(members.map(({ metadata }) => keyOf(metadata)));
   const fronts = new Map<string, ServiceFront>();
@@ -178,14 +171,9 @@ interface Prepared {
   readonly failure: Error | undefined;
 }
 
-async function serve(
-  deps: ReconcilerDeps,
-  choices: EgressChoices,
-  seen: Seen,
-  signal: AbortSignal,
-): Promise<number | undefined> {
-  for (const front of seen.leaving) await removeFront(deps, front.object, signal);
-  const prepared = await prepareAll(deps, choices, seen, signal);
+async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): Promise<number | undefined> {
+  for (const front of seen.leaving) await removeFront(deps, front.object);
+  const prepared = await prepareAll(deps, choices, seen);
   const { fronts, serving, failure } = prepared;
   const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
   const now = deps.clock.now();
@@ -194,17 +182,15 @@ async function serve(
     deps.client,
     configMap(seen.group, fronts, deps.options, observeGroup),
     seen.configMap,
-    signal,
     seen.group,
   );
-  await writeSlices(deps, seen, prepared, signal);
+  await writeSlices(deps, seen, prepared);
   // The readiness gates open last, after the EndpointSlices contain the new pods.
   for (const pod of seen.pods) {
-    if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
+    if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE);
   }
-  const update = (member: Member): Promise<void> =>
-    updateMember(deps, choices, seen.group, member, prepared, signal);
-  throwFirst(failure, await forEachMember(deps, seen.members, keyOfMember, update, signal));
+  const update = (member: Member): Promise<void> => updateMember(deps, choices, seen.group, member, prepared);
+  throwFirst(failure, await forEachMember(deps, seen.members, keyOfMember, update));
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
@@ -213,21 +199,14 @@ async function prepareAll(
   deps: ReconcilerDeps,
   { servesUnclassed }: EgressChoices,
   { group, members, pods, ...seen }: Seen,
-  signal: AbortSignal,
 ): Promise<Prepared> {
   const fronts = new Map(seen.fronts);
   const refusals = new Map<string, MemberVerdicts>();
-  const failure = await forEachMember(
-    deps,
-    members,
-    keyOfMember,
-    async (member) => {
-      const answer = await prepare(deps, servesUnclassed, group, member, fronts, signal);
-      if ('valid' in answer) refusals.set(keyOf(member.metadata), answer);
-      else fronts.set(answer.key, answer);
-    },
-    signal,
-  );
+  const failure = await forEachMember(deps, members, keyOfMember, async (member) => {
+    const answer = await prepare(deps, servesUnclassed, group, member, fronts);
+    if ('valid' in answer) refusals.set(keyOf(member.metadata), answer);
+    else fronts.set(answer.key, answer);
+  });
   const all = [...fronts.values()];
   const serving = new Map(all.map((front) => [front.key, servingOf(front, pods)] as const));
   return { fronts: all, serving, refusals, failure };
@@ -237,12 +216,11 @@ async function writeSlices(
   deps: ReconcilerDeps,
   { slices }: Seen,
   { fronts, serving }: Prepared,
-  signal: AbortSignal,
 ): Promise<void> {
   for (const front of fronts) {
     const served = serving.get(front.key);
     for (const slice of served === undefined ? [] : slicesOf(front, served)) {
-      await applyChanged(deps.client, slice, slices.get(slice.metadata.name), signal);
+      await applyChanged(deps.client, slice, slices.get(slice.metadata.name));
     }
   }
 }
@@ -254,18 +232,17 @@ async function updateMember(
   { name, replicas }: NodeGroup,
   member: Member,
   { fronts, serving, refusals }: Prepared,
-  signal: AbortSignal,
 ): Promise<void> {
   const key = keyOf(member.metadata);
   const refused = refusals.get(key);
-  if (refused !== undefined) return writeConditions(deps, member, refused, signal);
+  if (refused !== undefined) return writeConditions(deps, member, refused);
   const front = fronts.find((one) => one.key === key);
   const served = serving.get(key);
   if (front === undefined || served === undefined) return undefined;
   const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
-  await leadServiceTo(deps.client, member, fullName, signal);
+  await leadServiceTo(deps.client, member, fullName);
   const target = shownTarget(targetOf(member.metadata.annotations));
-  return writeConditions(deps, member, memberVerdictsOf(name, target, served, replicas), signal);
+  return writeConditions(deps, member, memberVerdictsOf(name, target, served, replicas));
 }
 
 function shownTarget({ ip, fqdn }: TailnetTarget): string {
@@ -279,7 +256,6 @@ async function prepare(
   group: NodeGroup,
   member: Member,
   fronts: ReadonlyMap<string, ServiceFront>,
-  signal: AbortSignal,
 ): Promise<ServiceFront | MemberVerdicts> {
   const { client, options } = deps;
   const key = keyOf(member.metadata);
@@ -288,7 +264,7 @@ async function prepare(
   const taken = new Set(others.flatMap(({ ports }) => ports.map(({ nodePort }) => nodePort)));
   const pairs = assignPorts(member, before, taken);
   const { namespace = '' } = member.metadata;
-  const tags = await deps.tags.problemOf({ namespace, tags: group.tags }, signal);
+  const tags = await deps.tags.problemOf({ namespace, tags: group.tags });
   const problem =
     egressProblemOf(member, servesUnclassed) ??
     problemOfPorts(member) ??
@@ -297,10 +273,10 @@ async function prepare(
   if (problem !== undefined || pairs === undefined) {
     const message = problem ?? '';
     const target = { kind: KINDS.service, metadata: member.metadata };
-    await warn(deps, target, { reason: 'EgressSvcInvalid', message }, signal);
+    await warn(deps, target, { reason: 'EgressSvcInvalid', message });
     return refusal('EgressSvcInvalid', message);
   }
-  await addFinalizer(deps, { kind: KINDS.service, finalizer: FINALIZER, metadata: member.metadata }, signal);
+  await addFinalizer(deps, { kind: KINDS.service, finalizer: FINALIZER, metadata: member.metadata });
   const target = targetOf(member.metadata.annotations);
   const desired = frontObject(group.name, member, target, pairs, {
     namespace: options.namespace,
@@ -308,13 +284,13 @@ async function prepare(
   });
   if (before === undefined) {
     const { namespace, name } = desired.metadata;
-    const other = await client.get(KINDS.service, { namespace, name }, signal);
+    const other = await client.get(KINDS.service, { namespace, name });
     if (other !== undefined)
       throw new Error(
         `Service ${namespace}/${name} exists and is not of ProxyGroup "${group.name}": delete it`,
       );
   }
-  const object = await applyChanged(client, desired, before?.object, signal);
+  const object = await applyChanged(client, desired, before?.object);
   const front = readFront(object);
   if (front === undefined) throw new Error(`Service ${object.metadata.name} has lost its labels`);
   return front;
@@ -325,9 +301,8 @@ async function writeConditions(
   deps: ReconcilerDeps,
   { metadata, status }: Member,
   verdicts: MemberVerdicts,
-  signal: AbortSignal,
 ): Promise<void> {
   const conditions = nextConditions(status.conditions, verdicts, metadata.generation, timeOf(deps.clock));
   const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
-  await writeStatus(deps, { kind: KINDS.service, metadata }, next, signal);
+  await writeStatus(deps, { kind: KINDS.service, metadata }, next);
 }

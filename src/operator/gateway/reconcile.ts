@@ -64,16 +64,16 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     kind: KINDS.gateway,
     deployed: deps.metrics.gateways,
     parse: parseGateway,
-    needsNodes: (gateway, signal) => isOurs(deps, gateway, signal),
-    managed: (gateway, signal) => managed(deps, gateway, signal),
+    needsNodes: (gateway) => isOurs(deps, gateway),
+    managed: (gateway) => managed(deps, gateway),
     names: (gateway) => (problemOfGateway(gateway) === undefined ? [gatewayHostname(gateway)] : []),
     deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
-    release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
-    notReady: (gateway, reason, message, signal) =>
-      report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
+    release: (gateway, resource) => release(deps, gateway, resource),
+    notReady: (gateway, reason, message) =>
+      report(deps, gateway, { programmed: programmedOf(reason, message) }),
     // The routes of a deleted Gateway stay, so the operator removes the Gateway's entries from the status of the
     // routes.
-    removeMore: ({ metadata }, _control, signal) => forgetRoutes(deps, nameOf(metadata), signal),
+    removeMore: ({ metadata }, _control) => forgetRoutes(deps, nameOf(metadata)),
   });
 }
 
@@ -83,24 +83,16 @@ function programmedOf(reason: FailureReason, message: string): Verdict {
   return failed('Pending', `${reason}: ${message}`);
 }
 
-async function isOurs(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  { spec }: Gateway,
-  signal: AbortSignal,
-): Promise<boolean> {
+async function isOurs({ client }: Pick<ReconcilerDeps, 'client'>, { spec }: Gateway): Promise<boolean> {
   if (spec.gatewayClassName === '') return false;
-  return isOurClass(await client.get(KINDS.gatewayClass, { name: spec.gatewayClassName }, signal));
+  return isOurClass(await client.get(KINDS.gatewayClass, { name: spec.gatewayClassName }));
 }
 
-async function managed(
-  deps: ReconcilerDeps,
-  gateway: Gateway,
-  signal: AbortSignal,
-): Promise<Managed | undefined> {
+async function managed(deps: ReconcilerDeps, gateway: Gateway): Promise<Managed | undefined> {
   const { metadata } = gateway;
   const isMarked = metadata.finalizers.includes(FINALIZER);
-  if (!isMarked && !(await isOurs(deps, gateway, signal))) return undefined;
-  return manageNode(deps, 'Gateway', parentFor(gateway), metadata, signal);
+  if (!isMarked && !(await isOurs(deps, gateway))) return undefined;
+  return manageNode(deps, 'Gateway', parentFor(gateway), metadata);
 }
 
 function parentFor({ metadata }: Gateway): Parent {
@@ -117,30 +109,28 @@ async function deploy(
   gateway: Gateway,
   { group }: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { metadata } = gateway;
   const problem = problemOfGateway(gateway);
   if (problem !== undefined) {
-    await report(deps, gateway, { problem, programmed: failed('Invalid', problem.message) }, signal);
+    await report(deps, gateway, { problem, programmed: failed('Invalid', problem.message) });
     return undefined;
   }
   const hostname = gatewayHostname(gateway);
-  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
+  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass));
   if (answer.kind === 'waits') {
-    await report(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) }, signal);
+    await report(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) });
     return undefined;
   }
   deps.metrics.gateways.add(metadata.uid);
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
   const node = nodeOf(secret, found.control.issuesCertificates);
   const names = certificateNames(gateway);
-  const plan = await planOf(
-    deps,
-    gateway,
-    { hostname, node, secrets: await tlsSecretsOf(deps, metadata, names, signal) },
-    signal,
-  );
+  const plan = await planOf(deps, gateway, {
+    hostname,
+    node,
+    secrets: await tlsSecretsOf(deps, metadata, names),
+  });
   const deployed = await deployProxy(
     deps,
     {
@@ -155,9 +145,8 @@ async function deploy(
     },
     answer.proxyClass,
     found,
-    signal,
   );
-  const failure = await writeRouteStatuses(deps, nameOf(metadata), plan.routes, signal);
+  const failure = await writeRouteStatuses(deps, nameOf(metadata), plan.routes);
   const [first] = deployed.nodes;
   const hasNode = first !== undefined && hasJoined(group, first, found.observed);
   const serves = servesOf(plan, node.hasCertificate, deployed.missing, secret);
@@ -167,7 +156,7 @@ async function deploy(
       ? { ready: true, reason: 'Programmed', message: 'Programmed' }
       : failed('Pending', deployed.missing ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
-  await report(deps, gateway, { plan, programmed, addresses }, signal);
+  await report(deps, gateway, { plan, programmed, addresses });
   const nextMs = nextPassMs(deployed.retryAfterMs, names.length);
   if (!(failure instanceof KubeRefusal) || failure.conflict) {
     throwFirst(failure);
@@ -207,9 +196,8 @@ async function planOf(
   facts: Pick<Parameters<typeof planGateway>[2], 'hostname' | 'node'> & {
     readonly secrets: ReadonlyMap<string, TlsSecret>;
   },
-  signal: AbortSignal,
 ): Promise<GatewayPlan> {
-  const routes = await routesOf(deps, nameOf(gateway.metadata), signal);
+  const routes = await routesOf(deps, nameOf(gateway.metadata));
   const backends = new Map<string, Set<string>>();
   for (const route of routes) {
     const { namespace = '' } = route.metadata;
@@ -219,7 +207,7 @@ async function planOf(
   }
   const services = new Map<string, ReadonlyMap<string, KubeObject>>();
   for (const [namespace, names] of backends)
-    services.set(namespace, await servicesNamed(deps, namespace, names, signal));
+    services.set(namespace, await servicesNamed(deps, namespace, names));
   return planGateway(gateway, routes, {
     ...facts,
     nowMs: deps.clock.now(),
@@ -231,21 +219,19 @@ async function planOf(
 async function routesOf(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   gateway: string,
-  signal: AbortSignal,
 ): Promise<readonly HttpRoute[]> {
-  const cached = await cache.read([HTTP_ROUTES], signal);
+  const cached = await cache.read([HTTP_ROUTES]);
   return cached.by(ROUTES_BY_GATEWAY, gateway).map(parseHttpRoute);
 }
 
 /** Writes the status of each route. Returns the first failure. */
 function writeRouteStatuses(
-  deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'log'>,
+  deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'log' | 'signal'>,
   gateway: string,
   plans: readonly RoutePlan[],
-  signal: AbortSignal,
 ): Promise<Error | undefined> {
-  const write = (plan: RoutePlan): Promise<void> => writeRouteStatus(deps, gateway, plan, signal);
-  return forEachMember(deps, plans, ({ route }) => nameOf(route.metadata), write, signal);
+  const write = (plan: RoutePlan): Promise<void> => writeRouteStatus(deps, gateway, plan);
+  return forEachMember(deps, plans, ({ route }) => nameOf(route.metadata), write);
 }
 
 /**
@@ -256,33 +242,26 @@ async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,
   { route, parents }: RoutePlan,
-  signal: AbortSignal,
 ): Promise<void> {
   const { namespace, name, uid } = route.metadata;
   if (routeStatus(route, gateway, parents, timeOf(clock)) === undefined) return;
-  const object = await client.get(KINDS.httpRoute, { namespace, name }, signal);
+  const object = await client.get(KINDS.httpRoute, { namespace, name });
   if (object === undefined || object.metadata.uid !== uid) return;
   const current = parseHttpRoute(object);
   const status = routeStatus(current, gateway, parents, timeOf(clock));
   if (status === undefined) return;
   const { resourceVersion } = current.metadata;
   const body = { metadata: { uid, resourceVersion }, status };
-  await client.patch(
-    KINDS.httpRoute,
-    { namespace, name, subresource: 'status' },
-    { kind: 'merge', body },
-    signal,
-  );
+  await client.patch(KINDS.httpRoute, { namespace, name, subresource: 'status' }, { kind: 'merge', body });
 }
 
 /** Removes the entries of a Gateway from the status of its routes. */
 async function forgetRoutes(
-  deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock' | 'log'>,
+  deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock' | 'log' | 'signal'>,
   gateway: string,
-  signal: AbortSignal,
 ): Promise<void> {
-  const plans = (await routesOf(deps, gateway, signal)).map((route) => ({ route, parents: [] }));
-  throwFirst(await writeRouteStatuses(deps, gateway, plans, signal));
+  const plans = (await routesOf(deps, gateway)).map((route) => ({ route, parents: [] }));
+  throwFirst(await writeRouteStatuses(deps, gateway, plans));
 }
 
 /**
@@ -293,12 +272,11 @@ async function release(
   deps: ReconcilerDeps,
   gateway: Gateway,
   { group, metadata }: Managed,
-  signal: AbortSignal,
 ): Promise<boolean> {
-  await forgetRoutes(deps, nameOf(metadata), signal);
-  const name = await dnsNameOf(deps, group, signal);
+  await forgetRoutes(deps, nameOf(metadata));
+  const name = await dnsNameOf(deps, group);
   const status = releasedStatus(gateway, name, timeOf(deps.clock));
-  await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
+  await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status);
   return status !== undefined;
 }
 
@@ -306,10 +284,9 @@ function report(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: Gateway,
   findings: GatewayFindings,
-  signal: AbortSignal,
 ): Promise<void> {
   const status = gatewayStatus(gateway, findings, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
+  return writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status);
 }
 
 /** Creates the reconciler that accepts the GatewayClasses of the operator. */
@@ -317,14 +294,14 @@ export function createGatewayClassReconciler(
   deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'leaving'>,
 ): Reconciler {
   return {
-    async reconcile(name, signal) {
-      const object = await deps.client.get(KINDS.gatewayClass, { name }, signal);
+    async reconcile(name) {
+      const object = await deps.client.get(KINDS.gatewayClass, { name });
       if (object === undefined || !isOurClass(object) || deps.leaving === true) return undefined;
       const gatewayClass = parseGatewayClass(object);
       const { metadata } = gatewayClass;
       if (metadata.deletionTimestamp !== undefined) return undefined;
       const status = classStatus(gatewayClass, timeOf(deps.clock));
-      await writeStatus(deps, { kind: KINDS.gatewayClass, metadata }, status, signal);
+      await writeStatus(deps, { kind: KINDS.gatewayClass, metadata }, status);
       return undefined;
     },
   };

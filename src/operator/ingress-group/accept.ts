@@ -58,21 +58,17 @@ interface ServeRequest {
 }
 
 /** Selects the members that a group serves. */
-export async function exposuresOf(
-  context: GroupContext,
-  input: ReconcileInput,
-  signal: AbortSignal,
-): Promise<Accepted> {
+export async function exposuresOf(context: GroupContext, input: ReconcileInput): Promise<Accepted> {
   const { deps } = context;
   const { group, mode, candidates } = input;
   const refused = new Map<GroupMember, string>();
   const allocations = allocationsOf(candidates.ledgers, group.name);
-  const owners = await namesByOwner(deps, signal);
-  const accepted = await accept(deps, input, { refused, allocations, owners }, signal);
+  const owners = await namesByOwner(deps);
+  const accepted = await accept(deps, input, { refused, allocations, owners });
   const { requests, isNameTaken } = accepted;
-  const granted = await grant(context, input, requests, allocations, signal);
+  const granted = await grant(context, input, requests, allocations);
   const domains = certifiedNames(input, requests);
-  const certificates = await createCertificateObjects(deps, group, domains, signal);
+  const certificates = await createCertificateObjects(deps, group, domains);
   const { filled } = certificates;
   const exposures = requests.flatMap((request) => {
     const before = allocations.get(request.member.key);
@@ -89,14 +85,14 @@ export async function exposuresOf(
     const answer = granted.get(member.key);
     if (answer?.kind === 'refused') refused.set(member, answer.message);
   }
-  await reportProblems(deps, input, requests, exposures, signal);
+  await reportProblems(deps, input, requests, exposures);
   const failure =
     accepted.failure ??
     certificates.failure ??
     [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
   for (const { member } of exposures) {
     const claim = claimOf(member, input.tailnet);
-    if (!isSettled(claim, owners)) await releaseNames(deps, claim, signal);
+    if (!isSettled(claim, owners)) await releaseNames(deps, claim);
   }
   return { exposures, refused, isNameTaken, allocations, domains, failure };
 }
@@ -114,7 +110,6 @@ async function accept(
     readonly allocations: Allocations;
     readonly owners: ReadonlyMap<string, readonly string[]>;
   },
-  signal: AbortSignal,
 ): Promise<{
   readonly requests: readonly ServeRequest[];
   readonly isNameTaken: boolean;
@@ -138,7 +133,7 @@ async function accept(
     let isAccepted = allocations.get(member.key)?.hostname === member.hostname;
     try {
       const claim = claimOf(member, input.tailnet);
-      const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
+      const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim);
       isAccepted = taken === undefined && isAccepted;
       if (taken !== undefined) {
         const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
@@ -147,7 +142,7 @@ async function accept(
         return;
       }
       // Without the finalizer, a member could be deleted before its addresses are released.
-      await addFinalizer(deps, member, signal);
+      await addFinalizer(deps, member);
       isAccepted = true;
     } finally {
       if (isAccepted) {
@@ -156,8 +151,8 @@ async function accept(
       }
     }
   };
-  const members = await choose(deps, input, refused, signal);
-  const failure = await forEachMember(deps, members, keyOfMember, take, signal);
+  const members = await choose(deps, input, refused);
+  const failure = await forEachMember(deps, members, keyOfMember, take);
   return { requests, isNameTaken, failure };
 }
 
@@ -218,15 +213,14 @@ async function choose(
   deps: ReconcilerDeps,
   { group, candidates }: ReconcileInput,
   refused: Map<GroupMember, string>,
-  signal: AbortSignal,
 ): Promise<readonly GroupMember[]> {
   let members = candidates.members.filter((one) => isGroupMember(one) && one.group === group.name);
-  if (members.some(({ type }) => type === 'ingress') && (await isOfOther(deps, signal))) {
+  if (members.some(({ type }) => type === 'ingress') && (await isOfOther(deps))) {
     members = members.filter(({ type }) => type !== 'ingress');
   }
   const valid: GroupMember[] = [];
   for (const member of members) {
-    const problem = problemOfMember(member) ?? (await problemOfTags(deps, member, signal));
+    const problem = problemOfMember(member) ?? (await problemOfTags(deps, member));
     if (problem === undefined) valid.push(member);
     else refused.set(member, problem);
   }
@@ -237,10 +231,9 @@ async function choose(
 async function problemOfTags(
   { tags, options }: ReconcilerDeps,
   member: GroupMember,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   const wanted = member.tags.length === 0 ? options.defaultTags : member.tags;
-  const problem = await tags.problemOf({ namespace: member.metadata.namespace, tags: wanted }, signal);
+  const problem = await tags.problemOf({ namespace: member.metadata.namespace, tags: wanted });
   return problem === undefined ? undefined : `${ANNOTATIONS.tags}: ${problem}`;
 }
 
@@ -249,11 +242,10 @@ function grant(
   { group, mode, candidates, nodes, control }: ReconcileInput,
   requests: readonly ServeRequest[],
   allocations: Allocations,
-  signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   const members = requests.map(({ member }) => member);
   if (mode === 'route' || control.services === undefined) {
-    return grantRoutes(deps, group, members, choices.networks, inTurn, signal);
+    return grantRoutes(deps, group, members, choices.networks, inTurn);
   }
   const asked = requests
     // The ports of an Ingress are known only after its name in the tailnet is known.
@@ -261,7 +253,7 @@ function grant(
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
   const present = new Set(candidates.members.map(({ metadata }) => metadata.uid));
-  return grantServices(deps, control.services, group, asked, present, allocations, signal);
+  return grantServices(deps, control.services, group, asked, present, allocations);
 }
 
 function routesOf(member: GroupMember, candidates: Candidates): Pick<ServeRequest, 'hosts' | 'problems'> {
@@ -319,7 +311,6 @@ async function reportProblems(
   { mode, nodes }: ReconcileInput,
   requests: readonly ServeRequest[],
   exposures: readonly ServedMember[],
-  signal: AbortSignal,
 ): Promise<void> {
   const taken = takenHosts(exposures);
   for (const { member, web, addresses } of exposures) {
@@ -336,7 +327,7 @@ async function reportProblems(
       ...problemsOfGroup(member, taken.get(member.key) ?? []),
     ];
     const target = { kind: member.kind, metadata: member.metadata };
-    await warnOfAll(deps, target, problems, signal);
+    await warnOfAll(deps, target, problems);
   }
 }
 

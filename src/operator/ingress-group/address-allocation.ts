@@ -21,7 +21,7 @@ import { listAllocations } from './candidates.ts';
 import type { GroupMember } from './member.ts';
 import { decideTailnetService, belongsToMember, tailnetServiceName } from './tailnet-service.ts';
 
-type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
+type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log' | 'signal'>;
 
 /** Result of the address allocation for a member. */
 export type Granted =
@@ -35,12 +35,11 @@ export async function writeAllocations(
   { client, options }: Pick<Deps, 'client' | 'options'>,
   group: NodeGroup,
   allocations: Allocations,
-  signal: AbortSignal,
 ): Promise<void> {
   const reference = { namespace: options.namespace, name: allocationsName(group.name) };
-  const existing = await client.get(KINDS.configMap, reference, signal);
+  const existing = await client.get(KINDS.configMap, reference);
   if (existing === undefined && allocations.size === 0) return;
-  await applyChanged(client, allocationsObject(group, options, allocations), existing, signal, group);
+  await applyChanged(client, allocationsObject(group, options, allocations), existing, group);
 }
 
 /**
@@ -54,10 +53,9 @@ export function grantRoutes(
   members: readonly GroupMember[],
   networks: readonly Network[],
   inTurn: Sequence,
-  signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   return inTurn(async () => {
-    const ledgers = await listAllocations(deps, signal);
+    const ledgers = await listAllocations(deps);
     const own = allocationsName(group.name);
     const before = readAllocations(ledgers.get(own));
     const foreign = addressesOf(
@@ -82,7 +80,7 @@ export function grantRoutes(
       next.set(key, { ...before.get(key), hostname, addresses });
       granted.set(key, { kind: 'granted', addresses });
     }
-    await writeAllocations(deps, group, next, signal);
+    await writeAllocations(deps, group, next);
     return granted;
   });
 }
@@ -105,13 +103,12 @@ export async function grantServices(
   members: readonly { readonly member: GroupMember; readonly ports: readonly number[] }[],
   present: ReadonlySet<string>,
   before: Allocations,
-  signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   const granted = new Map<string, Granted>();
   const next = new Map<string, Allocation>(before);
   for (const { member, ports } of members) {
     const owner = { uid: group.uid, tags: deps.options.defaultTags, members: present };
-    const answer = await grantService(services, owner, member, ports, signal);
+    const answer = await grantService(services, owner, member, ports);
     granted.set(member.key, answer);
     if (answer.kind === 'granted') {
       next.set(member.key, { hostname: member.hostname, addresses: answer.addresses });
@@ -122,7 +119,7 @@ export async function grantServices(
       );
     }
   }
-  await writeAllocations(deps, group, next, signal);
+  await writeAllocations(deps, group, next);
   return granted;
 }
 
@@ -131,20 +128,18 @@ async function grantService(
   group: Parameters<typeof decideTailnetService>[1],
   member: GroupMember,
   ports: readonly number[],
-  signal: AbortSignal,
 ): Promise<Granted> {
   const name = tailnetServiceName(member);
   try {
-    const existing = await services.get(name, signal);
+    const existing = await services.get(name);
     const decision = decideTailnetService(member, group, ports, existing);
     if (decision.kind === 'refuse') return { kind: 'refused', message: decision.message };
-    if (decision.kind === 'put') await services.put(decision.service, signal);
-    const made = decision.kind === 'put' ? await services.get(name, signal) : existing;
+    if (decision.kind === 'put') await services.put(decision.service);
+    const made = decision.kind === 'put' ? await services.get(name) : existing;
     const addresses = made?.addrs ?? [];
     if (addresses.length > 0) return { kind: 'granted', addresses };
     return { kind: 'failed', error: new Error(`Tailscale Service ${name} has no address yet`) };
   } catch (error) {
-    if (signal.aborted) throw error;
     return { kind: 'failed', error: error instanceof Error ? error : new Error(errorText(error)) };
   }
 }
@@ -158,11 +153,10 @@ export async function leaveServices(
   { services }: TailnetControl,
   uid: string,
   keep: ReadonlySet<string>,
-  signal: AbortSignal,
 ): Promise<void> {
   if (services === undefined) return;
-  for (const service of await services.list(signal)) {
-    if (!keep.has(service.name) && belongsToMember(service, uid)) await services.remove(service.name, signal);
+  for (const service of await services.list()) {
+    if (!keep.has(service.name) && belongsToMember(service, uid)) await services.remove(service.name);
   }
 }
 
@@ -172,28 +166,27 @@ export async function leaveServices(
  * @returns the names whose Secret already contains a certificate, and the first failure
  */
 export async function createCertificateObjects(
-  { client, options, log }: Deps,
+  { client, options, ...deps }: Deps,
   group: NodeGroup,
   domains: readonly string[],
-  signal: AbortSignal,
 ): Promise<{ readonly filled: ReadonlySet<string>; readonly failure: Error | undefined }> {
   const filled = new Set<string>();
   const create = async (domain: string): Promise<void> => {
     const reference = { namespace: options.namespace, name: domain };
     const [secret, ...rights] = certificateObjects(group, options, domain);
-    const existing = await client.get(KINDS.secret, reference, signal);
+    const existing = await client.get(KINDS.secret, reference);
     assertOurs(group, existing);
     if (isFilled(existing)) filled.add(domain);
     // The nodes own the content of the Secret, so an existing Secret is not changed.
-    if (existing === undefined && secret !== undefined) await applyChanged(client, secret, undefined, signal);
+    if (existing === undefined && secret !== undefined) await applyChanged(client, secret, undefined);
     for (const object of rights) {
       const kind = kindOf(object);
-      const before = kind && (await client.get(kind, reference, signal));
+      const before = kind && (await client.get(kind, reference));
       assertOurs(group, before);
-      await applyChanged(client, object, before, signal);
+      await applyChanged(client, object, before);
     }
   };
-  const failure = await forEachMember({ log }, domains, (domain) => domain, create, signal);
+  const failure = await forEachMember(deps, domains, (domain) => domain, create);
   return { filled, failure };
 }
 
@@ -210,16 +203,15 @@ export async function removeCertificates(
   { client, options }: Pick<Deps, 'client' | 'options'>,
   group: string,
   keep: readonly string[],
-  signal: AbortSignal,
 ): Promise<void> {
   const { namespace } = options;
   const scope = { namespace, labelSelector: labelSelector(certificateLabels(group)), metadataOnly: true };
-  for (const { metadata } of (await client.list(KINDS.secret, scope, signal)).items) {
+  for (const { metadata } of (await client.list(KINDS.secret, scope)).items) {
     const { name, uid } = metadata;
     if (keep.includes(name)) continue;
-    await client.remove(KINDS.roleBinding, { namespace, name }, {}, signal);
-    await client.remove(KINDS.role, { namespace, name }, {}, signal);
+    await client.remove(KINDS.roleBinding, { namespace, name }, {});
+    await client.remove(KINDS.role, { namespace, name }, {});
     // The Secret is deleted last, because it identifies the other objects.
-    await client.remove(KINDS.secret, { namespace, name }, { uid }, signal);
+    await client.remove(KINDS.secret, { namespace, name }, { uid });
   }
 }

@@ -67,18 +67,14 @@ export async function listCandidates(
   choices: IngressGroupChoices,
   group: string,
   mode: ServeMode,
-  signal: AbortSignal,
 ): Promise<Candidates> {
-  const cached = await cache.read(
-    [
-      SERVICES,
-      PROXY_GROUPS,
-      ...(choices.ingresses ? [INGRESSES] : []),
-      ...(choices.services && mode === 'service' ? [ENDPOINT_SLICES] : []),
-    ],
-    signal,
-  );
-  const ledgers = await listAllocations({ client, options }, signal);
+  const cached = await cache.read([
+    SERVICES,
+    PROXY_GROUPS,
+    ...(choices.ingresses ? [INGRESSES] : []),
+    ...(choices.services && mode === 'service' ? [ENDPOINT_SLICES] : []),
+  ]);
+  const ledgers = await listAllocations({ client, options });
   const groups = new Set(
     cached
       .all(PROXY_GROUPS)
@@ -126,12 +122,12 @@ export async function listCandidates(
   };
 }
 
-export async function listAllocations(
-  { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, KubeObject>> {
+export async function listAllocations({
+  client,
+  options,
+}: Pick<ReconcilerDeps, 'client' | 'options'>): Promise<ReadonlyMap<string, KubeObject>> {
   const scope = { namespace: options.namespace, labelSelector: typeSelector('proxygroup') };
-  const { items } = await client.list(KINDS.configMap, scope, signal);
+  const { items } = await client.list(KINDS.configMap, scope);
   return new Map(items.filter(isAllocations).map((object) => [object.metadata.name, object]));
 }
 

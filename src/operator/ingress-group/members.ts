@@ -16,24 +16,18 @@ export async function report(
   member: GroupMember,
   verdicts: ExposureVerdicts,
   shown: readonly object[] | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   // The API server accepts addresses in the status of a Service only if its type is LoadBalancer.
   const acceptsAddresses = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
   const status = nextMemberStatus(member, verdicts, acceptsAddresses ? shown : undefined, timeOf(deps.clock));
-  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
+  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status);
 }
 
 /** Reports that a member cannot be served, with the reason. */
-export async function refuse(
-  deps: ReconcilerDeps,
-  member: GroupMember,
-  message: string,
-  signal: AbortSignal,
-): Promise<void> {
+export async function refuse(deps: ReconcilerDeps, member: GroupMember, message: string): Promise<void> {
   const reason = member.type === 'svc' ? 'IngressSvcInvalid' : 'IngressNotServed';
-  await warn(deps, { kind: member.kind, metadata: member.metadata }, { reason, message }, signal);
-  await report(deps, member, refusedMember(message), [], signal);
+  await warn(deps, { kind: member.kind, metadata: member.metadata }, { reason, message });
+  await report(deps, member, refusedMember(message), []);
 }
 
 /** Rejects the members of a group that does not exist or has another type. Also releases members without a group. */
@@ -42,9 +36,8 @@ export async function rejectMembers(
   candidates: Candidates,
   name: string,
   proxyGroup: ProxyGroup | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
-  const strays = await releaseStrays(deps, candidates, signal);
+  const strays = await releaseStrays(deps, candidates);
   const message =
     proxyGroup === undefined
       ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or ` +
@@ -54,11 +47,11 @@ export async function rejectMembers(
     (one) => isGroupMember(one) && one.group === name && !hasMemberFinalizer(one),
   );
   const reject = async (member: GroupMember): Promise<void> => {
-    if (member.type === 'svc') return report(deps, member, groupMissing(message), undefined, signal);
+    if (member.type === 'svc') return report(deps, member, groupMissing(message), undefined);
     const target = { kind: member.kind, metadata: member.metadata };
-    return warn(deps, target, { reason: 'IngressNotServed', message }, signal);
+    return warn(deps, target, { reason: 'IngressNotServed', message });
   };
-  const failure = await forEachMember(deps, members, keyOfMember, reject, signal);
+  const failure = await forEachMember(deps, members, keyOfMember, reject);
   throwFirst(strays, failure);
 }
 
@@ -70,11 +63,9 @@ export async function rejectMembers(
 export async function releaseStrays(
   deps: ReconcilerDeps,
   candidates: Candidates,
-  signal: AbortSignal,
 ): Promise<Error | undefined> {
-  const release = (member: GroupMember): Promise<void> =>
-    releaseMember(deps, candidates, member, undefined, signal);
-  return forEachMember(deps, strayMembers(candidates), keyOfMember, release, signal);
+  const release = (member: GroupMember): Promise<void> => releaseMember(deps, candidates, member, undefined);
+  return forEachMember(deps, strayMembers(candidates), keyOfMember, release);
 }
 
 /**
@@ -87,25 +78,23 @@ export async function releaseMember(
   candidates: Candidates,
   member: GroupMember,
   grant: Allocation | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const { kind, metadata } = member;
   const { namespace, name } = metadata;
   // The member is read again, because the cached status may lack the addresses that this group has just written.
-  const object = await deps.client.get(kind, { namespace, name }, signal);
+  const object = await deps.client.get(kind, { namespace, name });
   if (object === undefined || object.metadata.uid !== metadata.uid) return;
   const current = refreshed(member, object);
-  if (current.metadata.deletionTimestamp === undefined) await clear(deps, current, grant, signal);
+  if (current.metadata.deletionTimestamp === undefined) await clear(deps, current, grant);
   if (!hasMemberFinalizer(current) || (deps.leaving !== true && hasGroup(candidates, member))) return;
-  await releaseNames(deps, { kind, metadata, tailnet: '', names: [] }, signal);
-  await removeFinalizer(deps, member, signal);
+  await releaseNames(deps, { kind, metadata, tailnet: '', names: [] });
+  await removeFinalizer(deps, member);
 }
 
 async function clear(
   deps: ReconcilerDeps,
   member: GroupMember,
   grant: Allocation | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const before: readonly { readonly [key: string]: unknown }[] = member.resource.status.loadBalancer.ingress;
   const left = before.filter(({ hostname, ip }) => {
@@ -116,5 +105,5 @@ async function clear(
   });
   const shown = sameJson(before, left) ? undefined : left;
   const status = nextMemberStatus(member, undefined, shown, timeOf(deps.clock));
-  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
+  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status);
 }

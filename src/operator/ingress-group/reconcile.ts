@@ -68,21 +68,21 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
     managed: (proxyGroup) => managedGroup(deps, proxyGroup),
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(context, proxyGroup, ...more),
-    release: (proxyGroup, _resource, signal) => release(deps, proxyGroup, signal),
-    notReady: (proxyGroup, reason, message, signal) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
-    removeMore: ({ group }, control, signal) => removeMore(context, group, control, signal),
+    release: (proxyGroup, _resource) => release(deps, proxyGroup),
+    notReady: (proxyGroup, reason, message) =>
+      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+    removeMore: ({ group }, control) => removeMore(context, group, control),
   });
   return {
-    async reconcile(name, signal) {
-      const object = name === '' ? undefined : await deps.client.get(KINDS.proxyGroup, { name }, signal);
+    async reconcile(name) {
+      const object = name === '' ? undefined : await deps.client.get(KINDS.proxyGroup, { name });
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
       if (deps.leaving !== true && (proxyGroup === undefined || !isIngressGroup(proxyGroup))) {
-        const candidates = await listCandidates(deps, choices, name, 'route', signal);
-        await rejectMembers(deps, candidates, name, proxyGroup, signal);
+        const candidates = await listCandidates(deps, choices, name, 'route');
+        await rejectMembers(deps, candidates, name, proxyGroup);
       }
       // The empty name only releases members without a group.
-      return name === '' ? undefined : frame.reconcile(name, signal);
+      return name === '' ? undefined : frame.reconcile(name);
     },
   };
 }
@@ -92,28 +92,27 @@ async function deploy(
   proxyGroup: ProxyGroup,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { deps, choices } = context;
   const { group } = resource;
   const mode: ServeMode = found.control.services === undefined ? 'route' : 'service';
-  const candidates = await listCandidates(deps, choices, group.name, mode, signal);
-  const strays = await releaseStrays(deps, candidates, signal);
+  const candidates = await listCandidates(deps, choices, group.name, mode);
+  const strays = await releaseStrays(deps, candidates);
   const prepared =
     mode === 'route' && choices.networks.length === 0
-      ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES, signal)
-      : await classOfGroup(deps, proxyGroup, choices.defaultClass, signal);
+      ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES)
+      : await classOfGroup(deps, proxyGroup, choices.defaultClass);
   if ('problem' in prepared) {
     const waiting = candidates.members.filter((one) => one.group === group.name && !hasMemberFinalizer(one));
-    const reject = (member: GroupMember): Promise<void> => refuse(deps, member, prepared.problem, signal);
-    throwFirst(strays, await forEachMember(deps, waiting, keyOfMember, reject, signal));
+    const reject = (member: GroupMember): Promise<void> => refuse(deps, member, prepared.problem);
+    throwFirst(strays, await forEachMember(deps, waiting, keyOfMember, reject));
     return undefined;
   }
   deps.metrics.ingressGroups.add(group.uid);
-  const nodes = await nodesOf(deps, group, found, signal);
+  const nodes = await nodesOf(deps, group, found);
   const { tailnet } = resource;
   const input = { group, tailnet, mode, candidates, nodes, control: found.control };
-  const accepted = await exposuresOf(context, input, signal);
+  const accepted = await exposuresOf(context, input);
   const { exposures } = accepted;
   const proxy = proxyOfGroup(deps, proxyGroup, {
     kind: 'ingress-group',
@@ -121,18 +120,18 @@ async function deploy(
       ordersOf(mode, exposures, nodes[ordinal] ?? readGroupNode(ordinal, undefined, undefined)),
     sharesCertificates: mode === 'service' && found.control.issuesCertificates,
   });
-  const deployed = await deployProxy(deps, proxy, prepared.proxyClass, found, signal);
-  const pending = await approve(context, mode, exposures, deployed, found, signal);
-  const released = await takeBack(context, group, candidates, accepted, found.control, signal);
-  await openGates(deps, mode, exposures, nodes, deployed, signal);
+  const deployed = await deployProxy(deps, proxy, prepared.proxyClass, found);
+  const pending = await approve(context, mode, exposures, deployed, found);
+  const released = await takeBack(context, group, candidates, accepted, found.control);
+  await openGates(deps, mode, exposures, nodes, deployed);
   const reports = new Map<GroupMember, () => Promise<void>>([
     ...exposures.map((exposure) => {
       const report = (): Promise<void> =>
-        reportExposure(deps, mode, exposure, nodes, group.replicas, pending, signal);
+        reportExposure(deps, mode, exposure, nodes, group.replicas, pending);
       return [exposure.member, report] as const;
     }),
     ...[...accepted.refused].map(([member, message]) => {
-      return [member, () => refuse(deps, member, message, signal)] as const;
+      return [member, () => refuse(deps, member, message)] as const;
     }),
   ]);
   const reported = await forEachMember(
@@ -140,10 +139,9 @@ async function deploy(
     reports,
     ([member]) => member.key,
     ([, report]) => report(),
-    signal,
   );
   const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
-  await reportNodes(deps, proxyGroup, deployed, found, missing, signal);
+  await reportNodes(deps, proxyGroup, deployed, found, missing);
   throwFirst(strays, accepted.failure, released, reported);
   return accepted.isNameTaken
     ? Math.min(deployed.retryAfterMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS)
@@ -157,11 +155,10 @@ async function approve(
   exposures: readonly ServedMember[],
   { nodes }: Deployed,
   { control }: Observation,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   if (mode === 'service') return undefined;
   const routes = exposures.flatMap(({ addresses }) => addresses.map(hostRoute)).toSorted();
-  return approvals.see(control, nodes, routes, signal);
+  return approvals.see(control, nodes, routes);
 }
 
 /** Opens the readiness gates of pods that have taken over. The StatefulSet then replaces the next pod. */
@@ -171,13 +168,11 @@ async function openGates(
   exposures: readonly ServedMember[],
   nodes: readonly GroupNode[],
   deployed: Deployed,
-  signal: AbortSignal,
 ): Promise<void> {
   for (const node of nodes) {
     const replica = deployed.nodes.find(({ ordinal }) => ordinal === node.ordinal);
     if (replica === undefined || node.pod === undefined || node.pod.gate) continue;
-    if (followsOrders(mode, exposures, node, replica))
-      await openPodGate(deps, node.pod, GATES.ingress, signal);
+    if (followsOrders(mode, exposures, node, replica)) await openPodGate(deps, node.pod, GATES.ingress);
   }
 }
 
@@ -186,11 +181,10 @@ async function nodesOf(
   { client, options }: ReconcilerDeps,
   group: NodeGroup,
   { observed }: Observation,
-  signal: AbortSignal,
 ): Promise<readonly GroupNode[]> {
   const scope = { namespace: options.namespace, labelSelector: labelSelector(group.labels) };
   const pods = new Map<string, KubeObject>(
-    (await client.list(KINDS.pod, scope, signal)).items.map((pod) => [pod.metadata.name, pod]),
+    (await client.list(KINDS.pod, scope)).items.map((pod) => [pod.metadata.name, pod]),
   );
   return ordinals(group).map((ordinal) => {
     // A pod and its state Secret have the same name.
@@ -210,15 +204,9 @@ async function takeBack(
   candidates: Candidates,
   { exposures, allocations, domains }: Accepted,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<Error | undefined> {
-  await leaveServices(
-    control,
-    group.uid,
-    new Set(exposures.map(({ member }) => tailnetServiceName(member))),
-    signal,
-  );
-  await removeCertificates(deps, group.name, domains, signal);
+  await leaveServices(control, group.uid, new Set(exposures.map(({ member }) => tailnetServiceName(member))));
+  await removeCertificates(deps, group.name, domains);
   const hosts =
     control.services === undefined ? servedHosts(exposures) : new Map<string, readonly string[]>();
   const kept = new Map<string, Allocation>(
@@ -232,11 +220,11 @@ async function takeBack(
     const grant = allocations.get(member.key);
     // If the release fails, the allocation stays for the next attempt.
     if (grant !== undefined) kept.set(member.key, grant);
-    await releaseMember(deps, candidates, member, grant, signal);
+    await releaseMember(deps, candidates, member, grant);
     kept.delete(member.key);
   };
-  const failure = await forEachMember(deps, gone, keyOfMember, release, signal);
-  await writeAllocations(deps, group, kept, signal);
+  const failure = await forEachMember(deps, gone, keyOfMember, release);
+  await writeAllocations(deps, group, kept);
   return failure;
 }
 
@@ -247,13 +235,12 @@ async function reportExposure(
   nodes: readonly GroupNode[],
   replicas: number,
   pending: string | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const count = nodes.filter((node) => serves(mode, exposure, node)).length;
   // The addresses stay in the status while pods restart.
   const shown = count > 0 || isIdle(exposure) ? shownAddresses(mode, exposure) : undefined;
   const why = exposure.unready ? 'no endpoint of the Service is ready' : pending;
-  await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown, signal);
+  await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown);
 }
 
 /**
@@ -277,30 +264,29 @@ async function removeMore(
   { deps, choices }: GroupContext,
   group: NodeGroup,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<void> {
-  const found = await listCandidates(deps, choices, group.name, 'route', signal);
+  const found = await listCandidates(deps, choices, group.name, 'route');
   // The cache may still contain the deleted group.
   const groups = new Set([...found.groups].filter((name) => name !== group.name));
   const candidates = { ...found, groups };
   const allocations = allocationsOf(candidates.ledgers, group.name);
-  await leaveServices(control, group.uid, new Set(), signal);
-  await removeCertificates(deps, group.name, [], signal);
+  await leaveServices(control, group.uid, new Set());
+  await removeCertificates(deps, group.name, []);
   const members = candidates.members.filter(
     (one) => allocations.has(one.key) || (hasMemberFinalizer(one) && one.group === group.name),
   );
   const release = (member: GroupMember): Promise<void> =>
-    releaseMember(deps, candidates, member, allocations.get(member.key), signal);
-  throwFirst(await forEachMember(deps, members, keyOfMember, release, signal));
+    releaseMember(deps, candidates, member, allocations.get(member.key));
+  throwFirst(await forEachMember(deps, members, keyOfMember, release));
   const object = candidates.ledgers.get(allocationsName(group.name));
   if (object === undefined) return;
   const { namespace, name, uid } = object.metadata;
-  await deps.client.remove(KINDS.configMap, { namespace, name }, { uid }, signal);
+  await deps.client.remove(KINDS.configMap, { namespace, name }, { uid });
 }
 
 /** Clears the status of a group when the operator is uninstalled and the group stays. */
-async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<boolean> {
+async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<boolean> {
   const status = clearedGroupStatus(proxyGroup);
-  await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);
+  await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status);
   return status !== undefined;
 }

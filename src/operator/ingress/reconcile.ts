@@ -49,27 +49,23 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deployed: deps.metrics.ingresses,
     parse: parseIngress,
     needsNodes: hasOwnProxy,
-    managed: (ingress, signal) => managed(deps, ingress, signal),
+    managed: (ingress) => managed(deps, ingress),
     names: (ingress) => [hostnameOf(ingress)],
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
-    release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
-    async notReady(ingress, reason, message, signal) {
+    release: (ingress, resource) => release(deps, ingress, resource),
+    async notReady(ingress, reason, message) {
       // For other failures an event exists already. An Ingress has no conditions to write.
       if (reason !== 'TailnetUnavailable') return;
-      await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message }, signal);
+      await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
     },
   });
 }
 
-async function managed(
-  deps: ReconcilerDeps,
-  ingress: Ingress,
-  signal: AbortSignal,
-): Promise<Managed | undefined> {
+async function managed(deps: ReconcilerDeps, ingress: Ingress): Promise<Managed | undefined> {
   const { metadata } = ingress;
   const isMarked = metadata.finalizers.includes(FINALIZER);
-  if (!isMarked && (!hasOwnProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
-  return manageNode(deps, 'Ingress', parentFor(ingress), metadata, signal);
+  if (!isMarked && (!hasOwnProxy(ingress) || (await isOfOther(deps)))) return undefined;
+  return manageNode(deps, 'Ingress', parentFor(ingress), metadata);
 }
 
 function parentFor({ metadata }: Ingress): Parent {
@@ -77,11 +73,8 @@ function parentFor({ metadata }: Ingress): Parent {
 }
 
 /** True if an IngressClass has the name of the operator's class but belongs to another controller. */
-export async function isOfOther(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  signal: AbortSignal,
-): Promise<boolean> {
-  const object = await client.get(KINDS.ingressClass, { name: INGRESS_CLASS }, signal);
+export async function isOfOther({ client }: Pick<ReconcilerDeps, 'client'>): Promise<boolean> {
+  const object = await client.get(KINDS.ingressClass, { name: INGRESS_CLASS });
   const spec: unknown = object?.['spec'];
   if (typeof spec !== 'object' || spec === null || !('controller' in spec)) return false;
   return spec.controller !== INGRESS_CONTROLLER;
@@ -93,28 +86,27 @@ async function deploy(
   ingress: Ingress,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { metadata } = ingress;
   const { group } = resource;
   const hostname = hostnameOf(ingress);
-  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
+  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass));
   if (answer.kind === 'waits') {
     const message = `waiting: ${answer.message}`;
-    await warn(deps, resource, { reason: 'IngressNotServed', message }, signal);
+    await warn(deps, resource, { reason: 'IngressNotServed', message });
     return undefined;
   }
   deps.metrics.ingresses.add(metadata.uid);
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
   const node = nodeOf(secret, found.control.issuesCertificates);
-  const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress), signal);
-  const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
+  const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress));
+  const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress));
   // If the operator may not read the Secrets, the Ingress is served without its own certificates.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden' && secret !== 'excess');
   const { plan, problems, table } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
     : planOf(ingress, node, services);
-  await warnOfAll(deps, resource, problems, signal);
+  await warnOfAll(deps, resource, problems);
   const deployed = await deployProxy(
     deps,
     {
@@ -125,7 +117,6 @@ async function deploy(
     },
     answer.proxyClass,
     found,
-    signal,
   );
   const [first] = deployed.nodes;
   const isUp = first !== undefined && hasJoined(group, first, found.observed);
@@ -133,8 +124,7 @@ async function deploy(
   const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
   const ready = isUp && serves;
   // The address stays in the status while the pod restarts, because the node stays the same.
-  if (ready || plan.ports.length === 0)
-    await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
+  if (ready || plan.ports.length === 0) await show(deps, ingress, resource, shownOf(plan, node.dnsName));
   return nextPassMs(deployed.retryAfterMs, secrets.size);
 }
 
@@ -222,15 +212,10 @@ export function problemsOfIngress(
  * Removes the node's hostname from the status of an Ingress that still exists but no longer belongs to the operator.
  * Entries of other controllers stay.
  */
-async function release(
-  deps: ReconcilerDeps,
-  ingress: Ingress,
-  resource: Managed,
-  signal: AbortSignal,
-): Promise<boolean> {
-  const name = await dnsNameOf(deps, resource.group, signal);
+async function release(deps: ReconcilerDeps, ingress: Ingress, resource: Managed): Promise<boolean> {
+  const name = await dnsNameOf(deps, resource.group);
   const left = ingress.status.loadBalancer.ingress.filter(({ hostname }) => hostname !== name);
-  return show(deps, ingress, resource, left, signal);
+  return show(deps, ingress, resource, left);
 }
 
 /** @returns true if the status has changed */
@@ -239,9 +224,8 @@ async function show(
   { metadata, status }: Ingress,
   { kind }: Managed,
   shown: readonly object[],
-  signal: AbortSignal,
 ): Promise<boolean> {
   if (sameJson(shown, status.loadBalancer.ingress)) return false;
-  await writeStatus(deps, { kind, metadata }, { loadBalancer: { ingress: shown } }, signal);
+  await writeStatus(deps, { kind, metadata }, { loadBalancer: { ingress: shown } });
   return true;
 }

@@ -27,7 +27,6 @@ export async function manageNode(
   kind: 'Ingress' | 'Gateway',
   parent: Parent,
   metadata: Managed['metadata'] & { readonly annotations: Readonly<Record<string, string>> },
-  signal: AbortSignal,
 ): Promise<Managed> {
   const group = proxyNodes({
     kind,
@@ -36,9 +35,7 @@ export async function manageNode(
     replicas: 1,
     tags: tagsIn(metadata.annotations),
     defaultTags: deps.options.defaultTags,
-    objectName: metadata.finalizers.includes(FINALIZER)
-      ? await existingName(deps, parent, signal)
-      : undefined,
+    objectName: metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined,
   });
   const own = kind === 'Ingress' ? KINDS.ingress : KINDS.gateway;
   return { kind: own, finalizer: FINALIZER, group, tailnet: '', metadata };
@@ -63,10 +60,9 @@ export function hasServeEndpoint(secret: KubeObject | undefined): boolean {
 export async function dnsNameOf(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
   group: NodeGroup,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
-  const secret = await client.get(KINDS.secret, reference, signal);
+  const secret = await client.get(KINDS.secret, reference);
   return secret === undefined ? undefined : readNodeState(secret).dnsName;
 }
 
@@ -75,9 +71,8 @@ export async function servicesNamed(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   namespace: string | undefined,
   names: Iterable<string>,
-  signal: AbortSignal,
 ): Promise<ReadonlyMap<string, KubeObject>> {
-  const cached = await cache.read([SERVICES], signal);
+  const cached = await cache.read([SERVICES]);
   const found = new Map<string, KubeObject>();
   for (const name of names) {
     const [object] = cached.by(SERVICES_BY_NAME, `${namespace ?? ''}/${name}`);
@@ -94,13 +89,12 @@ export async function tlsSecretsOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { namespace }: Pick<Managed['metadata'], 'namespace'>,
   names: readonly string[],
-  signal: AbortSignal,
 ): Promise<ReadonlyMap<string, TlsSecret>> {
   const found = new Map<string, TlsSecret>();
   for (const name of names.slice(MAX_SECRETS)) found.set(name, 'excess');
   for (const name of names.slice(0, MAX_SECRETS)) {
     try {
-      found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
+      found.set(name, (await client.get(KINDS.secret, { namespace, name })) ?? 'missing');
     } catch (error) {
       if (!(error instanceof KubeRefusal && error.status === 403)) throw error;
       found.set(name, 'forbidden');

@@ -14,8 +14,8 @@ export function createProxyClassReconciler(
   deps: Pick<ReconcilerDeps, 'client' | 'events' | 'clock'>,
 ): Reconciler {
   return {
-    async reconcile(name, signal) {
-      const object = await deps.client.get(KINDS.proxyClass, { name }, signal);
+    async reconcile(name) {
+      const object = await deps.client.get(KINDS.proxyClass, { name });
       if (object === undefined) return undefined;
       const proxyClass = parseProxyClass(object);
       const { metadata, status } = proxyClass;
@@ -23,15 +23,15 @@ export function createProxyClassReconciler(
       const target = { kind: KINDS.proxyClass, metadata };
       const problems = problemsOf(proxyClass);
       const message = `ProxyClass is not valid: ${problems.join('; ')}`;
-      if (problems.length > 0) await warn(deps, target, { reason: 'ProxyClassInvalid', message }, signal);
+      if (problems.length > 0) await warn(deps, target, { reason: 'ProxyClassInvalid', message });
       for (const warning of warningsOf(proxyClass)) {
-        await warn(deps, target, { reason: 'CustomTSEnvVar', message: warning }, signal);
+        await warn(deps, target, { reason: 'CustomTSEnvVar', message: warning });
       }
       const verdict =
         problems.length > 0
           ? failed('ProxyClassInvalid', message)
           : { ready: true, reason: 'ProxyClassValid', message: 'ProxyClassValid' };
-      await writeCondition(deps, { ...target, status }, READY, verdict, signal);
+      await writeCondition(deps, { ...target, status }, READY, verdict);
       return undefined;
     },
   };

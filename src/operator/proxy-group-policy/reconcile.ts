@@ -11,10 +11,10 @@ export function createProxyGroupPolicyReconciler(
 ): Reconciler {
   const { client } = deps;
   return {
-    async reconcile(namespace, signal) {
-      const { items } = await client.list(KINDS.proxyGroupPolicy, { namespace }, signal);
+    async reconcile(namespace) {
+      const { items } = await client.list(KINDS.proxyGroupPolicy, { namespace });
       const policies = items.filter((policy) => isActive(deps, policy));
-      if (policies.length === 0) await removeAll(namespace, signal);
+      if (policies.length === 0) await removeAll(namespace);
       else
         for (const desired of admissionObjects(namespace, policies.map(parsePolicySpec))) {
           const { name } = desired.metadata;
@@ -22,18 +22,18 @@ export function createProxyGroupPolicyReconciler(
             desired.kind === KINDS.admissionPolicy.kind
               ? KINDS.admissionPolicy
               : KINDS.admissionPolicyBinding;
-          await applyChanged(client, desired, await client.get(kind, { name }, signal), signal);
+          await applyChanged(client, desired, await client.get(kind, { name }));
         }
       return undefined;
     },
   };
 
-  async function removeAll(namespace: string, signal: AbortSignal): Promise<void> {
+  async function removeAll(namespace: string): Promise<void> {
     for (const name of policyNames(namespace))
       for (const kind of [KINDS.admissionPolicyBinding, KINDS.admissionPolicy]) {
-        const existing = await client.get(kind, { name }, signal);
+        const existing = await client.get(kind, { name });
         if (existing?.metadata.labels?.[POLICY_LABEL] !== namespace) continue;
-        await client.remove(kind, { name }, { uid: existing.metadata.uid }, signal);
+        await client.remove(kind, { name }, { uid: existing.metadata.uid });
       }
   }
 }

@@ -68,9 +68,9 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
       const proxyGroup = parseProxyGroup(object);
       return served.includes(proxyGroup.spec.type) ? undefined : proxyGroup;
     },
-    async managed(proxyGroup, signal) {
+    async managed(proxyGroup) {
       if (isApiServerGroup(proxyGroup)) return managed(deps, proxyGroup);
-      await turnAway(deps, proxyGroup, signal);
+      await turnAway(deps, proxyGroup);
       return undefined;
     },
     isTrusted: true,
@@ -79,11 +79,11 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
       return names.length === 0 ? [] : [serviceNameOf(proxyGroup).replace(/^svc:/, ''), ...names];
     },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
-    notReady: (proxyGroup, reason, message, signal) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
-    async removeMore({ group }, control, signal) {
-      await removeServices(control, group.uid, undefined, signal);
-      await removeConfigMap(deps, group, configOf(group, deps.options), signal);
+    notReady: (proxyGroup, reason, message) =>
+      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+    async removeMore({ group }, control) {
+      await removeServices(control, group.uid, undefined);
+      await removeConfigMap(deps, group, configOf(group, deps.options));
     },
   });
 }
@@ -91,14 +91,14 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
 /**
  * Writes the condition that a group is not served, if the condition is missing. Status entries of other operators stay.
  */
-async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
+async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<void> {
   const { metadata, status } = proxyGroup;
   const target = { kind: KINDS.proxyGroup, metadata };
   const here = isActive(deps, proxyGroup);
   const conditions = here ? withNotServed(proxyGroup, timeOf(deps.clock)) : withoutNotServed(proxyGroup);
   if (sameJson(conditions, status.conditions)) return;
-  if (here) await warn(deps, target, notServed(proxyGroup), signal);
-  await writeStatus(deps, target, { conditions }, signal);
+  if (here) await warn(deps, target, notServed(proxyGroup));
+  await writeStatus(deps, target, { conditions });
 }
 
 function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
@@ -116,28 +116,27 @@ async function deploy(
   proxyGroup: ProxyGroup,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;
   const { control, observed } = found;
   const { group } = resource;
   const problem =
     problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
-    (await ensureService(proxyGroup, group, control, signal));
-  if (problem !== undefined) return refuse(deps, resource, proxyGroup, problem, signal);
+    (await ensureService(proxyGroup, group, control));
+  if (problem !== undefined) return refuse(deps, resource, proxyGroup, problem);
   metrics.proxyGroups.add(group.uid);
-  await mentionClass(deps, resource, proxyGroup, signal);
+  await mentionClass(deps, resource, proxyGroup);
   const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
   const context = { service, issuesCertificates: control.issuesCertificates };
-  const clusters = await configureClusters(deps, proxyGroup, group, signal);
+  const clusters = await configureClusters(deps, proxyGroup, group);
   const desired: DesiredWorkload = {
     group,
     readableSecrets: SECRET_FORMATS.flatMap((format) => clusters?.secrets[format] ?? []).toSorted(),
     statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
   };
-  const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found, signal);
-  await removeServices(control, group.uid, service, signal);
-  if (clusters === undefined) await removeConfigMap(deps, group, configOf(group, deps.options), signal);
+  const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found);
+  await removeServices(control, group.uid, service);
+  if (clusters === undefined) await removeConfigMap(deps, group, configOf(group, deps.options));
   const seen: Seen = {
     replicas: group.replicas,
     readyPods: readyPodsOf(observed.statefulSet),
@@ -147,7 +146,7 @@ async function deploy(
   };
   const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
   const verdicts: Verdicts = { ...verdictsOf(seen), clusters: clusters?.verdict ?? null };
-  await reportGroup(deps, proxyGroup, verdicts, shown, signal);
+  await reportGroup(deps, proxyGroup, verdicts, shown);
   return retryAfterMs;
 }
 
@@ -188,7 +187,6 @@ async function configureClusters(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   group: NodeGroup,
-  signal: AbortSignal,
 ): Promise<ServedClusters | undefined> {
   const selector = clusterSelectorOf(proxyGroup);
   if (selector === '') return undefined;
@@ -196,17 +194,17 @@ async function configureClusters(
   const { namespace } = options;
   const listed = async (format: (typeof SECRET_FORMATS)[number]): Promise<readonly KubeObject[]> => {
     const labelSelector = secretSelector(format, selector);
-    return (await client.list(KINDS.secret, { namespace, labelSelector }, signal)).items;
+    return (await client.list(KINDS.secret, { namespace, labelSelector })).items;
   };
   const [capi, argocd, roles] = await Promise.all([
     listed('capi'),
     listed('argocd'),
-    client.list(KINDS.role, { namespace }, signal),
+    client.list(KINDS.role, { namespace }),
   ]);
   const clusters = chooseClusters(proxyGroup, { capi, argocd }, secretsOfPods(roles.items));
   const desired = clustersConfigMap(proxyGroup, group, clusters, options);
-  const existing = await client.get(KINDS.configMap, configOf(group, options), signal);
-  await applyOwned(deps, group, desired, existing, signal);
+  const existing = await client.get(KINDS.configMap, configOf(group, options));
+  await applyOwned(deps, group, desired, existing);
   return clusters;
 }
 
@@ -222,13 +220,12 @@ async function ensureService(
   proxyGroup: ProxyGroup,
   group: NodeGroup,
   { services }: TailnetControl,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   if (services === undefined) return undefined;
-  const existing = await services.get(serviceNameOf(proxyGroup), signal);
+  const existing = await services.get(serviceNameOf(proxyGroup));
   const decision = decideGroupService(proxyGroup, group, existing);
   if (decision.kind === 'refuse') return decision.message;
-  if (decision.kind === 'put') await services.put(decision.service, signal);
+  if (decision.kind === 'put') await services.put(decision.service);
   return undefined;
 }
 
@@ -237,11 +234,9 @@ async function removeServices(
   { services }: TailnetControl,
   uid: string,
   keep: string | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   if (services === undefined) return;
-  for (const name of staleServices(uid, await services.list(signal), keep))
-    await services.remove(name, signal);
+  for (const name of staleServices(uid, await services.list(), keep)) await services.remove(name);
 }
 
 async function refuse(
@@ -249,27 +244,21 @@ async function refuse(
   resource: Managed,
   proxyGroup: ProxyGroup,
   problem: string,
-  signal: AbortSignal,
 ): Promise<undefined> {
-  await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem }, signal);
+  await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem });
   const verdicts: Verdicts = {
     valid: failed('KubeAPIServerProxyInvalid', problem),
     ready: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
   };
-  await reportGroup(deps, proxyGroup, verdicts, undefined, signal);
+  await reportGroup(deps, proxyGroup, verdicts, undefined);
   return undefined;
 }
 
-async function mentionClass(
-  deps: ReconcilerDeps,
-  resource: Managed,
-  proxyGroup: ProxyGroup,
-  signal: AbortSignal,
-): Promise<void> {
+async function mentionClass(deps: ReconcilerDeps, resource: Managed, proxyGroup: ProxyGroup): Promise<void> {
   const { proxyClass } = proxyGroup.spec;
   if (proxyClass === '') return;
   const message = `proxyClass "${proxyClass}" has no effect on gateways`;
-  await warn(deps, resource, { reason: 'ProxyGroupFieldIgnored', message }, signal);
+  await warn(deps, resource, { reason: 'ProxyGroupFieldIgnored', message });
 }
 
 const replicasSchema = z.object({ status: z.object({ readyReplicas: z.number().default(0) }).prefault({}) });

@@ -39,18 +39,13 @@ export async function classOfGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   defaultClass: string,
-  signal: AbortSignal,
 ): Promise<{ readonly proxyClass: ProxyClass | undefined } | { readonly problem: string }> {
   const { metadata, spec } = proxyGroup;
   const problem = problemOfName(metadata.name);
-  if (problem !== undefined) return refuseGroup(deps, proxyGroup, 'ProxyGroupInvalid', problem, signal);
-  const answer = await privilegedClassOf(
-    deps,
-    spec.proxyClass === '' ? defaultClass : spec.proxyClass,
-    signal,
-  );
+  if (problem !== undefined) return refuseGroup(deps, proxyGroup, 'ProxyGroupInvalid', problem);
+  const answer = await privilegedClassOf(deps, spec.proxyClass === '' ? defaultClass : spec.proxyClass);
   if (answer.kind === 'found') return answer;
-  return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`, signal);
+  return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`);
 }
 
 /** Reports in an event and in the status why a group is not deployed. */
@@ -59,11 +54,10 @@ export async function refuseGroup(
   proxyGroup: ProxyGroup,
   reason: ProxyGroupReason,
   problem: string,
-  signal: AbortSignal,
 ): Promise<{ readonly problem: string }> {
   const verdict = failed(reason, problem);
-  await warn(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict, signal);
-  await reportGroup(deps, proxyGroup, { ready: verdict }, undefined, signal);
+  await warn(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict);
+  await reportGroup(deps, proxyGroup, { ready: verdict }, undefined);
   return { problem };
 }
 
@@ -93,7 +87,6 @@ export async function reportNodes(
   { nodes }: Deployed,
   { observed }: Observation,
   missing: string | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const group = sharedNodes(proxyGroup, deps.options);
   const joined = nodes.filter((node) => hasJoined(group, node, observed));
@@ -108,13 +101,7 @@ export async function reportNodes(
         ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
         : failed('ProxyGroupCreating', missing),
   };
-  await reportGroup(
-    deps,
-    proxyGroup,
-    verdicts,
-    { devices: devicesOf(joined, false), url: undefined },
-    signal,
-  );
+  await reportGroup(deps, proxyGroup, verdicts, { devices: devicesOf(joined, false), url: undefined });
 }
 
 /**
@@ -127,8 +114,7 @@ export function reportGroup(
   proxyGroup: ProxyGroup,
   verdicts: Verdicts,
   shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);
+  return writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status);
 }

@@ -30,11 +30,10 @@ export async function ensureEvidenceKey(
   client: Pick<KubeClient, 'get' | 'create'>,
   group: NodeGroup,
   { namespace }: Pick<SpecOptions, 'namespace'>,
-  signal: AbortSignal,
 ): Promise<void> {
   const name = evidenceSecretName(group.name);
   const labels = { ...MANAGED_BY, [EVIDENCE_OF]: labelValue(group.name) };
-  const existing = await client.get(KINDS.secret, { namespace, name }, signal);
+  const existing = await client.get(KINDS.secret, { namespace, name });
   if (existing === undefined) {
     const pem = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' });
     const secret = {
@@ -44,7 +43,7 @@ export async function ensureEvidenceKey(
       immutable: true,
       data: { [EVIDENCE_KEY]: Buffer.from(pem).toString('base64') },
     };
-    await client.create(KINDS.secret, secret, signal);
+    await client.create(KINDS.secret, secret);
   } else if (Object.entries(labels).some(([label, value]) => existing.metadata.labels?.[label] !== value))
     throw new TailcastError(
       'OBJECT_NOT_OURS',

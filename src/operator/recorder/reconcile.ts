@@ -48,8 +48,8 @@ export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
         ? ordinals(group).map((ordinal) => dnsLabel(stateSecretName(group.name, ordinal)))
         : [],
     deploy: (recorder, ...more) => deploy(deps, recorder, ...more),
-    notReady: (recorder, reason, message, signal) =>
-      report(deps, recorder, failed(`Recorder${reason}`, message), undefined, signal),
+    notReady: (recorder, reason, message) =>
+      report(deps, recorder, failed(`Recorder${reason}`, message), undefined),
   });
 }
 
@@ -58,7 +58,6 @@ async function deploy(
   recorder: DesiredRecorder,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;
   const { group } = recorder;
@@ -66,8 +65,8 @@ async function deploy(
   const problem = recorder.problem ?? problemOfAccount(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
     const verdict = failed<RecorderReason>('RecorderInvalid', `Recorder is invalid: ${problem}`);
-    await warn(deps, resource, verdict, signal);
-    await report(deps, recorder, verdict, undefined, signal);
+    await warn(deps, resource, verdict);
+    await report(deps, recorder, verdict, undefined);
     metrics.recorders.delete(group.uid);
     return undefined;
   }
@@ -76,19 +75,19 @@ async function deploy(
     const message =
       `image "${image}" does not run next to a tailscale container; ${options.recorderImage} runs ` +
       'in its place';
-    await warn(deps, resource, { reason: 'RecorderImageReplaced', message }, signal);
+    await warn(deps, resource, { reason: 'RecorderImageReplaced', message });
   }
   metrics.recorders.add(group.uid);
-  if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options, signal);
+  if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options);
   const desired: DesiredWorkload = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
-  const { nodes, recreating, missing, retryAfterMs } = await deployWorkload(deps, desired, found, signal);
+  const { nodes, recreating, missing, retryAfterMs } = await deployWorkload(deps, desired, found);
   const ready = readyPodsOf(observed.statefulSet);
   const verdict: Verdict<RecorderReason> = recreating
     ? failed('RecorderCreating', missing ?? '')
     : ready < group.replicas
       ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
       : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
-  await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer), signal);
+  await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer));
   return retryAfterMs;
 }
 
@@ -102,7 +101,6 @@ function report(
   { metadata, status }: DesiredRecorder,
   verdict: Verdict<RecorderReason>,
   devices: readonly ShownDevice[] | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const next = {
     conditions: withCondition(
@@ -115,5 +113,5 @@ function report(
     devices: devices ?? status.devices,
   };
   const changed = sameJson(next, status) ? undefined : next;
-  return writeStatus(deps, { kind: KINDS.recorder, metadata }, changed, signal);
+  return writeStatus(deps, { kind: KINDS.recorder, metadata }, changed);
 }

@@ -17,12 +17,11 @@ export async function leadServiceTo(
   client: Pick<KubeClient, 'patch'>,
   { metadata, spec }: Leading,
   externalName: string,
-  signal: AbortSignal,
 ): Promise<void> {
   const hasSelector = Object.keys(spec.selector ?? {}).length > 0;
   if (spec.type === 'ExternalName' && spec.externalName === externalName && !hasSelector) return;
   const { namespace, name, uid } = metadata;
   // For ExternalName, the API server removes the fields of other types itself.
   const body = { metadata: { uid }, spec: { type: 'ExternalName', externalName, selector: null } };
-  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
+  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body });
 }

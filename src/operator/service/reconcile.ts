@@ -64,12 +64,12 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     deployed: deps.metrics.services,
     parse: parseService,
     needsNodes: (service) => purposeOf(service, servesUnclassed).kind !== 'none',
-    managed: (service, signal) => managed(deps, choices, service, signal),
+    managed: (service) => managed(deps, choices, service),
     names: (service) => (purposeOf(service, servesUnclassed).kind === 'proxy' ? [hostnameOf(service)] : []),
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
-    release: (service, resource, signal) => release(deps, service, resource, signal),
-    notReady: (service, reason, message, signal) =>
-      report(deps, service, failed(reasonOf(reason), message), undefined, signal),
+    release: (service, resource) => release(deps, service, resource),
+    notReady: (service, reason, message) =>
+      report(deps, service, failed(reasonOf(reason), message), undefined),
   });
 }
 
@@ -77,18 +77,15 @@ async function managed(
   deps: ReconcilerDeps,
   { servesGroups }: ServiceChoices,
   service: Service,
-  signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = service;
   const parent: Parent = { type: 'svc', namespace: metadata.namespace ?? '', name: metadata.name };
-  const objectName = metadata.finalizers.includes(FINALIZER)
-    ? await existingName(deps, parent, signal)
-    : undefined;
+  const objectName = metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined;
   // Egress groups use the same finalizer. Only an operator that serves egress groups may remove it.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
     if (isActive(deps, service)) {
-      await leaveOtherGroups(deps, parent, service, signal);
+      await leaveOtherGroups(deps, parent, service);
       return undefined;
     }
   }
@@ -105,21 +102,16 @@ async function managed(
 }
 
 /** Removes the front of a group that the Service has left. */
-async function leaveOtherGroups(
-  deps: ReconcilerDeps,
-  parent: Parent,
-  { metadata }: Service,
-  signal: AbortSignal,
-): Promise<void> {
+async function leaveOtherGroups(deps: ReconcilerDeps, parent: Parent, { metadata }: Service): Promise<void> {
   if (!metadata.finalizers.includes(FINALIZER)) return;
   const scope = {
     namespace: deps.options.namespace,
     labelSelector: `${labelSelector(parentLabels(parent))},${frontSelector()}`,
     metadataOnly: true,
   };
-  for (const front of (await deps.client.list(KINDS.service, scope, signal)).items) {
+  for (const front of (await deps.client.list(KINDS.service, scope)).items) {
     const group = front.metadata.labels?.[FRONT_LABELS.group];
-    if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeFront(deps, front, signal);
+    if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeFront(deps, front);
   }
 }
 
@@ -129,18 +121,17 @@ async function deploy(
   service: Service,
   resource: Managed,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<number | undefined> {
   const purpose = purposeOf(service, choices.servesUnclassed);
   const refuse = async (message: string): Promise<undefined> => {
-    await warn(deps, resource, { reason: 'INVALIDSERVICE', message }, signal);
-    await report(deps, service, failed('ProxyInvalid', message), undefined, signal);
+    await warn(deps, resource, { reason: 'INVALIDSERVICE', message });
+    await report(deps, service, failed('ProxyInvalid', message), undefined);
     deps.metrics.services.delete(service.metadata.uid);
   };
   if (purpose.kind !== 'proxy') return refuse(purpose.kind === 'invalid' ? purpose.message : '');
-  const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass), signal);
+  const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass));
   if (answer.kind === 'waits') {
-    await report(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined, signal);
+    await report(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined);
     return undefined;
   }
   const { duty } = purpose;
@@ -149,19 +140,19 @@ async function deploy(
     : undefined;
   if (forwards?.kind === 'impossible') return refuse(forwards.message);
   if (forwards?.unserved !== undefined)
-    await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved }, signal);
+    await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved });
   deps.metrics.services.add(service.metadata.uid);
   const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
-  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
+  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
   if (isEgress(duty)) {
     // The headless Service of the proxy resolves to its pods.
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
-    await leadServiceTo(deps.client, service, name, signal);
+    await leadServiceTo(deps.client, service, name);
   }
   const ingress = isOurLoadBalancer(service.spec, choices.servesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : shownByOthers(service);
-  await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress, signal);
+  await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);
   return deployed.retryAfterMs;
 }
 
@@ -217,12 +208,7 @@ function shownByOthers({ spec }: Service): readonly [] | undefined {
 }
 
 /** Clears the status of a Service that still exists but no longer belongs to the operator. */
-async function release(
-  deps: ReconcilerDeps,
-  service: Service,
-  resource: Managed,
-  signal: AbortSignal,
-): Promise<boolean> {
+async function release(deps: ReconcilerDeps, service: Service, resource: Managed): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
   // If the load balancer belongs to another class, its addresses are from another controller, and must stay.
   const { type, loadBalancerClass } = service.spec;
@@ -231,9 +217,9 @@ async function release(
   const exposedByGroup =
     isOfGroup(service) && !leadsOut(annotations) && isExposed(annotations, service.spec, true);
   const status = exposedByGroup
-    ? await withoutNode(deps, service, resource, signal)
+    ? await withoutNode(deps, service, resource)
     : clearedStatus(service, () => shownByUs);
-  await writeStatus(deps, resource, status, signal);
+  await writeStatus(deps, resource, status);
   return status !== undefined;
 }
 
@@ -245,10 +231,9 @@ async function withoutNode(
   { client, options }: ReconcilerDeps,
   service: Service,
   { group }: Managed,
-  signal: AbortSignal,
 ): Promise<ServiceStatus | undefined> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
-  const secret = await client.get(KINDS.secret, reference, signal);
+  const secret = await client.get(KINDS.secret, reference);
   const own = secret === undefined ? [] : ingressOf(service, readNodeState(secret));
   return clearedStatus(
     service,
@@ -263,8 +248,7 @@ function report(
   service: Service,
   verdict: Verdict<ServiceReason>,
   ingress: readonly LoadBalancerIngress[] | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   const status = nextStatus(service, verdict, ingress, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.service, metadata: service.metadata }, status, signal);
+  return writeStatus(deps, { kind: KINDS.service, metadata: service.metadata }, status);
 }

@@ -10,7 +10,7 @@ import type { ApiCredentials } from '../tailscale-api.ts';
  *
  * @throws KubeRefusal; TailcastError `CONTROL_FAILED` outside a pod
  */
-export type CreateIdToken = (audience: string, signal: AbortSignal) => Promise<string>;
+export type CreateIdToken = (audience: string) => Promise<string>;
 
 /** Lifetime of a token. The token is exchanged immediately. The API server's minimum is 600 s. */
 const TOKEN_SECONDS = 600;
@@ -20,12 +20,11 @@ const tokenSchema = z.object({ status: z.object({ token: z.string() }) });
 
 /** Creates tokens with the TokenRequest API. The ServiceAccount needs the right to create its own tokens. */
 export function createIdTokens(client: Pick<KubeClient, 'review'>): CreateIdToken {
-  return async (audience, signal) => {
-    const self = await client.review(
-      '/apis/authentication.k8s.io/v1/selfsubjectreviews',
-      { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
-      signal,
-    );
+  return async (audience) => {
+    const self = await client.review('/apis/authentication.k8s.io/v1/selfsubjectreviews', {
+      apiVersion: 'authentication.k8s.io/v1',
+      kind: 'SelfSubjectReview',
+    });
     const { username } = selfSchema.parse(self).status.userInfo;
     const [, namespace, name] = /^system:serviceaccount:([^:]+):([^:]+)$/.exec(username) ?? [];
     if (namespace === undefined || name === undefined)
@@ -39,7 +38,7 @@ export function createIdTokens(client: Pick<KubeClient, 'review'>): CreateIdToke
       kind: 'TokenRequest',
       spec: { audiences: [audience], expirationSeconds: TOKEN_SECONDS },
     };
-    return tokenSchema.parse(await client.review(`${account}/token`, body, signal)).status.token;
+    return tokenSchema.parse(await client.review(`${account}/token`, body)).status.token;
   };
 }
 
@@ -64,7 +63,6 @@ export async function apiCredentials(
   values: ReadonlyMap<string, string>,
   source: string,
   createIdToken: CreateIdToken,
-  signal: AbortSignal,
 ): Promise<ApiCredentials> {
   const problem = credentialsProblem(values);
   if (problem !== undefined) throw new TailcastError('CONTROL_FAILED', `${source}: ${problem}`);
@@ -72,5 +70,5 @@ export async function apiCredentials(
   const clientId = value('client_id');
   return value('audience') === ''
     ? { clientId, clientSecret: value('client_secret') }
-    : { clientId, idToken: await createIdToken(value('audience'), signal) };
+    : { clientId, idToken: await createIdToken(value('audience')) };
 }

@@ -37,37 +37,37 @@ export function createTailnetReconciler(
 ): Reconciler {
   const { client } = deps;
   return {
-    async reconcile(name, signal) {
-      const object = await client.get(KINDS.tailnet, { name }, signal);
+    async reconcile(name) {
+      const object = await client.get(KINDS.tailnet, { name });
       if (object === undefined) return undefined;
       const tailnet = tailnetSchema.parse(object);
       const { metadata, status } = tailnet;
       const target = { kind: KINDS.tailnet, finalizer: FINALIZER, metadata };
       if (metadata.deletionTimestamp !== undefined || deps.leaving === true) {
         // The reference (Tailscale's operator) adds this finalizer.
-        await removeFinalizer(deps, target, signal);
+        await removeFinalizer(deps, target);
         return undefined;
       }
-      const verdict = await verdictOf(tailnet, signal);
-      await writeCondition(deps, { ...target, status }, READY, verdict, signal);
+      const verdict = await verdictOf(tailnet);
+      await writeCondition(deps, { ...target, status }, READY, verdict);
       return verdict.ready ? undefined : RECHECK_MS;
     },
   };
 
-  async function verdictOf({ metadata, spec }: Tailnet, signal: AbortSignal): Promise<Verdict> {
+  async function verdictOf({ metadata, spec }: Tailnet): Promise<Verdict> {
     const { namespace } = deps.options;
     const { secretName } = spec.credentials;
-    const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);
+    const secret = await client.get(KINDS.secret, { namespace, name: secretName });
     const problem = secret === undefined ? 'it does not exist' : credentialsProblem(secretData(secret));
     if (problem !== undefined)
       return failed('InvalidSecret', `Secret ${namespace}/${secretName}: ${problem}`);
-    const answer = await deps.tailnets.of(metadata.name, signal);
+    const answer = await deps.tailnets.of(metadata.name);
     if (answer.kind === 'gone') return failed('InvalidSecret', answer.message);
     const { control } = answer;
     const checks = [
-      () => control.allDevices(signal),
-      () => control.keyUsable(NO_KEY, signal),
-      () => control.services?.list(signal),
+      () => control.allDevices(),
+      () => control.keyUsable(NO_KEY),
+      () => control.services?.list(),
     ];
     const problems = new Set<string>();
     for (const check of checks)

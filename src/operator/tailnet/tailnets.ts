@@ -17,7 +17,7 @@ export interface Tailnets {
    * @param name `spec.tailnet` of a resource; empty for the operator's own tailnet
    * @throws TailcastError, KubeRefusal after a temporary failure
    */
-  of(name: string, signal: AbortSignal): Promise<TailnetAnswer>;
+  of(name: string): Promise<TailnetAnswer>;
 }
 
 const tailnetSchema = z.object({
@@ -35,22 +35,23 @@ export function createTailnets(options: {
   /** Login server of Tailnet resources without their own login server. */
   readonly defaultLoginServer: string;
   readonly nowMs: () => number;
+  readonly signal: AbortSignal;
 }): Tailnets {
-  const { client, namespace, nowMs } = options;
+  const { client, namespace, nowMs, signal } = options;
   const createIdToken = createIdTokens(client);
   /** One client per login server and Secret, so that access tokens are reused. */
   const controls = new Map<string, TailnetControl>();
 
-  async function credentials(secretName: string, signal: AbortSignal): Promise<ApiCredentials> {
-    const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);
+  async function credentials(secretName: string): Promise<ApiCredentials> {
+    const secret = await client.get(KINDS.secret, { namespace, name: secretName });
     const values = secret === undefined ? new Map<string, string>() : secretData(secret);
-    return apiCredentials(values, `Secret ${namespace}/${secretName}`, createIdToken, signal);
+    return apiCredentials(values, `Secret ${namespace}/${secretName}`, createIdToken);
   }
 
   return {
-    async of(name, signal) {
+    async of(name) {
       if (name === '') return { kind: 'found', control: options.own };
-      const resource = await client.get(KINDS.tailnet, { name }, signal);
+      const resource = await client.get(KINDS.tailnet, { name });
       if (resource === undefined) return { kind: 'gone', message: `Tailnet "${name}" does not exist` };
       const { loginUrl, credentials: named } = tailnetSchema.parse(resource).spec;
       const loginServer = loginUrl === '' ? options.defaultLoginServer : loginUrl;
@@ -60,8 +61,9 @@ export function createTailnets(options: {
       const control = createTailscaleControl({
         baseUrl: loginServer,
         loginServer,
-        credentials: (use) => credentials(named.secretName, use),
+        credentials: () => credentials(named.secretName),
         nowMs,
+        signal,
       });
       controls.set(key, control);
       return { kind: 'found', control };

@@ -22,12 +22,11 @@ export async function applyChanged(
   client: Pick<KubeClient, 'apply'>,
   desired: DesiredObject,
   existing: KubeObject | undefined,
-  signal: AbortSignal,
   group?: NodeGroup,
 ): Promise<KubeObject> {
   if (group !== undefined) assertOwned(group, existing);
   if (existing !== undefined && isUnchanged(existing, desired)) return existing;
-  return client.apply(withDigest(desired), signal);
+  return client.apply(withDigest(desired));
 }
 
 /** @throws TailcastError `OBJECT_NOT_OURS` if the object exists and does not belong to the group */
@@ -140,7 +139,6 @@ export async function applyOwned(
   group: NodeGroup,
   desired: DesiredObject,
   existing: KubeObject | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   assertOwned(group, existing);
   // A cluster may have thousands of proxies, so their unchanged objects are not written again.
@@ -155,7 +153,7 @@ export async function applyOwned(
       { op: 'test', path: '/metadata/resourceVersion', value: resourceVersion },
       { op: 'replace', path: '/metadata/managedFields', value: managedFields },
     ];
-    await client.patch(kind, { namespace, name }, { kind: 'json', body }, signal);
+    await client.patch(kind, { namespace, name }, { kind: 'json', body });
   }
-  await client.apply(group.owned ? desired : withDigest(desired), signal);
+  await client.apply(group.owned ? desired : withDigest(desired));
 }

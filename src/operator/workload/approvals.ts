@@ -11,7 +11,6 @@ export interface Approvals {
     control: TailnetControl,
     nodes: readonly ReplicaNode[],
     routes: readonly string[],
-    signal: AbortSignal,
   ): Promise<string | undefined>;
 }
 
@@ -23,17 +22,15 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
     control: TailnetControl,
     deviceId: string,
     routes: readonly string[],
-    signal: AbortSignal,
   ): Promise<string | undefined> {
     const wanted = routes.join();
     if (approved.get(deviceId) === wanted || (routes.length === 0 && !approved.has(deviceId)))
       return undefined;
     try {
-      await control.approveRoutes(deviceId, routes, signal);
+      await control.approveRoutes(deviceId, routes);
       approved.set(deviceId, wanted);
       return undefined;
     } catch (error) {
-      if (signal.aborted) throw error;
       log.warn({ deviceId, routes, error: errorText(error) }, 'routes not approved');
       return (
         `the operator may not approve its routes (${errorText(error)}): approve them at the control server, ` +
@@ -43,12 +40,12 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
   }
 
   return {
-    async see(control, nodes, routes, signal) {
+    async see(control, nodes, routes) {
       let pending: string | undefined;
       for (const { state, control: device } of nodes) {
         // Without a response of the control server, the node ID in the state Secret is not checked.
         if (state.deviceId !== undefined && device !== undefined) {
-          pending = (await approve(control, state.deviceId, routes, signal)) ?? pending;
+          pending = (await approve(control, state.deviceId, routes)) ?? pending;
         }
       }
       return pending;

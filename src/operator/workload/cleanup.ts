@@ -29,7 +29,6 @@ export async function removeSurplus(
   group: NodeGroup,
   observed: Observed,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<boolean> {
   const surplus = replicaSecrets(group, observed).filter(({ ordinal }) => ordinal >= group.replicas);
   let complete = true;
@@ -38,10 +37,10 @@ export async function removeSurplus(
       complete = false;
       continue;
     }
-    await leaveTailnet(deps, group, replica, control, signal);
+    await leaveTailnet(deps, group, replica, control);
     // The state Secret is deleted last, because it identifies the node.
-    await removeObject(deps, group, KINDS.secret, replica.auth, signal);
-    await removeObject(deps, group, KINDS.secret, replica.state, signal);
+    await removeObject(deps, group, KINDS.secret, replica.auth);
+    await removeObject(deps, group, KINDS.secret, replica.state);
     const { kind, name } = group;
     deps.log.info({ kind, name, ordinal: replica.ordinal }, 'replica removed');
   }
@@ -53,11 +52,10 @@ export async function removeStaleAccounts(
   deps: CleanupDeps,
   group: NodeGroup,
   { serviceAccounts }: Observed,
-  signal: AbortSignal,
 ): Promise<void> {
   for (const account of serviceAccounts) {
     if (account.metadata.name !== group.account.name) {
-      await removeObject(deps, group, KINDS.serviceAccount, account, signal);
+      await removeObject(deps, group, KINDS.serviceAccount, account);
     }
   }
 }
@@ -67,12 +65,11 @@ export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,
   { services }: Observed,
-  signal: AbortSignal,
 ): Promise<void> {
   for (const service of services) {
     const { name, labels } = service.metadata;
     if (name !== group.name && labels?.['tailscale.com/metrics-target'] === undefined)
-      await removeObject(deps, group, KINDS.service, service, signal);
+      await removeObject(deps, group, KINDS.service, service);
   }
 }
 
@@ -96,40 +93,34 @@ export async function removeAll(
     readonly waitForPods: boolean;
     readonly goWithResource: boolean;
   },
-  signal: AbortSignal,
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
   const { control, waitForPods, goWithResource } = how;
-  await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
+  await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet);
   // The StatefulSet may have created pods since the objects were read, so the next reconciliation checks again.
   if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
     return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
   const left: string[] = [];
   for (const replica of replicas) {
-    if (control !== undefined) await leaveTailnet(deps, group, replica, control, signal);
+    if (control !== undefined) await leaveTailnet(deps, group, replica, control);
     else {
       const deviceId = replica.state && readNodeState(replica.state).deviceId;
       if (deviceId !== undefined) left.push(deviceId);
     }
   }
-  if (!goWithResource) await removeOwned(deps, group, observed, signal);
-  await removeSecrets(deps, group, observed, signal);
+  if (!goWithResource) await removeOwned(deps, group, observed);
+  await removeSecrets(deps, group, observed);
   return { kind: 'done', left };
 }
 
 /** Removes the objects that the garbage collector would delete together with the resource. */
-async function removeOwned(
-  deps: CleanupDeps,
-  group: NodeGroup,
-  observed: Observed,
-  signal: AbortSignal,
-): Promise<void> {
-  for (const service of observed.services) await removeObject(deps, group, KINDS.service, service, signal);
-  await removeObject(deps, group, KINDS.disruptionBudget, observed.disruptionBudget, signal);
-  await removeObject(deps, group, KINDS.roleBinding, observed.roleBinding, signal);
-  await removeObject(deps, group, KINDS.role, observed.role, signal);
+async function removeOwned(deps: CleanupDeps, group: NodeGroup, observed: Observed): Promise<void> {
+  for (const service of observed.services) await removeObject(deps, group, KINDS.service, service);
+  await removeObject(deps, group, KINDS.disruptionBudget, observed.disruptionBudget);
+  await removeObject(deps, group, KINDS.roleBinding, observed.roleBinding);
+  await removeObject(deps, group, KINDS.role, observed.role);
   for (const account of observed.serviceAccounts) {
-    await removeObject(deps, group, KINDS.serviceAccount, account, signal);
+    await removeObject(deps, group, KINDS.serviceAccount, account);
   }
 }
 
@@ -137,17 +128,12 @@ async function removeOwned(
  * Removes the Secrets. The state Secrets are deleted last, because they identify the nodes that must leave the
  * tailnet.
  */
-async function removeSecrets(
-  deps: CleanupDeps,
-  group: NodeGroup,
-  observed: Observed,
-  signal: AbortSignal,
-): Promise<void> {
+async function removeSecrets(deps: CleanupDeps, group: NodeGroup, observed: Observed): Promise<void> {
   const isState = ({ metadata }: KubeObject): boolean =>
     secretRole(group.name, metadata.name)?.kind === 'state';
   const secrets = [...observed.secrets.values()];
   for (const secret of secrets.toSorted((a, b) => Number(isState(a)) - Number(isState(b)))) {
-    await removeObject(deps, group, KINDS.secret, secret, signal);
+    await removeObject(deps, group, KINDS.secret, secret);
   }
 }
 
@@ -161,14 +147,13 @@ async function leaveTailnet(
   group: NodeGroup,
   { state: seen, auth }: ReplicaSecrets,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<void> {
   const keyId = auth !== undefined && belongsTo(group, auth) ? readStoredKey(auth).id : undefined;
-  if (keyId !== undefined) await control.revokeKey(keyId, signal);
+  if (keyId !== undefined) await control.revokeKey(keyId);
   if (seen === undefined || !belongsTo(group, seen)) return;
   const { namespace, name } = seen.metadata;
-  const state = (await deps.client.get(KINDS.secret, { namespace, name }, signal)) ?? seen;
-  await removeNode(deps, state, control, signal);
+  const state = (await deps.client.get(KINDS.secret, { namespace, name })) ?? seen;
+  await removeNode(deps, state, control);
 }
 
 /** Removes a ConfigMap of a group, unless the garbage collector deletes it. */
@@ -176,10 +161,9 @@ export async function removeConfigMap(
   deps: CleanupDeps,
   group: NodeGroup,
   reference: { readonly namespace: string; readonly name: string },
-  signal: AbortSignal,
 ): Promise<void> {
-  const object = await deps.client.get(KINDS.configMap, reference, signal);
-  await removeObject(deps, group, KINDS.configMap, object, signal);
+  const object = await deps.client.get(KINDS.configMap, reference);
+  await removeObject(deps, group, KINDS.configMap, object);
 }
 
 /** Removes an object if it belongs to the group. The uid prevents the removal of a newer object with the same name. */
@@ -188,9 +172,8 @@ async function removeObject(
   group: NodeGroup,
   kind: ResourceKind,
   object: KubeObject | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   if (object === undefined || !belongsTo(group, object)) return;
   const { namespace, name, uid } = object.metadata;
-  await client.remove(kind, { namespace, name }, { uid }, signal);
+  await client.remove(kind, { namespace, name }, { uid });
 }

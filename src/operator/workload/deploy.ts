@@ -64,13 +64,12 @@ export async function deployWorkload(
   deps: ReconcilerDeps,
   desired: DesiredWorkload,
   { control, observed }: Observation,
-  signal: AbortSignal,
 ): Promise<Deployed> {
   const { group } = desired;
-  const { nodes, recreating } = await provision(deps, desired, observed, control, signal);
-  await removeStaleAccounts(deps, group, observed, signal);
-  await removeStaleServices(deps, group, observed, signal);
-  const isSurplusRemoved = await removeSurplus(deps, group, observed, control, signal);
+  const { nodes, recreating } = await provision(deps, desired, observed, control);
+  await removeStaleAccounts(deps, group, observed);
+  await removeStaleServices(deps, group, observed);
+  const isSurplusRemoved = await removeSurplus(deps, group, observed, control);
   const settled = !recreating && isSurplusRemoved;
   return {
     nodes,
@@ -89,13 +88,12 @@ async function provision(
   desired: DesiredWorkload,
   observed: Observed,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<Pick<Deployed, 'nodes' | 'recreating'>> {
   const options = { ...deps.options, loginServer: control.loginServer };
   const { group, service } = desired;
   const { name } = group;
   const put = (object: DesiredObject, existing: KubeObject | undefined): Promise<void> =>
-    applyOwned(deps, group, object, existing, signal);
+    applyOwned(deps, group, object, existing);
   function stateOf(ordinal: number, authKey: string | undefined): DesiredObject {
     const given = desired.stateData?.(ordinal, authKey, options);
     return stateSecret(group, options, ordinal, given ?? (authKey === undefined ? {} : { authkey: authKey }));
@@ -106,13 +104,10 @@ async function provision(
     const state = observed.secrets.get(stateSecretName(name, ordinal));
     for (const secret of [auth, state]) assertOwned(group, secret);
     let written: StoredKey | undefined;
-    const node = await deps.keys.ensure(
-      { group, ordinal, control, signal, secrets: { state, auth } },
-      (stored) => {
-        written = stored;
-        return put(authSecret(group, options, ordinal, stored), auth);
-      },
-    );
+    const node = await deps.keys.ensure({ group, ordinal, control, secrets: { state, auth } }, (stored) => {
+      written = stored;
+      return put(authSecret(group, options, ordinal, stored), auth);
+    });
     if (node.stored !== undefined && node.stored !== written) {
       await put(authSecret(group, options, ordinal, node.stored), auth);
     }
@@ -128,7 +123,7 @@ async function provision(
       service,
       observed.services.find(({ metadata }) => metadata.name === service.metadata.name),
     );
-  return { nodes, recreating: await applyStatefulSet(deps, desired, options, observed.statefulSet, signal) };
+  return { nodes, recreating: await applyStatefulSet(deps, desired, options, observed.statefulSet) };
 }
 
 /**
@@ -140,7 +135,6 @@ async function applyStatefulSet(
   { group, statefulSet }: DesiredWorkload,
   options: SpecOptions,
   existing: KubeObject | undefined,
-  signal: AbortSignal,
 ): Promise<boolean> {
   assertOwned(group, existing);
   const desired =
@@ -148,11 +142,11 @@ async function applyStatefulSet(
   if (existing !== undefined && mustRecreate(existing, desired)) {
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
-    await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' }, signal);
+    await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' });
     // The deletion is complete after the garbage collector has removed the owner references of the pods.
     return true;
   }
-  await applyOwned(deps, group, desired, existing, signal);
+  await applyOwned(deps, group, desired, existing);
   return false;
 }
 

@@ -8,11 +8,10 @@ import type { Logger } from '../../observe/logger.ts';
  * @throws the error of a task after `signal` has aborted
  */
 export async function forEachMember<Member>(
-  { log }: { readonly log: Logger },
+  { log, signal }: { readonly log: Logger; readonly signal: AbortSignal },
   members: Iterable<Member>,
   nameOf: (member: Member) => string,
   task: (member: Member) => Promise<void>,
-  signal: AbortSignal,
 ): Promise<Error | undefined> {
   let failure: Error | undefined;
   for (const member of members) {

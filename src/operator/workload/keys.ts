@@ -113,23 +113,22 @@ export async function removeNode(
   deps: DepartureDeps,
   state: KubeObject,
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<void> {
   const { deviceId } = readNodeState(state);
   const remove = async (id: string): Promise<boolean> => {
-    const removed = await control.deleteDevice(id, signal);
+    const removed = await control.deleteDevice(id);
     if (removed) {
       deps.metrics.devicesDeleted.inc();
       deps.log.info({ replica: state.metadata.name, deviceId: id }, 'node removed from the tailnet');
     }
     return removed;
   };
-  const device = deviceId === undefined ? undefined : await control.device(deviceId, signal);
+  const device = deviceId === undefined ? undefined : await control.device(deviceId);
   const isOwn = device !== undefined && isNodeOf(state, device);
   if (deviceId !== undefined && isOwn && (await remove(deviceId))) return;
   const machineKey = machineKeyOf(state);
   if (machineKey === undefined) return;
-  const known = await control.allDevices(signal);
+  const known = await control.allDevices();
   for (const { id } of known.filter((node) => node.machineKey === machineKey)) await remove(id);
 }
 
@@ -160,7 +159,6 @@ interface Replica {
   readonly group: NodeGroup;
   readonly ordinal: number;
   readonly control: TailnetControl;
-  readonly signal: AbortSignal;
 }
 
 interface ReplicaWithSecrets extends Replica {
@@ -233,11 +231,11 @@ export class KeyKeeper {
    * replica must join again. The node of another machine counts as removed.
    */
   async #readDevice(
-    { control, secrets, signal }: ReplicaWithSecrets,
+    { control, secrets }: ReplicaWithSecrets,
     deviceId: string | undefined,
   ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
-    const response = await this.#query('what a node is', () => control.device(deviceId, signal));
+    const response = await this.#query('what a node is', () => control.device(deviceId));
     const answer = response?.answer;
     const device =
       answer !== undefined && secrets.state !== undefined && isNodeOf(secrets.state, answer)
@@ -254,14 +252,14 @@ export class KeyKeeper {
     deviceId: string | undefined,
     write: (stored: StoredKey) => Promise<void>,
   ): Promise<StoredKey | undefined> {
-    const { group, control, signal } = replica;
+    const { group, control } = replica;
     switch (decision.kind) {
       case 'none':
         return undefined;
       case 'keep':
         return before === undefined || deviceId === undefined
           ? before
-          : followTags(before, deviceId, group.tags, control, signal);
+          : followTags(before, deviceId, group.tags, control);
       case 'create':
       case 'replace': {
         const stored =
@@ -271,20 +269,20 @@ export class KeyKeeper {
         await write(stored);
         this.#deps.metrics.keysCreated.inc({ reason: decision.kind === 'create' ? 'new' : decision.reason });
         const old = before?.id;
-        if (old !== undefined)
-          await this.#query('that a key is revoked', () => control.revokeKey(old, signal));
+        if (old !== undefined) await this.#query('that a key is revoked', () => control.revokeKey(old));
         return stored;
       }
     }
   }
 
-  async #create({ group, ordinal, control, signal }: Replica): Promise<StoredKey> {
+  async #create({ group, ordinal, control }: Replica): Promise<StoredKey> {
     const { kind, name, tags } = group;
     const description = `${kind.toLowerCase()} ${name}-${ordinal}`.replaceAll(/[^A-Za-z0-9 -]/g, '-');
-    const { key, id, expiresAtMs } = await control.createKey(
-      { tags, lifetimeMs: KEY_LIFETIME_MS, description },
-      signal,
-    );
+    const { key, id, expiresAtMs } = await control.createKey({
+      tags,
+      lifetimeMs: KEY_LIFETIME_MS,
+      description,
+    });
     return { key, id, expiresAtMs, tags };
   }
 
@@ -293,7 +291,7 @@ export class KeyKeeper {
    * request.
    */
   async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
-    const { group, ordinal, control, secrets, signal } = replica;
+    const { group, ordinal, control, secrets } = replica;
     const { log } = this.#deps;
     if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(group).take()) {
       throw new TailcastError(
@@ -303,7 +301,7 @@ export class KeyKeeper {
     }
     // The pod discards its old identity when it gets the new key.
     if (reason === 'requested' && secrets.state !== undefined)
-      await removeNode(this.#deps, secrets.state, control, signal);
+      await removeNode(this.#deps, secrets.state, control);
     const stored = await this.#create(replica);
     log.info({ kind: group.kind, name: group.name, ordinal, reason }, 'auth key replaced');
     return stored;
@@ -313,15 +311,11 @@ export class KeyKeeper {
    * True if no node can join with a key any more. A key is valid for one node. If the ID of the key is known, the
    * control server reports whether the key is still usable. A key without an ID is spent if its node was removed.
    */
-  async #isSpent(
-    { control, signal }: Replica,
-    stored: StoredKey | undefined,
-    removed: boolean,
-  ): Promise<boolean> {
+  async #isSpent({ control }: Replica, stored: StoredKey | undefined, removed: boolean): Promise<boolean> {
     const { id, expiresAtMs } = stored ?? {};
     if (id === undefined || expiresAtMs === undefined) return removed;
     if (this.#deps.nowMs() - (expiresAtMs - KEY_LIFETIME_MS) < SPENT_AFTER_MS) return false;
-    const response = await this.#query('whether a key is usable', () => control.keyUsable(id, signal));
+    const response = await this.#query('whether a key is usable', () => control.keyUsable(id));
     return response?.answer === false;
   }
 
@@ -353,10 +347,9 @@ async function followTags(
   deviceId: string,
   tags: readonly string[],
   control: TailnetControl,
-  signal: AbortSignal,
 ): Promise<StoredKey> {
   if (stored.tags !== undefined && stored.tags.join(',') !== tags.join(',')) {
-    await control.setTags(deviceId, tags, signal);
+    await control.setTags(deviceId, tags);
   }
   return { ...stored, tags };
 }

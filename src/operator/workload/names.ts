@@ -48,13 +48,9 @@ type Owner = z.infer<typeof ownerSchema>;
  * @returns the reason and the owner if one of the names is taken; undefined if the resource owns all names
  * @throws KubeRefusal; Error if a foreign ConfigMap has the required name
  */
-export async function claimNames(
-  deps: NamesDeps,
-  claim: NameClaim,
-  signal: AbortSignal,
-): Promise<string | undefined> {
+export async function claimNames(deps: NamesDeps, claim: NameClaim): Promise<string | undefined> {
   for (const name of new Set(claim.names)) {
-    const owner = await claimName(deps, claim, name, signal);
+    const owner = await claimName(deps, claim, name);
     if (owner === undefined) continue;
     const where = owner.namespace === undefined ? owner.name : `${owner.namespace}/${owner.name}`;
     return `the tailnet name ${name.toLowerCase()} belongs to ${owner.kind} ${where}: choose another name`;
@@ -63,14 +59,14 @@ export async function claimNames(
 }
 
 /** Releases all names of a resource, except those in `claim.names`. */
-export async function releaseNames(deps: NamesDeps, claim: NameClaim, signal: AbortSignal): Promise<void> {
+export async function releaseNames(deps: NamesDeps, claim: NameClaim): Promise<void> {
   const kept = new Set(objectNames(claim));
   const { namespace } = deps.options;
   const scope = { namespace, labelSelector: `${OWNER}=${claim.metadata.uid}`, metadataOnly: true };
-  for (const { metadata } of (await deps.client.list(KINDS.configMap, scope, signal)).items) {
+  for (const { metadata } of (await deps.client.list(KINDS.configMap, scope)).items) {
     const { name } = metadata;
     if (kept.has(name)) continue;
-    await deps.client.remove(KINDS.configMap, { namespace, name }, {}, signal);
+    await deps.client.remove(KINDS.configMap, { namespace, name }, {});
   }
 }
 
@@ -80,12 +76,14 @@ export function nameSelection(namespace: string): Selection {
 }
 
 /** Returns the names of the ConfigMaps of all names, by the uid of the owner. */
-export async function namesByOwner(
-  { cache, options }: Pick<NamesDeps, 'options'> & { readonly cache: ObjectCache },
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, readonly string[]>> {
+export async function namesByOwner({
+  cache,
+  options,
+}: Pick<NamesDeps, 'options'> & { readonly cache: ObjectCache }): Promise<
+  ReadonlyMap<string, readonly string[]>
+> {
   const selection = nameSelection(options.namespace);
-  const objects = (await cache.read([selection], signal)).all(selection);
+  const objects = (await cache.read([selection])).all(selection);
   const byOwner = Map.groupBy(objects, ({ metadata }) => metadata.labels?.[OWNER] ?? '');
   return new Map([...byOwner].map(([uid, owned]) => [uid, owned.map(({ metadata }) => metadata.name)]));
 }
@@ -120,12 +118,11 @@ async function claimName(
   { client, options: { namespace } }: NamesDeps,
   { kind, metadata, tailnet }: NameClaim,
   wanted: string,
-  signal: AbortSignal,
 ): Promise<Owner | undefined> {
   const name = objectName(wanted, tailnet);
   const { uid } = metadata;
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-    const existing = await client.get(KINDS.configMap, { namespace, name }, signal);
+    const existing = await client.get(KINDS.configMap, { namespace, name });
     if (existing === undefined) {
       const data = {
         apiVersion: kind.apiVersion,
@@ -140,22 +137,22 @@ async function claimName(
         metadata: { name, namespace, labels: { [OWNER]: uid } },
         data,
       };
-      if (await isCreated(client, object, signal)) return undefined;
+      if (await isCreated(client, object)) return undefined;
       continue;
     }
     const owner = ownerIn(existing, namespace);
     if (owner.uid === uid) return undefined;
-    if (await exists(client, owner, signal)) return owner;
+    if (await exists(client, owner)) return owner;
     // The owner was deleted while it did not have the operator's finalizer.
-    await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid }, signal);
+    await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid });
   }
   throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);
 }
 
 /** @returns false if another client created the object first */
-async function isCreated(client: NamesDeps['client'], object: object, signal: AbortSignal): Promise<boolean> {
+async function isCreated(client: NamesDeps['client'], object: object): Promise<boolean> {
   try {
-    await client.create(KINDS.configMap, object, signal);
+    await client.create(KINDS.configMap, object);
     return true;
   } catch (error) {
     if (error instanceof KubeRefusal && error.status === 409) return false;
@@ -174,9 +171,8 @@ function ownerIn(object: KubeObject, namespace: string): Owner {
 async function exists(
   client: NamesDeps['client'],
   { uid, namespace, name, ...type }: Owner,
-  signal: AbortSignal,
 ): Promise<boolean> {
   const kind = kindOf(type);
-  const object = kind === undefined ? undefined : await client.get(kind, { namespace, name }, signal);
+  const object = kind === undefined ? undefined : await client.get(kind, { namespace, name });
   return object?.metadata.uid === uid;
 }

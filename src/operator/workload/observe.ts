@@ -29,18 +29,12 @@ export interface Observed {
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
 /** Reads the objects of a group, by their labels or by the names that the group needs. */
-export async function observe(
-  client: Reader,
-  group: NodeGroup,
-  namespace: string,
-  signal: AbortSignal,
-): Promise<Observed> {
+export async function observe(client: Reader, group: NodeGroup, namespace: string): Promise<Observed> {
   const { name } = group;
   const listed = async (kind: ResourceKind, metadataOnly: boolean): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector: labelSelector(group.labels), metadataOnly }, signal))
-      .items;
+    (await client.list(kind, { namespace, labelSelector: labelSelector(group.labels), metadataOnly })).items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
-    client.get(kind, { namespace, name: wanted }, signal);
+    client.get(kind, { namespace, name: wanted });
   /**
    * Returns the Services with the group's labels, and the Service with the group's name, even if it lacks the labels.
    */

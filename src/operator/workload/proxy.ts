@@ -18,9 +18,8 @@ export type ClassAnswer =
 export async function privilegedClassOf(
   deps: Pick<ReconcilerDeps, 'client'>,
   name: string,
-  signal: AbortSignal,
 ): Promise<ClassAnswer> {
-  const answer = await classOf(deps, name, signal);
+  const answer = await classOf(deps, name);
   if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
   const message = `ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another class`;
   return { kind: 'waits', message };
@@ -30,10 +29,9 @@ export async function privilegedClassOf(
 export async function classOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   name: string,
-  signal: AbortSignal,
 ): Promise<ClassAnswer> {
   if (name === '') return { kind: 'found', proxyClass: undefined };
-  const object = await client.get(KINDS.proxyClass, { name }, signal);
+  const object = await client.get(KINDS.proxyClass, { name });
   if (object === undefined) return { kind: 'waits', message: `ProxyClass "${name}" does not exist` };
   const proxyClass = parseProxyClass(object);
   return isReady(proxyClass)
@@ -51,7 +49,6 @@ export async function classOf(
 export async function existingName(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
   parent: Parent,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   const scope = {
     namespace: options.namespace,
@@ -59,7 +56,7 @@ export async function existingName(
     metadataOnly: true,
   };
   const listed = async (kind: ResourceKind): Promise<readonly string[]> =>
-    (await client.list(kind, scope, signal)).items.map(({ metadata }) => metadata.name);
+    (await client.list(kind, scope)).items.map(({ metadata }) => metadata.name);
   const sets = await listed(KINDS.statefulSet);
   const names =
     sets.length > 0
@@ -81,7 +78,6 @@ export async function deployProxy(
   proxy: Proxy,
   proxyClass: ProxyClass | undefined,
   found: Observation,
-  signal: AbortSignal,
 ): Promise<Deployed> {
   const { group, duty } = proxy;
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
@@ -97,5 +93,5 @@ export async function deployProxy(
       return proxyClass === undefined ? plain : withClass(plain, proxyClass, duty);
     },
   };
-  return deployWorkload(deps, desired, found, signal);
+  return deployWorkload(deps, desired, found);
 }

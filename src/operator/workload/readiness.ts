@@ -116,7 +116,6 @@ export async function openPodGate(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { object, gateAt }: GatedPod,
   gate: string,
-  signal: AbortSignal,
 ): Promise<void> {
   const { namespace, name, resourceVersion } = object.metadata;
   const value = { type: gate, status: 'True', lastTransitionTime: timeOf(clock) };
@@ -126,5 +125,5 @@ export async function openPodGate(
       ? { op: 'add', path: '/status/conditions/-', value }
       : { op: 'replace', path: `/status/conditions/${gateAt}`, value },
   ];
-  await client.patch(KINDS.pod, { namespace, name, subresource: 'status' }, { kind: 'json', body }, signal);
+  await client.patch(KINDS.pod, { namespace, name, subresource: 'status' }, { kind: 'json', body });
 }

@@ -31,6 +31,8 @@ export interface ReconcilerDeps {
   readonly metrics: OperatorMetrics;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Aborts all requests of the reconcilers when this process stops leading. */
+  readonly signal: AbortSignal;
   /** True if the operator is being uninstalled: reconcilers then delete all objects. */
   readonly leaving?: boolean;
 }
@@ -41,7 +43,7 @@ export interface Reconciler {
    * @returns time until the next pass in milliseconds; undefined if only a change starts the next pass
    * @throws the error of a failed pass after it was written to the status; the caller retries later
    */
-  reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;
+  reconcile(name: string): Promise<number | undefined>;
 }
 
 /** Common properties of a resource of any kind. */
@@ -81,12 +83,8 @@ export function isActive(
 }
 
 /** @throws TailcastError `CONTROL_FAILED` for an unknown tailnet */
-async function controlOf(
-  { tailnets }: ReconcilerDeps,
-  name: string,
-  signal: AbortSignal,
-): Promise<TailnetControl> {
-  const answer = await tailnets.of(name, signal);
+async function controlOf({ tailnets }: ReconcilerDeps, name: string): Promise<TailnetControl> {
+  const answer = await tailnets.of(name);
   if (answer.kind === 'gone') throw new TailcastError('CONTROL_FAILED', answer.message);
   return answer.control;
 }
@@ -100,29 +98,27 @@ type Finalized = Pick<Managed, 'kind' | 'finalizer'> & {
 export async function addFinalizer(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, finalizer, metadata }: Finalized,
-  signal: AbortSignal,
 ): Promise<void> {
   if (metadata.finalizers.includes(finalizer)) return;
   const { namespace, name, uid } = metadata;
-  const object = await client.get(kind, { namespace, name }, signal);
+  const object = await client.get(kind, { namespace, name });
   const { resourceVersion, finalizers = [] } = object?.metadata ?? {};
   if (finalizers.includes(finalizer)) return;
   // Because of the uid and the version, the write fails if the resource was deleted or changed in the meantime.
   const body = { metadata: { uid, resourceVersion, finalizers: [...finalizers, finalizer] } };
-  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  await client.patch(kind, { namespace, name }, { kind: 'merge', body });
 }
 
 /** Removes the finalizer. Does nothing if the resource is gone. */
 export async function removeFinalizer(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, finalizer, metadata: { namespace, name, uid } }: Finalized,
-  signal: AbortSignal,
 ): Promise<void> {
-  const object = await client.get(kind, { namespace, name }, signal);
+  const object = await client.get(kind, { namespace, name });
   if (object === undefined || object.metadata.uid !== uid) return;
   const { resourceVersion, finalizers = [] } = object.metadata;
   const body = { metadata: { resourceVersion, finalizers: finalizers.filter((one) => one !== finalizer) } };
-  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  await client.patch(kind, { namespace, name }, { kind: 'merge', body });
 }
 
 /**
@@ -134,31 +130,30 @@ export async function removeFinalizer(
 async function finish(
   deps: ReconcilerDeps,
   managed: Managed,
-  signal: AbortSignal,
   also: (control: TailnetControl) => Promise<void> = () => Promise.resolve(),
 ): Promise<number | undefined> {
   const { client, tailnets, clock, options } = deps;
   const { kind, finalizer, group } = managed;
   const { namespace, name, uid, finalizers, deletionTimestamp } = managed.metadata;
   if (!finalizers.includes(finalizer)) return undefined;
-  const tailnet = await tailnets.of(managed.tailnet, signal);
-  const observed = await observe(client, group, options.namespace, signal);
+  const tailnet = await tailnets.of(managed.tailnet);
+  const observed = await observe(client, group, options.namespace);
   // A resource that is not being deleted has no deletion time, so the operator waits for its pods without a limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
   // The garbage collector deletes owned objects together with the resource.
   const goWithResource = group.owned && deletionTimestamp !== undefined;
-  const result = await removeAll(deps, group, observed, { control, waitForPods, goWithResource }, signal);
+  const result = await removeAll(deps, group, observed, { control, waitForPods, goWithResource });
   if (result.kind === 'waiting') return SHORT_MS;
   if (control !== undefined) await also(control);
   if (tailnet.kind === 'gone' && result.left.length > 0) {
     const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
     const reason = `${kind.kind}DevicesLeft`;
-    await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
+    await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message });
   }
-  await releaseNames(deps, { kind, metadata: managed.metadata, tailnet: managed.tailnet, names: [] }, signal);
-  await removeFinalizer(deps, managed, signal);
+  await releaseNames(deps, { kind, metadata: managed.metadata, tailnet: managed.tailnet, names: [] });
+  await removeFinalizer(deps, managed);
   deps.log.info({ kind: kind.kind, namespace, name }, 'resource removed');
   return undefined;
 }
@@ -197,18 +192,18 @@ export interface ReconcilerSpec<Resource> {
   /** @returns undefined if the operator does not handle the object */
   parse(object: KubeObject): Resource | undefined;
   /** @returns undefined if the operator does not handle the resource */
-  managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
+  managed(resource: Resource): Managed | undefined | Promise<Managed | undefined>;
   /**
    * Returns true if the resource needs nodes. If it returns false, the nodes and the finalizer of the resource are
    * removed. Default: true.
    */
-  needsNodes?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
+  needsNodes?(resource: Resource): boolean | Promise<boolean>;
   /**
    * Clears the operator's status of a resource that needs no nodes any more.
    *
    * @returns true if the resource has changed
    */
-  release?(resource: Resource, managed: Managed, signal: AbortSignal): Promise<boolean>;
+  release?(resource: Resource, managed: Managed): Promise<boolean>;
   /** Returns the names that the nodes of a resource use in the tailnet; empty while the resource is invalid. */
   names(resource: Resource, managed: Managed): readonly string[];
   /**
@@ -216,16 +211,11 @@ export interface ReconcilerSpec<Resource> {
    */
   readonly isTrusted?: boolean;
   /** @returns time until the next pass, as in `Reconciler` */
-  deploy(
-    resource: Resource,
-    managed: Managed,
-    found: Observation,
-    signal: AbortSignal,
-  ): Promise<number | undefined>;
+  deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
   /** Writes to the status of the resource why it is not ready. */
-  notReady(resource: Resource, reason: FailureReason, message: string, signal: AbortSignal): Promise<void>;
+  notReady(resource: Resource, reason: FailureReason, message: string): Promise<void>;
   /** Removes other objects of a deleted resource from the tailnet. Called after its nodes are removed. */
-  removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
+  removeMore?(managed: Managed, control: TailnetControl): Promise<void>;
 }
 
 /** Creates the reconciler of one kind of resource. */
@@ -241,61 +231,57 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
     deps.keys.forget(uid);
   }
 
-  async function deploy(
-    resource: Resource,
-    managed: Managed,
-    signal: AbortSignal,
-  ): Promise<number | undefined> {
+  async function deploy(resource: Resource, managed: Managed): Promise<number | undefined> {
     let control: TailnetControl;
     try {
-      control = await controlOf(deps, managed.tailnet, signal);
+      control = await controlOf(deps, managed.tailnet);
     } catch (error) {
-      await pass.notReady(resource, 'TailnetUnavailable', errorText(error), signal);
+      await pass.notReady(resource, 'TailnetUnavailable', errorText(error));
       throw error;
     }
     const names = pass.names(resource, managed);
     const { kind, metadata, tailnet } = managed;
     const claim: NameClaim = { kind, metadata, tailnet, names };
     try {
-      const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true, signal);
+      const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true);
       if (refusal !== undefined) {
         const { reason, message } = refusal;
-        await warn(deps, managed, { reason: `${kind.kind}${reason}`, message }, signal);
-        await pass.notReady(resource, reason, message, signal);
+        await warn(deps, managed, { reason: `${kind.kind}${reason}`, message });
+        await pass.notReady(resource, reason, message);
         return REFUSED_RETRY_MS;
       }
-      await addFinalizer(deps, managed, signal);
-      const observed = await observe(deps.client, managed.group, deps.options.namespace, signal);
-      const retryAfterMs = await pass.deploy(resource, managed, { control, observed }, signal);
-      if (names.length > 0) await releaseNames(deps, claim, signal);
+      await addFinalizer(deps, managed);
+      const observed = await observe(deps.client, managed.group, deps.options.namespace);
+      const retryAfterMs = await pass.deploy(resource, managed, { control, observed });
+      if (names.length > 0) await releaseNames(deps, claim);
       return retryAfterMs;
     } catch (error) {
       const report = (reason: FailureReason, message: string): Promise<void> =>
-        pass.notReady(resource, reason, message, signal);
-      if (!signal.aborted) await reportFailure(deps, managed, error, report, signal);
+        pass.notReady(resource, reason, message);
+      if (!deps.signal.aborted) await reportFailure(deps, managed, error, report);
       throw error;
     }
   }
 
   return {
-    async reconcile(name, signal) {
-      const object = await deps.client.get(pass.kind, referenceOf(name), signal);
+    async reconcile(name) {
+      const object = await deps.client.get(pass.kind, referenceOf(name));
       const resource = object === undefined ? undefined : pass.parse(object);
       if (resource === undefined) {
         forget(name);
         return undefined;
       }
-      const managed = await pass.managed(resource, signal);
+      const managed = await pass.managed(resource);
       if (managed === undefined) return undefined;
       const { uid, deletionTimestamp } = managed.metadata;
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
       const isActive = deletionTimestamp === undefined;
-      if (isActive && deps.leaving !== true && (await pass.needsNodes?.(resource, signal)) !== false)
-        return deploy(resource, managed, signal);
-      if (isActive && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
-      const retryAfterMs = await finish(deps, managed, signal, (control) =>
-        Promise.resolve(pass.removeMore?.(managed, control, signal)),
+      if (isActive && deps.leaving !== true && (await pass.needsNodes?.(resource)) !== false)
+        return deploy(resource, managed);
+      if (isActive && (await pass.release?.(resource, managed)) === true) return SHORT_MS;
+      const retryAfterMs = await finish(deps, managed, (control) =>
+        Promise.resolve(pass.removeMore?.(managed, control)),
       );
       if (retryAfterMs === undefined) forget(name);
       return retryAfterMs;
@@ -312,13 +298,12 @@ async function refusalOf(
   { metadata, group }: Managed,
   claim: NameClaim,
   isTrusted: boolean,
-  signal: AbortSignal,
 ): Promise<{ readonly reason: 'NameTaken' | 'TagsNotAllowed'; readonly message: string } | undefined> {
   if (claim.names.length === 0) return undefined;
   const place = { namespace: metadata.namespace, tags: group.tags };
-  const tags = isTrusted ? undefined : await deps.tags.problemOf(place, signal);
+  const tags = isTrusted ? undefined : await deps.tags.problemOf(place);
   if (tags !== undefined) return { reason: 'TagsNotAllowed', message: tags };
-  const taken = await claimNames(deps, claim, signal);
+  const taken = await claimNames(deps, claim);
   return taken === undefined ? undefined : { reason: 'NameTaken', message: taken };
 }
 
@@ -346,9 +331,8 @@ export function warn(
   { events }: Pick<ReconcilerDeps, 'events'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
   { reason, message }: { readonly reason: string; readonly message: string },
-  signal: AbortSignal,
 ): Promise<void> {
-  return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
+  return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message });
 }
 
 /**
@@ -362,13 +346,12 @@ export async function warnOfAll(
   deps: Pick<ReconcilerDeps, 'events'>,
   target: EventTarget,
   problems: readonly { readonly reason: string; readonly message: string }[],
-  signal: AbortSignal,
 ): Promise<void> {
-  for (const problem of problems.slice(0, MAX_EVENTS)) await warn(deps, target, problem, signal);
+  for (const problem of problems.slice(0, MAX_EVENTS)) await warn(deps, target, problem);
   const [first, ...others] = problems.slice(MAX_EVENTS);
   if (first === undefined) return;
   const message = `${first.message}; and ${others.length} more problems`;
-  await warn(deps, target, { reason: first.reason, message }, signal);
+  await warn(deps, target, { reason: first.reason, message });
 }
 
 /** @param status new status; undefined writes nothing. The uid prevents writes to a new resource with the same name. */
@@ -376,11 +359,10 @@ export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
   status: object | undefined,
-  signal: AbortSignal,
 ): Promise<void> {
   if (status === undefined) return;
   const body = { metadata: { uid }, status };
-  await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
+  await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body });
 }
 
 /** Writes the condition of a resource that has only one condition, if it has changed. */
@@ -389,12 +371,11 @@ export async function writeCondition(
   { kind, metadata, status }: ConditionTarget,
   type: string,
   verdict: Verdict,
-  signal: AbortSignal,
 ): Promise<void> {
   const before = status.conditions;
   const conditions = withCondition(before, type, verdict, metadata.generation, timeOf(deps.clock));
   const next = sameJson(conditions, before) ? undefined : { conditions };
-  await writeStatus(deps, { kind, metadata }, next, signal);
+  await writeStatus(deps, { kind, metadata }, next);
 }
 
 /** Reason why a resource is not ready. Conditions and events put the name of the kind in front of it. */
@@ -415,13 +396,12 @@ async function reportFailure(
   managed: EventTarget,
   error: unknown,
   report: (reason: FailureReason, message: string) => Promise<void>,
-  signal: AbortSignal,
 ): Promise<void> {
   const { kind } = managed.kind;
   const conflict = error instanceof KubeRefusal && error.conflict;
   const reason = conflict ? 'Creating' : 'CreationFailed';
   const message = `${conflict ? 'optimistic lock error, retrying' : `failed creating ${kind}`}: ${errorText(error)}`;
-  if (!conflict) await warn(deps, managed, { reason: `${kind}${reason}`, message }, signal);
+  if (!conflict) await warn(deps, managed, { reason: `${kind}${reason}`, message });
   try {
     await report(reason, message);
   } catch (statusError) {

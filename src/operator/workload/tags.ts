@@ -17,10 +17,10 @@ export interface TagPolicy {
    *   except those of gateways and recorders
    * @throws KubeRefusal
    */
-  problemOf(
-    place: { readonly namespace?: string | undefined; readonly tags: readonly string[] },
-    signal: AbortSignal,
-  ): Promise<string | undefined>;
+  problemOf(place: {
+    readonly namespace?: string | undefined;
+    readonly tags: readonly string[];
+  }): Promise<string | undefined>;
 }
 
 /** Lifetime of the cached list of gateways and recorders, in milliseconds. */
@@ -40,16 +40,16 @@ export function createTagPolicy(deps: {
   const { allowedTags, defaultTags } = options;
   let known: { readonly atMs: number; readonly owners: ReadonlyMap<string, string> } | undefined;
 
-  async function owners(signal: AbortSignal): Promise<ReadonlyMap<string, string>> {
+  async function owners(): Promise<ReadonlyMap<string, string>> {
     const now = clock.now();
     if (known === undefined || now - known.atMs >= REMEMBERED_MS)
-      known = { atMs: now, owners: await trustedTags(deps, signal) };
+      known = { atMs: now, owners: await trustedTags(deps) };
     return known.owners;
   }
 
   return {
-    async problemOf({ namespace, tags }, signal) {
-      const trusted = await owners(signal);
+    async problemOf({ namespace, tags }) {
+      const trusted = await owners();
       for (const tag of tags) {
         const owner = trusted.get(tag);
         if (owner !== undefined)
@@ -74,15 +74,15 @@ export function createTagPolicy(deps: {
 }
 
 /** Returns the tags of gateways and recorders. The value is the resource or setting that contains the tag. */
-async function trustedTags(
-  { client, options }: Parameters<typeof createTagPolicy>[0],
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, string>> {
+async function trustedTags({
+  client,
+  options,
+}: Parameters<typeof createTagPolicy>[0]): Promise<ReadonlyMap<string, string>> {
   const owners = new Map<string, string>();
   for (const uploader of options.recorderUploaders)
     if (uploader.startsWith('tag:')) owners.set(uploader, 'the setting recorderUploaders');
   for (const kind of [KINDS.recorder, KINDS.proxyGroup]) {
-    for (const object of await listOf(client, { kind, keep: (one) => one }, signal)) {
+    for (const object of await listOf(client, { kind, keep: (one) => one })) {
       const { spec } = taggedSchema.parse(object);
       if (kind === KINDS.proxyGroup && spec.type !== 'kube-apiserver') continue;
       for (const tag of spec.tags) owners.set(tag, `${kind.kind} ${object.metadata.name}`);

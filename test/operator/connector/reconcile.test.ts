@@ -61,7 +61,7 @@ describe('a Connector', () => {
   });
   afterEach(() => bench.close());
 
-  const run = (): Promise<number | undefined> => reconciler.reconcile('lab', bench.signal);
+  const run = (): Promise<number | undefined> => reconciler.reconcile('lab');
   function put(spec: object, metadata: object = {}): void {
     bench.put(KINDS.connector, { name: 'lab', ...metadata }, spec);
   }
@@ -230,7 +230,7 @@ describe('a Connector', () => {
         const mortal = createConnectorReconciler(bench.deps(limit));
         survived = true;
         const first = async (): Promise<void> => {
-          if (survived) survived = await survives(() => mortal.reconcile('lab', bench.signal));
+          if (survived) survived = await survives(() => mortal.reconcile('lab'));
         };
         put(SUBNETS);
         await first();

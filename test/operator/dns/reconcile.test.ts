@@ -79,7 +79,7 @@ function putSlice(service: string, family: 4 | 6, endpoints: readonly [string, b
   });
 }
 const nameOf = (name: string): string => objectNameOf({ type: 'svc', namespace: 'prod', name });
-const run = (name = 'dns'): Promise<number | undefined> => dns.reconcile(name, bench.signal);
+const run = (name = 'dns'): Promise<number | undefined> => dns.reconcile(name);
 const records = (): unknown =>
   JSON.parse((bench.object(RECORDS)!['data'] as Record<string, string>)['records.json'] ?? '');
 const status = (path = PATH): { conditions: object[]; nameserver?: object } =>
@@ -219,7 +219,7 @@ describe('a DNSConfig', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     putCoreDns();
     put({ nameserver: {} }, { 'tailcast.dev/coredns': 'kube-system/coredns' });
-    await untilSurvived((limit) => createDnsReconciler(bench.deps(limit)).reconcile('dns', bench.signal));
+    await untilSurvived((limit) => createDnsReconciler(bench.deps(limit)).reconcile('dns'));
     expect(bench.left()).toHaveLength(4);
     expect(corefile()).toContain('forward . ');
   });
@@ -229,7 +229,7 @@ describe('the names', () => {
   const FQDN = { 'tailscale.com/tailnet-fqdn': 'DB.lab.ts.net' };
   const EXTERNAL = { type: 'ExternalName', externalName: 'unused' };
   async function look(name: string): Promise<void> {
-    await services.reconcile(`prod/${name}`, bench.signal);
+    await services.reconcile(`prod/${name}`);
   }
 
   it('lead to the ready pods behind a Service that leads to a node', async () => {
@@ -264,7 +264,7 @@ describe('the names', () => {
     expect(records()).toMatchObject({ ip4: { 'other.lab.ts.net': ['10.1.0.2'] }, ip6: {} });
     expect(JSON.stringify(records())).not.toContain('db.lab');
     bench.markDeleted('/api/v1/namespaces/prod/services/db');
-    await settle(() => services.reconcile('prod/db', bench.signal));
+    await settle(() => services.reconcile('prod/db'));
     await run();
     expect(records()).toMatchObject({ ip4: {}, ip6: {} });
   });
@@ -403,7 +403,7 @@ describe('an operator that goes for good', () => {
     putCoreDns();
     put({ nameserver: {} }, { 'tailcast.dev/coredns': 'kube-system/coredns' });
     await run();
-    await createDnsReconciler({ ...bench.deps(), leaving: true }).reconcile('dns', bench.signal);
+    await createDnsReconciler({ ...bench.deps(), leaving: true }).reconcile('dns');
     expect(bench.left()).toEqual([]);
     expect(corefile()).toBe(COREFILE);
     expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);

@@ -42,17 +42,16 @@ const putGroup = (spec: object = {}, name = 'out'): string =>
   bench.put(KINDS.proxyGroup, { name, uid: `uid-${name}` }, { type: 'egress', ...spec });
 /** All pending passes. */
 async function passes(): Promise<void> {
-  await nodes.reconcile('out', bench.signal);
-  for (const group of ['out', 'other']) await services.reconcile(group, bench.signal);
+  await nodes.reconcile('out');
+  for (const group of ['out', 'other']) await services.reconcile(group);
   const names = [...bench.api.objects.keys()].flatMap(
     (one) => /^\/api\/v1\/namespaces\/prod\/services\/(.+)$/.exec(one)?.[1] ?? [],
   );
   // Auth keys of nodes that have not joined yet are checked much later.
-  for (const name of names)
-    for (let pass = 0; pass < 4; pass += 1) await single.reconcile(`prod/${name}`, bench.signal);
-  for (const group of ['out', 'other']) await services.reconcile(group, bench.signal);
+  for (const name of names) for (let pass = 0; pass < 4; pass += 1) await single.reconcile(`prod/${name}`);
+  for (const group of ['out', 'other']) await services.reconcile(group);
 }
-const serve = (): Promise<number | undefined> => services.reconcile('out', bench.signal);
+const serve = (): Promise<number | undefined> => services.reconcile('out');
 
 interface Front extends StoredObject {
   spec: { clusterIP: string; ports: { name: string; port: number; protocol: string; targetPort: number }[] };
@@ -215,9 +214,9 @@ describe('the nodes of a group', () => {
   it('leave the tailnet when the group is deleted, with all that stood for Services', async () => {
     await up('db');
     bench.markDeleted(GROUP);
-    await nodes.reconcile('out', bench.signal);
+    await nodes.reconcile('out');
     for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/out-${ordinal}`);
-    await settle(() => nodes.reconcile('out', bench.signal));
+    await settle(() => nodes.reconcile('out'));
     await passes();
     expect(bench.control.devices.size).toBe(0);
     expect(fronts()).toEqual([]);
@@ -253,7 +252,7 @@ describe('a Service of a group', () => {
     }
     expect(front('db').spec.ports[0]!.targetPort).not.toBe(front('web').spec.ports[0]!.targetPort);
     // The operator must not expose its own Services in its namespace.
-    for (const { metadata } of fronts()) await single.reconcile(`tailcast/${metadata.name}`, bench.signal);
+    for (const { metadata } of fronts()) await single.reconcile(`tailcast/${metadata.name}`);
     expect([...bench.api.objects.keys()].filter((one) => one.startsWith(SETS))).toEqual([`${SETS}/out`]);
   });
 
@@ -523,7 +522,7 @@ describe('a Service of a group', () => {
     await up('db', 'web');
     const before = bench.writes;
     await serve();
-    for (const name of ['db', 'web']) await single.reconcile(`prod/${name}`, bench.signal);
+    for (const name of ['db', 'web']) await single.reconcile(`prod/${name}`);
     expect(bench.writes).toBe(before);
   });
 });

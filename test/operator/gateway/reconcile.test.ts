@@ -78,7 +78,7 @@ function put(path: string, wanted: object): void {
 const putGateway = (listeners: readonly object[] = [HTTP], spec: object = {}): void =>
   put(PATH, gatewayObject(listeners, spec));
 const putRoute = (spec: object = { rules: [rule('/')] }): void => put(ROUTE, routeObject(spec));
-const run = (): Promise<number | undefined> => reconciler.reconcile('prod/edge', bench.signal);
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/edge');
 const status = (path = PATH): Status => bench.object(path)?.['status'] ?? {};
 const said = (conditions: readonly Said[] = []): Readonly<Record<string, string>> =>
   Object.fromEntries(conditions.map((one) => [one.type, `${one.status} ${one.reason}`]));
@@ -317,14 +317,14 @@ describe('a Gateway', () => {
       return object;
     };
     bench.api.put(pathOf('first'), first());
-    await reconciler.reconcile('prod/first', bench.signal);
+    await reconciler.reconcile('prod/first');
     const before = bench.left();
     putGateway();
     expect(await run()).toBe(60_000);
     expect(said(status().conditions)).toEqual({ Programmed: 'False AddressNotUsable' });
     expect(bench.left()).toEqual(before);
     bench.api.put(pathOf('first'), first({ gatewayClassName: 'other' }));
-    await settle(() => reconciler.reconcile('prod/first', bench.signal));
+    await settle(() => reconciler.reconcile('prod/first'));
     expect([bench.left(), bench.names()]).toEqual([[], []]);
     await run();
     expect(bench.left()).not.toEqual([]);
@@ -342,7 +342,7 @@ describe('a Gateway', () => {
     putGateway();
     putRoute();
     await untilSurvived((limit) =>
-      createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal),
+      createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge'),
     );
     await up();
     expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
@@ -406,7 +406,7 @@ describe('a Gateway that leaves', () => {
     bench.markDeleted(PATH);
     for (let limit = 0; bench.object(PATH) !== undefined; limit = (limit + 1) % 12) {
       const mortal = createGatewayReconciler(bench.deps(limit), CHOICES);
-      await survives(() => mortal.reconcile('prod/edge', bench.signal));
+      await survives(() => mortal.reconcile('prod/edge'));
       if (bench.object(`${SETS}/${NAME}`) === undefined) bench.api.remove(`${OWN}/pods/${POD}`);
     }
     expect([bench.left(), bench.names()]).toEqual([[], []]);
@@ -429,7 +429,7 @@ describe('a Gateway of another class', () => {
 
 describe('a GatewayClass', () => {
   const see = async (): Promise<Status> => {
-    await createGatewayClassReconciler(bench.deps()).reconcile('tailscale', bench.signal);
+    await createGatewayClassReconciler(bench.deps()).reconcile('tailscale');
     return status(CLASS);
   };
 

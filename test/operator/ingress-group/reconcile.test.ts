@@ -27,7 +27,7 @@ afterEach(() => bench.close());
 function restart(choices: Partial<IngressGroupChoices> = {}, leaving = false): void {
   reconciler = createIngressGroupReconciler({ ...bench.deps(), leaving }, { ...CHOICES, ...choices });
 }
-const run = (name = 'in'): Promise<number | undefined> => reconciler.reconcile(name, bench.signal);
+const run = (name = 'in'): Promise<number | undefined> => reconciler.reconcile(name);
 const servicePath = (name: string): string => `/api/v1/namespaces/prod/services/${name}`;
 const ingressPath = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const groupPath = (name: string): string => `${TAILSCALE}/proxygroups/${name}`;
@@ -561,7 +561,7 @@ describe('an operator that is killed between any two writes', () => {
           const mortal = createIngressGroupReconciler(bench.deps(limit), CHOICES);
           try {
             for (let pass = 0; !dead && pass < 2; pass += 1) {
-              await mortal.reconcile('in', bench.signal);
+              await mortal.reconcile('in');
               for (const ordinal of [0, 1])
                 if (bench.object(`${OWN}/pods/in-${ordinal}`) !== undefined) obey(ordinal);
             }

@@ -40,7 +40,7 @@ function put(spec: object = {}, annotations: object = {}, name = 'shop'): void {
 }
 const putClass = (controller: string): string =>
   bench.put(KINDS.ingressClass, { name: 'tailscale' }, { controller });
-const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop', bench.signal);
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop');
 const shown = (): unknown =>
   (bench.object(PATH)?.['status'] as { loadBalancer?: { ingress?: object[] } } | undefined)?.loadBalancer
     ?.ingress;
@@ -244,7 +244,7 @@ describe('an Ingress', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     put();
     await untilSurvived((limit) =>
-      createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop', bench.signal),
+      createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop'),
     );
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
@@ -303,7 +303,7 @@ describe('an Ingress of a group', () => {
 
   it('holds up no other that has the same host', async () => {
     put({}, OF_GROUP, 'first');
-    await reconciler.reconcile('prod/first', bench.signal);
+    await reconciler.reconcile('prod/first');
     put();
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);

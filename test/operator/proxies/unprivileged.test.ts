@@ -83,7 +83,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     bench.putClass('safe', { statefulSet: { pod } }, { [UNPRIVILEGED]: value });
   }
   const run = (): Promise<number | undefined> =>
-    createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/web', bench.signal);
+    createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/web');
   const put = (spec: object, annotations: Record<string, string> = EXPOSED): void => {
     const before = bench.object(PATH);
     const next = service(spec, annotations, { finalizers: before?.metadata.finalizers });
@@ -197,7 +197,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
 
   it('keeps what carries packets waiting, and says why', async () => {
     const path = bench.put(KINDS.connector, { name: 'lab' }, { exitNode: true, proxyClass: 'safe' });
-    await createConnectorReconciler(bench.deps()).reconcile('lab', bench.signal);
+    await createConnectorReconciler(bench.deps()).reconcile('lab');
     expect(bench.condition(path)).toMatchObject({
       status: 'False',
       message: expect.stringContaining('name another class'),

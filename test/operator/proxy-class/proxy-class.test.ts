@@ -153,7 +153,7 @@ describe('a ProxyClass', () => {
       const look = async (spec: object) => {
         bench.put(KINDS.proxyClass, { name: 'small' }, spec);
         const stale = isReady(parseProxyClass(bench.object(path)));
-        await reconciler.reconcile('small', bench.signal);
+        await reconciler.reconcile('small');
         return { stale, ready: isReady(parseProxyClass(bench.object(path))) };
       };
       expect(await look({})).toEqual({ stale: false, ready: true });
@@ -163,7 +163,7 @@ describe('a ProxyClass', () => {
         /^ProxyClassInvalid: ProxyClass is not valid: spec.statefulSet.labels/,
       );
       const before = bench.writes;
-      await reconciler.reconcile('small', bench.signal);
+      await reconciler.reconcile('small');
       expect(bench.writes).toBe(before);
     } finally {
       await bench.close();

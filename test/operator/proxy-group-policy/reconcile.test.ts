@@ -18,7 +18,7 @@ function put(name: string, spec: object): string {
 }
 
 const reconcile = (leaving = false): Promise<number | undefined> =>
-  createProxyGroupPolicyReconciler({ ...bench.deps(), leaving }).reconcile('prod', bench.signal);
+  createProxyGroupPolicyReconciler({ ...bench.deps(), leaving }).reconcile('prod');
 
 const left = (): readonly string[] =>
   [...bench.api.objects.keys()].filter((path) => path.startsWith(ADMISSION));

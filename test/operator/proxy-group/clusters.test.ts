@@ -28,7 +28,7 @@ beforeEach(async () => {
 afterEach(() => bench.close());
 
 const run = (leaving = false): Promise<number | undefined> =>
-  createProxyGroupReconciler({ ...bench.deps(), leaving }, { served: [] }).reconcile('prod', bench.signal);
+  createProxyGroupReconciler({ ...bench.deps(), leaving }, { served: [] }).reconcile('prod');
 
 /** Stores the ProxyGroup with these annotations. */
 function annotate(annotations: Readonly<Record<string, string>>, more: object = {}): void {

@@ -23,7 +23,6 @@ let metrics: OperatorMetrics;
 let reconciler: Reconciler;
 let clock: FakeClock;
 let start: (leaving: boolean, served?: readonly string[]) => void;
-const signal = new AbortController().signal;
 
 beforeEach(async () => {
   bench = await createBench();
@@ -42,7 +41,7 @@ beforeEach(async () => {
 
 afterEach(() => bench.close());
 
-const run = (): Promise<number | undefined> => reconciler.reconcile('prod', signal);
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod');
 const stored = (path: string): StoredObject | undefined => api.objects.get(path);
 const put = (spec: object = {}, metadata: object = {}): void =>
   void api.put(GROUP, proxyGroupObject(spec, metadata));

@@ -18,7 +18,7 @@ afterEach(() => bench.close());
 /** Creates the Recorder reconciler of one operator process. */
 function operator(deps: ReconcilerDeps): () => Promise<number | undefined> {
   const reconciler = createRecorderReconciler(deps);
-  return () => reconciler.reconcile('keep', bench.signal);
+  return () => reconciler.reconcile('keep');
 }
 function put(replicas: number, deleted = false): void {
   const { metadata } = bench.object(PATH) ?? { metadata: { name: 'keep' } };

@@ -29,7 +29,6 @@ let clock: FakeClock;
 let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
-const signal = new AbortController().signal;
 
 beforeEach(async () => {
   bench = await createBench();
@@ -40,7 +39,7 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-const run = (): Promise<number | undefined> => reconciler.reconcile('test', signal);
+const run = (): Promise<number | undefined> => reconciler.reconcile('test');
 const put = (spec: object, metadata: object = {}): void =>
   void api.put(`${RECORDERS}/test`, recorderObject(spec, metadata));
 const stored = (path: string): StoredObject | undefined => api.objects.get(path);

@@ -123,8 +123,7 @@ describe('a Service of the reference’s documentation', () => {
   beforeEach(() => {
     reconciler = createServiceReconciler(bench.deps(), CHOICES);
   });
-  const run = (name: string): Promise<number | undefined> =>
-    reconciler.reconcile(`default/${name}`, bench.signal);
+  const run = (name: string): Promise<number | undefined> => reconciler.reconcile(`default/${name}`);
   const NGINX = {
     parent: 'nginx',
     namespace: 'default',
@@ -191,7 +190,7 @@ describe('a Service of the reference’s documentation', () => {
 
   it('follows the ProxyClass of the documentation', async () => {
     apply(PROXY_CLASS);
-    await createProxyClassReconciler(bench.deps()).reconcile('prod', bench.signal);
+    await createProxyClassReconciler(bench.deps()).reconcile('prod');
     const conditions = [{ type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid' }];
     expect(differences({ status: { conditions } }, said(PROXY_CLASS))).toEqual([]);
     const { metadata } = ANNOTATED_SERVICE;
@@ -228,7 +227,7 @@ describe('a Service of the reference’s documentation', () => {
 describe('an Ingress of the reference’s documentation', () => {
   it('gets the reference’s objects and serve configuration, and says where it is', async () => {
     const reconciler = createIngressReconciler(bench.deps(), { defaultClass: '' });
-    const run = (): Promise<number | undefined> => reconciler.reconcile('default/nginx', bench.signal);
+    const run = (): Promise<number | undefined> => reconciler.reconcile('default/nginx');
     const { metadata, ...service } = ANNOTATED_SERVICE;
     apply({ ...service, metadata: { name: metadata.name } });
     apply(INGRESS);
@@ -306,7 +305,7 @@ describe('a Connector of the reference’s documentation', () => {
   ])('that $what gets the reference’s objects and status', async ({ manifest, hostnames, config, shown }) => {
     const reconciler = createConnectorReconciler(bench.deps());
     const { name } = manifest.metadata;
-    const run = (): Promise<number | undefined> => reconciler.reconcile(name, bench.signal);
+    const run = (): Promise<number | undefined> => reconciler.reconcile(name);
     apply(manifest);
     await run();
     const golden = {
@@ -360,7 +359,7 @@ describe('a DNSConfig of the reference’s documentation', () => {
     const services = createServiceReconciler(bench.deps(), CHOICES);
     const dns = createDnsReconciler(bench.deps());
     apply(EGRESS_NAME);
-    await services.reconcile('default/rds-staging', bench.signal);
+    await services.reconcile('default/rds-staging');
     const name = nameFor({ parent: 'rds-staging', namespace: 'default', type: 'svc' });
     bench.api.put(`/apis/discovery.k8s.io/v1/namespaces/tailcast/endpointslices/${name}-4`, {
       apiVersion: 'discovery.k8s.io/v1',
@@ -380,12 +379,12 @@ describe('a DNSConfig of the reference’s documentation', () => {
       ],
     });
     apply(DNS_CONFIG);
-    await dns.reconcile('ts-dns', bench.signal);
+    await dns.reconcile('ts-dns');
     expectNameserver({ version: 'v1alpha1', ip4: { 'rds.tailnet-1234.ts.net': ['10.244.0.9'] } });
     const deployment = made('Deployment');
     const path = '/apis/apps/v1/namespaces/tailcast/deployments/nameserver';
     bench.api.put(path, { ...deployment, status: { observedGeneration: 1, readyReplicas: 1 } });
-    await dns.reconcile('ts-dns', bench.signal);
+    await dns.reconcile('ts-dns');
     const { spec } = made('Service') as StoredObject & { spec: { clusterIP: string } };
     const conditions = [{ type: 'NameserverReady', status: 'True', reason: 'NameserverCreated' }];
     const status = { conditions, nameserver: { ip: spec.clusterIP } };
@@ -394,7 +393,7 @@ describe('a DNSConfig of the reference’s documentation', () => {
 
   it('has what it says of pods and Service in them', async () => {
     apply(DNS_CONFIG_PODS);
-    await createDnsReconciler(bench.deps()).reconcile('ts-dns', bench.signal);
+    await createDnsReconciler(bench.deps()).reconcile('ts-dns');
     expectNameserver({ version: 'v1alpha1' });
     expect(differences({ spec: { clusterIP: '10.96.0.53' } }, made('Service'))).toEqual([]);
     const pod = {

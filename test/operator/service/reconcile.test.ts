@@ -42,7 +42,7 @@ const put = (
   }) as StoredObject;
   bench.api.put(PATH, { ...next, ...(before?.['status'] === undefined ? {} : { status: before['status'] }) });
 };
-const run = (): Promise<number | undefined> => reconciler.reconcile('prod/web', bench.signal);
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/web');
 const condition = (): object | undefined => bench.condition(PATH);
 const shown = (): unknown =>
   (bench.object(PATH)?.['status'] as { loadBalancer?: object } | undefined)?.loadBalancer;
@@ -465,7 +465,7 @@ describe('an operator that is killed between any two writes', () => {
     const fresh = await createBench();
     const passes = (writes?: number): (() => Promise<number | undefined>) => {
       const one = createServiceReconciler(fresh.deps(writes), CHOICES);
-      return () => one.reconcile('prod/web', fresh.signal);
+      return () => one.reconcile('prod/web');
     };
     const mortal = passes(limit);
     const healthy = passes();

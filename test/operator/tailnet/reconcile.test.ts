@@ -61,8 +61,7 @@ function store(values: Readonly<Record<string, string>>): void {
   bench.api.put(`${OWN}/secrets/oauth`, { apiVersion: 'v1', kind: 'Secret', metadata, data });
 }
 
-const reconcile = (): Promise<number | undefined> =>
-  createTailnetReconciler(bench.deps()).reconcile('other', bench.signal);
+const reconcile = (): Promise<number | undefined> => createTailnetReconciler(bench.deps()).reconcile('other');
 
 const condition = () => bench.condition(PATH);
 

@@ -456,23 +456,24 @@ describe('headscale', () => {
   it('answers as the operator expects', async () => {
     const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
     const baseUrl = tailnet.controlUrl;
+    const { signal } = new AbortController();
     const control = createHeadscaleControl({
       baseUrl,
       loginServer: baseUrl,
       apiKey: async () => apiKey,
       nowMs: Date.now,
+      signal,
     });
-    const { signal } = new AbortController();
     const wanted = { tags: ['tag:k8s'], lifetimeMs: 3_600_000, description: 'test' };
-    const key = await control.createKey(wanted, signal);
-    await expect(control.keyUsable(key.id, signal)).resolves.toBe(true);
-    await control.revokeKey(key.id, signal);
-    await expect(control.keyUsable(key.id, signal)).resolves.toBe(false);
-    await control.revokeKey(key.id, signal);
-    await expect(control.device('999', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('999', signal)).resolves.toBe(false);
+    const key = await control.createKey(wanted);
+    await expect(control.keyUsable(key.id)).resolves.toBe(true);
+    await control.revokeKey(key.id);
+    await expect(control.keyUsable(key.id)).resolves.toBe(false);
+    await control.revokeKey(key.id);
+    await expect(control.device('999')).resolves.toBeUndefined();
+    await expect(control.deleteDevice('999')).resolves.toBe(false);
     const [watcher] = await nodes('watcher');
-    await expect(control.device(String(watcher?.id), signal)).resolves.toEqual({
+    await expect(control.device(String(watcher?.id))).resolves.toEqual({
       hostname: 'watcher',
       addresses: [...tailnet.node('watcher').addresses],
     });
@@ -481,8 +482,9 @@ describe('headscale', () => {
       loginServer: baseUrl,
       apiKey: async () => 'wrong',
       nowMs: Date.now,
+      signal,
     });
-    await expect(refused.createKey(wanted, signal)).rejects.toMatchObject({ code: 'CONTROL_FAILED' });
+    await expect(refused.createKey(wanted)).rejects.toMatchObject({ code: 'CONTROL_FAILED' });
   });
 });
 
